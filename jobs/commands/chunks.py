@@ -13,8 +13,9 @@ from assets.pipeline.steps import Versions, find_all
 from assets.storage.home import home_folder
 from assets.storage.store import Store
 from kernels.chunks.counts import cost
-from kernels.chunks.rates import LinkRates
 from kernels.errors import InputError
+
+LINK_NAMES = ("host", "peer", "reuse")
 
 
 def print_chunks(
@@ -39,7 +40,7 @@ def print_chunks(
     if as_json:
         print(json.dumps(found, indent=2))
         return
-    speeds = ", ".join(f"{name} {found['rates'][name] / 1e9:.1f} GB/s" for name in ("host", "peer", "reuse"))
+    speeds = ", ".join(f"{name} {found['rates'][name] / 1e9:.1f} GB/s" for name in LINK_NAMES)
     print(f"{found['chunks']} of {pipeline.name}: {found['num_parts']} parts of {found['chunks_per_part']} chunks")
     print(f"links of {found['device']}: {speeds}; one layer of rows of {row_bytes} bytes costs\n")
     width = max(len(row["schedule"]) for row in found["schedules"])
@@ -73,14 +74,9 @@ def chunk_costs(
         "row_bytes": row_bytes,
         "device": device,
         "measured": None if rates else str(folder / PLACE),
-        "rates": _by_link(speeds),
+        "rates": dict(zip(LINK_NAMES, speeds.of_rows(1), strict=True)),
         "schedules": [
             row | {"seconds": cost(row["v_ori"], row["v_p2p"], row["v_ru"], speeds.of_rows(row_bytes))}
             for row in numbers["volumes_by_schedule"]
         ],
     }
-
-
-def _by_link(rates: LinkRates) -> dict[str, float]:
-    host, peer, reuse = rates.of_rows(1)
-    return {"host": host, "peer": peer, "reuse": reuse}

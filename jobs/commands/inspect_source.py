@@ -44,7 +44,8 @@ def print_source(source: str) -> None:
         print("no columns are named like the ends of edges; docs/own-data.md says how to name them in [graph]")
         return
     print("\n".join(survey_of(source).lines()))
-    print(f"\nto build it, write into a pipeline file (docs/own-data.md):\n\n{table_text(kind, keys)}")
+    print("\nto build it, write into a pipeline file (docs/own-data.md):\n\n[graph]")
+    print("\n".join(f'{key} = "{value}"' for key, value in {"source": kind, **keys}.items()))
 
 
 def survey_of(source: str) -> Survey:
@@ -123,11 +124,6 @@ def _recognise_table(path: Path) -> tuple[str, dict[str, Any]]:
             named = {} if ends == ENDS[0] else {"source_column": ends[0], "target_column": ends[1]}
             return "edges", {"edges": path, **named}
     return "table", {}
-
-
-def table_text(kind: str, keys: dict[str, Any]) -> str:
-    """Returns the [graph] table that names a source."""
-    return "\n".join(["[graph]", f'source = "{kind}"', *[f'{key} = "{value}"' for key, value in keys.items()]])
 
 
 def _first_bytes(path: Path) -> bytes:

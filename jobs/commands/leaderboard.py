@@ -190,7 +190,7 @@ def print_leaderboard(pipeline_name: str, entries: Sequence[Entry]) -> None:
 
 
 def _ranked(entries: Sequence[Entry]) -> list[Entry]:
-    return sorted(entries, key=lambda entry: -_mean(entry.scores("valid")))
+    return sorted(entries, key=lambda entry: -statistics.fmean(entry.scores("valid") or [0.0]))
 
 
 def _table(title: str, entries: Sequence[Entry], columns: dict[str, list[str]]) -> Table:
@@ -230,7 +230,8 @@ def _costs(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 
 def _versions(entries: Sequence[Entry]) -> dict[str, list[str]]:
-    return {"models": [short(entry.models[0].version) + _more(len(entry.models) - 1) for entry in entries]}
+    more = [f" + {len(entry.models) - 1} more" if len(entry.models) > 1 else "" for entry in entries]
+    return {"models": [short(entry.models[0].version) + text for entry, text in zip(entries, more, strict=True)]}
 
 
 def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
@@ -263,10 +264,6 @@ def _groups(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list[
     return [names for names in groups.values() if len(names) > 1]
 
 
-def _mean(scores: list[float]) -> float:
-    return statistics.fmean(scores) if scores else 0.0
-
-
 def _spread(scores: list[float]) -> str:
     if not scores:
         return "-"
@@ -280,10 +277,6 @@ def _listed(epochs: list[int]) -> str:
         return ", ".join(str(epoch or "-") for epoch in epochs)
     least, most = min(epochs), max(epochs)
     return f"{least or '-'} to {most}" if least < most else str(least or "-")
-
-
-def _more(count: int) -> str:
-    return f" + {count} more" if count > 0 else ""
 
 
 def _or_dash(value: Any, write: Callable[[Any], str]) -> str:

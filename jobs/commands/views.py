@@ -31,10 +31,11 @@ COLUMNS = {
     "inputs": f"{KEY}, role VARCHAR, input_stage VARCHAR, input_version VARCHAR",
     "config": f"{KEY}, key VARCHAR, value VARCHAR",
     "files": f"{KEY}, name VARCHAR, bytes BIGINT, dtype VARCHAR, shape JSON, digest VARCHAR",
-    "models": "pipeline VARCHAR, train_table VARCHAR, seed BIGINT, split VARCHAR, version VARCHAR, graph VARCHAR, model VARCHAR, "
-    "trainer VARCHAR, metric VARCHAR, valid DOUBLE, test DOUBLE, best_epoch BIGINT, epochs_run BIGINT, started TIMESTAMP, seconds DOUBLE",
-    "ledger": "version VARCHAR, link VARCHAR, kind VARCHAR, phase VARCHAR, layer BIGINT, requests BIGINT, asked_bytes BIGINT, "
-    "moved_bytes BIGINT",
+    "models": "pipeline VARCHAR, train_table VARCHAR, seed BIGINT, split VARCHAR, version VARCHAR, graph VARCHAR, "
+    "model VARCHAR, trainer VARCHAR, metric VARCHAR, valid DOUBLE, test DOUBLE, best_epoch BIGINT, epochs_run BIGINT, "
+    "started TIMESTAMP, seconds DOUBLE",
+    "ledger": "version VARCHAR, link VARCHAR, kind VARCHAR, phase VARCHAR, layer BIGINT, requests BIGINT, "
+    "asked_bytes BIGINT, moved_bytes BIGINT",
     "ledger_counts": "version VARCHAR, name VARCHAR, layer BIGINT, n BIGINT",
     "metrics": "version VARCHAR, graph VARCHAR, epoch BIGINT, loss DOUBLE, valid DOUBLE, seed BIGINT, split VARCHAR",
     "nodes": "version VARCHAR, node_id BIGINT, original_id BIGINT, name VARCHAR, class VARCHAR",

@@ -137,7 +137,9 @@ def decide(
         return dg.SkipReason(str(error))
     if not wanted:
         return dg.SkipReason(f"all {len(steps)} assets of {name} are as its file and its data ask for")
-    named = difference_name(wanted)
+    # The name of a difference: the versions that are asked for, and the last materialisations.
+    listed = [[*each.step.key, each.version, each.last] for each in wanted]
+    named = hashlib.sha256(canonical_json(listed)).hexdigest()[:32]
     tried = instance.get_run_records(RunsFilter(tags={DIFFERENCE_TAG: named}))
     if tried and patient:
         wait = min(FIRST_WAIT_SECONDS * 2 ** (len(tried) - 1), LONGEST_WAIT_SECONDS)
@@ -208,12 +210,6 @@ class OneAsker:
                 return waiting
             self._last = (asker, now)
             return answer
-
-
-def difference_name(wanted: Sequence[WantedStep]) -> str:
-    """Returns 32 hex digits that name a difference: the versions that are asked for, and the last materialisations."""
-    listed = [[*each.step.key, each.version, each.last] for each in wanted]
-    return hashlib.sha256(canonical_json(listed)).hexdigest()[:32]
 
 
 def _in_words(wanted: Sequence[WantedStep]) -> str:

@@ -47,8 +47,10 @@ def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefiniti
         if run.job_name not in own and not is_about(run, pipeline.name):
             return
         said = [event.step_failure_data for event in context.get_step_failure_events()]
-        values = {"pipeline": pipeline.name, "job": run.job_name, "run": run.run_id}
-        values["text"] = failure_text(values, [_said(each) for each in said] or [context.failure_event.message or ""])
+        head = f"graphmill: {run.job_name} of {pipeline.name} failed (run {run.run_id[:8]})"
+        text = "\n".join([head, *([_said(each) for each in said] or [context.failure_event.message or ""])])
+        text = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " ..."
+        values = {"pipeline": pipeline.name, "job": run.job_name, "run": run.run_id, "text": text}
         problems = []
         if table.on_failure:
             problems.append(run_command(table.on_failure, values))
@@ -66,17 +68,6 @@ def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefiniti
         description=f"Tells of failed runs of {pipeline.name}, as [schedule] of {pipeline.path} says.",
     )
     return sensor(tell)
-
-
-def failure_text(values: Mapping[str, str], said: Sequence[str]) -> str:
-    """Returns the message for people.
-
-    Args:
-        values: names of pipeline and job, and the run's id.
-        said: the messages of the failed steps.
-    """
-    text = "\n".join([f"graphmill: {values['job']} of {values['pipeline']} failed (run {values['run'][:8]})", *said])
-    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " ..."
 
 
 def run_command(command: Sequence[str], values: Mapping[str, str]) -> str:

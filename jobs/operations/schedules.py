@@ -22,10 +22,7 @@ REFRESH_SECONDS = 60
 
 
 def schedules_of(
-    pipeline: Pipeline,
-    jobs: Mapping[str, Any],
-    selections: Mapping[str, Sequence[Step]],
-    around: Surroundings,
+    pipeline: Pipeline, jobs: Mapping[str, Any], selections: Mapping[str, Sequence[Step]], around: Surroundings
 ) -> tuple[list[dg.ScheduleDefinition], list[dg.SensorDefinition]]:
     """Returns the schedule and the refresh sensor that a pipeline asks for.
 
@@ -67,7 +64,8 @@ def schedules_of(
                 evaluation_fn=lambda context: tick(context.instance, refresh, patient=True),
                 minimum_interval_seconds=REFRESH_SECONDS,
                 default_status=dg.DefaultSensorStatus[status],
-                description=f"{does} when its data or its file changed, when an artifact is missing, and again when a run failed.{says}",
+                description=f"{does} when its data or its file changed, when an artifact is missing, "
+                f"and again when a run failed.{says}",
             )
         )
     return schedules, sensors

@@ -5,7 +5,6 @@ loads the definitions. The bytes of samples and packed chunks are an upper bound
 """
 
 import glob
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import accumulate
@@ -85,9 +84,4 @@ def _bytes(path: Path) -> int:
         return sum(_bytes(Path(each)) for each in glob.glob(str(path), recursive=True))
     if not path.is_dir():
         return path.stat().st_size if path.is_file() else 0
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_size
-        for folder, _, names in os.walk(path)
-        for name in names
-        if not os.path.islink(os.path.join(folder, name))
-    )
+    return sum(each.stat().st_size for each in path.rglob("*") if each.is_file() and not each.is_symlink())

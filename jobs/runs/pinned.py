@@ -22,17 +22,11 @@ def pinned_files(read: Callable[[], Mapping[Path, bytes]]) -> dict[Path, bytes]:
         read: function that reads the files.
     """
     context = DefinitionsLoadContext.get()
-    if context.load_type == DefinitionsLoadType.RECONSTRUCTION and KEY in context.reconstruction_metadata:
-        return _unpack(context.reconstruction_metadata[KEY])
-    files = dict(read())
-    context.add_to_pending_reconstruction_metadata(KEY, _pack(files))
-    return files
-
-
-def _pack(files: Mapping[Path, bytes]) -> str:
     # Latin-1 maps each byte to one character and back, so a file that is not UTF-8 is reported as such, and not changed.
-    return json.dumps({str(path): data.decode("latin-1") for path, data in files.items()})
-
-
-def _unpack(text: str) -> dict[Path, bytes]:
-    return {Path(path): data.encode("latin-1") for path, data in json.loads(text).items()}
+    if context.load_type == DefinitionsLoadType.RECONSTRUCTION and KEY in context.reconstruction_metadata:
+        pinned = json.loads(context.reconstruction_metadata[KEY])
+        return {Path(path): data.encode("latin-1") for path, data in pinned.items()}
+    files = dict(read())
+    text = json.dumps({str(path): data.decode("latin-1") for path, data in files.items()})
+    context.add_to_pending_reconstruction_metadata(KEY, text)
+    return files
