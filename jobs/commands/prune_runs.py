@@ -120,7 +120,7 @@ def _files(home: Path, run_id: str) -> list[Path]:
 
 def _bytes(path: Path) -> int:
     total = 0
-    for each in (path, *path.rglob("*")):
-        with suppress(OSError):
+    with suppress(OSError):  # it is gone meanwhile
+        for each in (path, *path.rglob("*")):
             total += 0 if each.is_dir() else each.lstat().st_size
     return total
