@@ -68,36 +68,33 @@ def needed_bytes(run: Run, counts: ChunkCounts, way: Way) -> int:
 
 def chunks_that_fit(run: Run, chunks: StoredChunks, mode: Mode, way: Way, bound: int) -> int | None:
     """Returns a number of chunks per part with which a pass fits, None if none of up to 4,096 does, or 65,536 in all."""
-    cutting, more = _Cutting(run, chunks), 2 * chunks.chunks_per_part
+    more = 2 * chunks.chunks_per_part
     while more <= min(MOST, MOST_CHUNKS // chunks.num_parts):
         # The free schedule excludes most numbers; a number that passes is counted again with the schedule of the stage.
         schedules: tuple[Schedule, ...] = ("identity", chunks.asked_schedule)
-        if all(needed_bytes(run, largest(cutting.counts(more, each), mode), way) <= bound for each in schedules):
+        if all(
+            needed_bytes(run, largest(cut_counts(run, chunks, more, each), mode), way) <= bound for each in schedules
+        ):
             return more
         more *= 2
     return None
 
 
-class _Cutting:
-    """The parts of a chunks artifact, to be cut into other numbers of chunks."""
-
-    def __init__(self, run: Run, chunks: StoredChunks):
-        self.topology, self.chunks, self.threads = run.graph.topology, chunks, run.semantic.train.threads
-        self.part_of = np.empty(self.topology.num_nodes, np.int32)
-        for part in range(chunks.num_parts):
-            self.part_of[chunks.nodes_of(part)] = part
-
-    def counts(self, chunks_per_part: int, schedule: Schedule) -> StepCounts:
-        """Returns the counts of the rows that every step would hold and move."""
-        steps = chunk_steps(
-            self.topology.indptr,
-            self.topology.indices,
-            self.part_of,
-            self.chunks.num_parts,
-            chunks_per_part=chunks_per_part,
-            order=self.chunks.node_ids,
-            schedule=schedule,
-            self_term=self.chunks.self_term,
-            threads=self.threads,
-        )
-        return StepCounts.of(np.array([[count_step(each) for each in devices] for devices in steps], np.int64))
+def cut_counts(run: Run, chunks: StoredChunks, chunks_per_part: int, schedule: Schedule) -> StepCounts:
+    """Returns the counts of the rows that every step would hold and move if the parts were cut into another number of chunks."""
+    topology = run.graph.topology
+    part_of = np.empty(topology.num_nodes, np.int32)
+    for part in range(chunks.num_parts):
+        part_of[chunks.nodes_of(part)] = part
+    steps = chunk_steps(
+        topology.indptr,
+        topology.indices,
+        part_of,
+        chunks.num_parts,
+        chunks_per_part=chunks_per_part,
+        order=chunks.node_ids,
+        schedule=schedule,
+        self_term=chunks.self_term,
+        threads=run.semantic.train.threads,
+    )
+    return StepCounts.of(np.array([[count_step(each) for each in devices] for devices in steps], np.int64))

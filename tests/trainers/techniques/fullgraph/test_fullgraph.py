@@ -1,6 +1,7 @@
 """Full-graph training: the losses of a pass that is not cut, equal bits however it is carried out, and every byte as planned."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import build_chunks, content, train_whole
 from trainers.recipe.config import TrainTable
 from trainers.record.checks import LEDGER_EQUALS_PLAN
-from trainers.techniques.fullgraph.budget import _Cutting, needed_bytes
+from trainers.techniques.fullgraph.budget import cut_counts, needed_bytes
 from trainers.techniques.fullgraph.memory import largest
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
@@ -135,7 +136,7 @@ def test_the_number_of_chunks_that_is_named_is_counted_as_the_stage_cuts_and_ord
     told = []
 
     def note(run, chunks, settings, way):
-        told.extend((chunks.chunks_per_part * more, _Cutting(run, chunks)) for more in (1, 2, 4))
+        told.extend((chunks.chunks_per_part * more, partial(cut_counts, run, chunks)) for more in (1, 2, 4))
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("trainers.techniques.fullgraph.executor.require_memory", note)
@@ -144,7 +145,7 @@ def test_the_number_of_chunks_that_is_named_is_counted_as_the_stage_cuts_and_ord
     for number, cutting in told:
         built = open_chunks(build_chunks(tmp_path, graph, 3, number)).counts
         for mode in MODES:
-            assert largest(cutting.counts(number, "best"), mode) == largest(built, mode)
+            assert largest(cutting(number, "best"), mode) == largest(built, mode)
 
 
 WIDE = """
