@@ -45,12 +45,11 @@ from trainers.recipe.config import TrainConfig
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import Timeline
 from trainers.rows.source import TableSource
-from trainers.techniques.fullgraph.blocks import ChunkBlocks
 from trainers.techniques.fullgraph.buffers import Mover, Place
-from trainers.techniques.fullgraph.inputs import InputRows
 from trainers.techniques.fullgraph.lists import Mode, walk
 from trainers.techniques.fullgraph.passes import Passes
-from trainers.techniques.fullgraph.whole_pass import WholePass
+from trainers.techniques.fullgraph.supply import ChunkBlocks
+from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
 THREADS, WIDTH, HIDDEN, CLASSES = 2, 128, 128, 16
 HOST_GBPS, PEER_GBPS = 1.0, 12.5
@@ -94,7 +93,7 @@ class TimedPasses(Passes):
         return found
 
     def _carried(self) -> list[float]:
-        links = [place.device.link(direction) for place in self.places for direction in ("h2d", "d2h")]
+        links = [place.device.link(direction) for place in self.mover.places for direction in ("h2d", "d2h")]
         return [link.charged_bytes / link.gbps / 1e9 for link in links if link is not None]
 
 
@@ -148,17 +147,16 @@ class Case:
     def cut(self, steps: InMemory, mode: Mode = "p2p+reuse", *, hybrid: bool = True, linked: bool = False) -> Cut:
         """Returns a pass in chunks."""
         parts = steps.num_parts
-        walked, host = walk(steps, mode), HOST_GBPS / parts if linked else None
+        host = HOST_GBPS / parts if linked else None
         devices = [LogicalDevice(i, link_gbps=host) for i in range(parts)]
         places = [Place(part=i, device=device, several=parts > 1) for i, device in enumerate(devices)]
         passes = TimedPasses(
-            model=self.model, dst_ids=walked.dst_ids, lists=walked.lists,
-            blocks=ChunkBlocks(steps, self.topology, self.model.edge_weight, 1 << 34), places=places,
+            model=self.model, walk=walk(steps, mode),
+            blocks=ChunkBlocks(steps, self.topology, self.model.edge_weight, 1 << 34),
             mover=Mover(places, Ledger(), Timeline(), PEER_GBPS / parts if linked else None, THREADS),
-            buffer_rows=walked.buffer_rows, num_nodes=self.topology.num_nodes, dtype="float32", kept="float32",
-            hybrid=hybrid, folder=None, threads=THREADS,
+            dtype="float32", hybrid=hybrid, folder=None,
         )  # fmt: skip
-        inputs = InputRows(TableSource(self.x, False, THREADS), self.model, "float32", THREADS)
+        inputs = InputRows(TableSource(self.x, False, THREADS), self.model, "float32")
         return Cut(self.model, passes, WholePass(passes, inputs, self.labels, self.train_ids, None))
 
     def compared(self, run: Cut) -> Cut:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -32,6 +32,9 @@ from trainers.record.timeline import STEP, Timeline
 from trainers.techniques.fullgraph.host_rows import IDS, HostRows
 from trainers.techniques.fullgraph.lists import Incoming
 
+Load = Callable[[Array, Device, Ledger], tuple[Tensor, int]]
+"""(ids, device, ledger) -> their rows on the device, and the bytes that crossed the link for them."""
+
 
 class Loadable(Protocol):
     """Rows on the host that are loaded into buffers.
@@ -42,12 +45,8 @@ class Loadable(Protocol):
 
     width: int
 
-    def load_into(self, ids: Array, out: Tensor, rows: Array | None, device: Device, ledger: Ledger) -> tuple[int, int]:
-        """Writes rows of nodes to rows of a buffer; returns (rows, bytes) that crossed the link for it."""
-        ...
-
-    def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int, int]:
-        """Returns rows of nodes in a separate tensor on a device, on any thread; then (rows, bytes) that crossed the link for it."""
+    def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
+        """Returns rows of nodes in a separate tensor on a device, on any thread; then the bytes that crossed the link for it."""
         ...
 
     def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
@@ -79,24 +78,6 @@ class Place:
             yield
 
 
-class Leaving(NamedTuple):
-    """Rows on their way to the host.
-
-    Attributes:
-        part, step: the part and step that they come from.
-        arrived: function that waits for them and returns them.
-        num_bytes, since: bytes on the link, and the time from which it could carry them.
-        done: function that stores or adds them.
-    """
-
-    part: int
-    step: int
-    arrived: Callable[[], Tensor]
-    num_bytes: int
-    since: int
-    done: Callable[[Tensor], None]
-
-
 class Mover:
     """Moves rows, and records every transfer.
 
@@ -121,40 +102,30 @@ class Mover:
         overlap: bool = True,
     ):
         self.places, self.ledger, self.timeline, self.threads = places, ledger, timeline, threads
-        self.peer_gbps = peer_gbps
         self._peer_links = {} if peer_gbps is None else {each.device.index: Link(peer_gbps) for each in places}
         self.overlaps = overlap and any(each.device.remote or each.device.link("h2d") for each in places)
-        self._leaving: deque[Leaving] = deque()
+        # (part, step, function that waits for rows and stores or adds them)
+        self._leaving: deque[tuple[int, int, Callable[[], None]]] = deque()
 
     def span(self, part: int, phase: str, step: int) -> AbstractContextManager[None]:
         """Returns a span of the time-line for the work of a part's device, or of the host for it, in a step."""
         return self.timeline.span(f"device {self.places[part].device.index}", phase, step)
 
-    def load(
-        self, rows: Loadable, ids: Array, out: Tensor, places: Array | None, line: Line, part: int, step: int
-    ) -> None:
-        """Loads rows of nodes from the host into a tensor of a part's device."""
-        if not len(ids):
-            return
+    def staged(self, load: Load, ids: Array, line: Line, part: int) -> Tensor:
+        """Loads rows of nodes onto a part's device by `load`; on any thread, which records the span."""
         device = self.places[part].device
-        with self.span(part, "h2d", step), self._carried(device.link("h2d")) as carry:
-            num_rows, num_bytes = rows.load_into(ids, out, places, device, self.ledger)
-            self.ledger.crossed(line, num_bytes, requests=num_rows)
-            carry(num_bytes)
-
-    def staged(self, rows: Loadable, ids: Array, line: Line, part: int) -> Tensor:
-        """Loads rows of nodes into a separate tensor on a part's device; on any thread, which records the span."""
-        device = self.places[part].device
-        with self._carried(device.link("h2d")) as carry:
-            out, num_rows, num_bytes = rows.stage(ids, device, self.ledger)
-            self.ledger.crossed(line, num_bytes, requests=num_rows)
-            carry(num_bytes)
+        link = device.link("h2d")
+        since = 0 if link is None else link.now()
+        out, num_bytes = load(ids, device, self.ledger)
+        self.ledger.crossed(line, num_bytes, requests=len(ids))
+        if link is not None:
+            link.carry(num_bytes, since)
         return out
 
     def loaded(self, rows: Loadable, ids: Array, line: Line, part: int, step: int) -> Tensor:
         """Returns rows of nodes on a part's device."""
         with self.span(part, "h2d", step):
-            found = self.staged(rows, ids, line, part)
+            found = self.staged(rows.stage, ids, line, part)
         return rows.finish(found, ids, self.places[part].device, self.ledger)
 
     def put(self, rows: Tensor, buffer: Tensor, places: Array | None, part: int) -> None:
@@ -164,33 +135,24 @@ class Mover:
 
     def fetch(self, buffers: Sequence[Tensor], lists: Sequence[Incoming], line: Line, step: int) -> None:
         """Copies rows of peers' buffers into the buffers of all parts, which receive them at the same time (Algorithm 2, lines 7 to 9)."""
-        since = self._now()
-        crossed = [0 for _ in self.places]
-        for part, incoming in enumerate(lists):
-            with self.places[part].active(), self.span(part, "d2d", step):
-                for peer, theirs, mine in incoming.fetch:
-                    listed = self._sent([theirs, mine], part)
-                    place_rows(_array(buffers[peer]), listed[0], _array(buffers[part]), listed[1], self.threads)
-                    crossed[part] += self._between(part, peer, len(mine) * _row_bytes(buffers[part]), len(mine), line)
-        self._wait_for_peers(crossed, since, step)
+        with self._exchange(buffers[0], line, step) as book:
+            for part, incoming in enumerate(lists):
+                with self.places[part].active(), self.span(part, "d2d", step):
+                    for peer, theirs, mine in incoming.fetch:
+                        listed = self._sent([theirs, mine], part)
+                        place_rows(_array(buffers[peer]), listed[0], _array(buffers[part]), listed[1], self.threads)
+                        book(part, peer, len(mine))
 
     def pull(self, buffers: Sequence[Tensor], lists: Sequence[Incoming], line: Line, step: int) -> None:
         """Moves the gradients of fetched rows to their owners, peer after peer (Algorithm 3, lines 3 to 5)."""
-        by_peer = [{peer: (theirs, mine) for peer, theirs, mine in each.fetch} for each in lists]
-        num_parts, since = len(buffers), self._now()
-        crossed = [0 for _ in self.places]
-        for distance in range(1, num_parts):
-            for part in range(num_parts):
-                owner = (part + distance) % num_parts
-                if owner not in by_peer[part]:
-                    continue
-                theirs, mine = by_peer[part][owner]
+        moves = [(part, *each) for part, incoming in enumerate(lists) for each in incoming.fetch]
+        with self._exchange(buffers[0], line, step) as book:
+            for part, owner, theirs, mine in sorted(moves, key=lambda move: (move[1] - move[0]) % len(buffers)):
                 with self.span(owner, "d2d", step), self.places[owner].active():
                     rows = self._taken(buffers[part], mine, part)
                     target = self._sent([theirs], owner)[0]
                     add_rows(_array(rows), None, _array(buffers[owner]), target, self.threads)
-                    crossed[owner] += self._between(part, owner, len(mine) * _row_bytes(rows), len(mine), line)
-        self._wait_for_peers(crossed, since, step)
+                    book(owner, part, len(mine))
 
     def flush(self, buffer: Tensor, incoming: Incoming, sums: HostRows, line: Line, part: int, step: int) -> None:
         """Moves gradients out of a part's buffer and adds them to the host's (Algorithm 3, lines 7 to 9)."""
@@ -211,39 +173,34 @@ class Mover:
     def settle(self) -> None:
         """Waits for all rows that are on their way to the host, and stores or adds them."""
         while self._leaving:
-            self._arrive()
+            self._leaving.popleft()[-1]()
 
     def _leave(self, rows: Tensor, line: Line, part: int, step: int, done: Callable[[Tensor], None]) -> None:
         """Sends rows to the host, after those of the part's step before have arrived."""
-        while any(each.part == part and each.step != step for each in self._leaving):
-            self._arrive()
-        device, num_bytes = self.places[part].device, len(rows) * _row_bytes(rows)
-        link = device.link("d2h")
+        while any(other == part and before != step for other, before, _ in self._leaving):
+            self._leaving.popleft()[-1]()
+        link, num_bytes = self.places[part].device.link("d2h"), rows.nbytes
         since = 0 if link is None else link.now()
         with self.span(part, "d2h", step):
-            arrived = device.fetch_later(rows, line, self.ledger)
-            if not device.remote:
-                self.ledger.crossed(line, num_bytes)
-        self._leaving.append(Leaving(part, step, arrived, num_bytes, since, done))
+            arrived = self.to_host(rows, line, part)
+
+        def arrive() -> None:
+            with self.span(part, "d2h", step):
+                found = arrived()
+                if link is not None:
+                    link.carry(num_bytes, since)
+            done(found)
+
+        self._leaving.append((part, step, arrive))
         if not self.overlaps:
-            self._arrive()
+            self.settle()
 
-    def _arrive(self) -> None:
-        """Waits for the rows that left first."""
-        first = self._leaving.popleft()
-        with self.span(first.part, "d2h", first.step):
-            found, link = first.arrived(), self.places[first.part].device.link("d2h")
-            if link is not None:
-                link.carry(first.num_bytes, first.since)
-        first.done(found)
-
-    def to_host(self, rows: Tensor, line: Line, part: int) -> Tensor:
-        """Returns rows of a part's device on the host, and books their bytes."""
-        device, num_bytes = self.places[part].device, len(rows) * _row_bytes(rows)
-        if device.remote:
-            return device.fetch(rows, line, self.ledger)
-        self.ledger.crossed(line, num_bytes)
-        return rows.detach()
+    def to_host(self, rows: Tensor, line: Line, part: int) -> Callable[[], Tensor]:
+        """Starts to move rows of a part's device to the host, and books their bytes; returns a function that waits and returns them."""
+        device = self.places[part].device
+        if not device.remote:
+            self.ledger.crossed(line, rows.nbytes)
+        return device.fetch_later(rows, line, self.ledger)
 
     def _taken(self, buffer: Tensor, rows: Array, part: int) -> Tensor:
         """Returns rows of a buffer side by side, and leaves zeros in their places (section 6, compaction)."""
@@ -256,32 +213,26 @@ class Mover:
     def _sent(self, lists: Sequence[Array], part: int) -> list[Array]:
         return self.places[part].device.send(lists, IDS, self.ledger)
 
-    def _between(self, part: int, peer: int, num_bytes: int, num_rows: int, line: Line) -> int:
-        """Books rows that one part receives from another, and returns the bytes that cross between devices."""
-        if self.places[part].device is self.places[peer].device:
-            return 0
-        self.ledger.crossed(line, num_bytes, requests=num_rows)
-        return num_bytes
+    @contextmanager
+    def _exchange(self, buffer: Tensor, line: Line, step: int) -> Iterator[Callable[[int, int, int], None]]:
+        """Yields a function that books rows: (receiving part, giving part, their number). Then waits until every device has its rows.
 
-    def _now(self) -> int:
-        return next((link.now() for link in self._peer_links.values()), 0)
+        All devices receive at once; in Algorithms 2 and 3 no two of them read one device at the same time.
+        """
+        since = next((link.now() for link in self._peer_links.values()), 0)
+        crossed = [0 for _ in self.places]
 
-    def _wait_for_peers(self, crossed: Sequence[int], since: int, step: int) -> None:
-        """Waits until every device has its rows, all at once; in Algorithms 2 and 3 no two of them read one device at the same time."""
+        def book(part: int, peer: int, num_rows: int) -> None:
+            if self.places[part].device is not self.places[peer].device:
+                num_bytes = num_rows * buffer.shape[1] * buffer.element_size()
+                self.ledger.crossed(line, num_bytes, requests=num_rows)
+                crossed[part] += num_bytes
+
+        yield book
         for place, num_bytes in zip(self.places, crossed, strict=True):
             if num_bytes and self._peer_links:
                 with self.span(place.part, "d2d", step):
                     self._peer_links[place.device.index].carry(num_bytes, since)
-
-    @contextmanager
-    def _carried(self, link: Link | None) -> Iterator[Callable[[int], None]]:
-        """Yields a function that waits until a link has carried bytes, counted from here."""
-        since = 0 if link is None else link.now()
-        yield lambda num_bytes: None if link is None else link.carry(num_bytes, since)
-
-
-def _row_bytes(rows: Tensor) -> int:
-    return rows.shape[1] * rows.element_size()
 
 
 def _array(tensor: Tensor) -> Any:

@@ -20,6 +20,7 @@ The losses do not show whether rows were moved as few times as the mode promises
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -43,16 +44,15 @@ from trainers.models.precision import computing, kept_dtype, widened
 from trainers.record.checks import count_name, move_name
 from trainers.record.timeline import STEP
 from trainers.rows.source import RowIds
-from trainers.techniques.fullgraph.blocks import ChunkBlocks
 from trainers.techniques.fullgraph.budget import require_memory
 from trainers.techniques.fullgraph.buffers import Mover, Place
-from trainers.techniques.fullgraph.host_rows import available_bytes, host_folder
-from trainers.techniques.fullgraph.inputs import InputRows
+from trainers.techniques.fullgraph.host_rows import available_bytes
 from trainers.techniques.fullgraph.lists import walk
 from trainers.techniques.fullgraph.memory import Way
-from trainers.techniques.fullgraph.passes import Passes
+from trainers.techniques.fullgraph.passes import Passes, splits
 from trainers.techniques.fullgraph.settings import FullGraphSettings
-from trainers.techniques.fullgraph.whole_pass import WholePass
+from trainers.techniques.fullgraph.supply import ChunkBlocks
+from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
 KEPT_BLOCKS_SHARE = 4
 """Prepared blocks stay in memory up to the free memory divided by this number."""
@@ -98,19 +98,13 @@ class OneStep(Executor):
         assert isinstance(model, LayeredModel)
         counts, value = open_chunks(run.inputs["chunks"]).counts, np.dtype(kept_dtype(train.dtype)).itemsize
         volume = {"vanilla": counts.v_ori, "p2p": counts.v_p2p, "p2p+reuse": counts.v_ru}[settings.mode]
-        projected = model.projection is not None
-        first = (
-            value * model.projection.linear.out_features
-            if model.projection is not None
-            else run.features.stored.row_bytes
-        )
         # Bytes of the rows that each layer reads.
-        row_bytes = [first] + [value * train.hidden] * (train.layers - 1)
-        again = [
-            not (settings.hybrid and layer.cacheable and hasattr(layer, "aggregate_backward")) for layer in model.layers
-        ]
+        row_bytes = [run.features.stored.row_bytes] + [value * train.hidden] * (train.layers - 1)
+        if model.projection is not None:
+            row_bytes[0] = value * model.projection.linear.out_features
+        again = [not (settings.hybrid and splits(layer)) for layer in model.layers]
         loads = sum(row_bytes) + sum(each for each, twice in zip(row_bytes, again, strict=True) if twice)
-        leaving = sum(row_bytes) if projected else sum(row_bytes[1:])
+        leaving = sum(row_bytes[1:] if model.projection is None else row_bytes)
         return planned | {
             move_name("h2d", "neighbour"): epochs * volume * loads,
             move_name("d2h", "gradient"): epochs * volume * leaving,
@@ -138,38 +132,32 @@ class FullGraph(OneStep):
         super().__init__(run)
         assert settings.mode != "device"
         train, device = run.semantic.train, run.features.device
-        threads, kept = train.threads, kept_dtype(train.dtype)
         places = open_places(device, chunks.num_parts, settings.devices)
-        mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, threads, settings.overlap)
+        mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, train.threads, settings.overlap)
         shared = chunks.num_parts // len({place.device.index for place in places})
         require_memory(run, chunks, settings, Way(hybrid=settings.hybrid, parts=shared, overlap=mover.overlaps))
-        walked = walk(chunks, settings.mode)
         passes = Passes(
             model=model,
-            dst_ids=walked.dst_ids,
-            lists=walked.lists,
+            walk=walk(chunks, settings.mode),
             blocks=ChunkBlocks(chunks, run.graph.topology, model.edge_weight, available_bytes() // KEPT_BLOCKS_SHARE),
-            places=places,
             mover=mover,
-            buffer_rows=walked.buffer_rows,
-            num_nodes=run.graph.topology.num_nodes,
             dtype=train.dtype,
-            kept=kept,
             hybrid=settings.hybrid,
-            folder=self._folder(np.dtype(kept).itemsize),
-            threads=threads,
+            folder=self._folder(),
         )
-        inputs = InputRows(run.features.table, model, kept, threads)
+        inputs = InputRows(run.features.table, model, kept_dtype(train.dtype))
         train_ids = np.array(run.graph.train_ids)
         self.total_loss = WholePass(passes, inputs, run.graph.labels, train_ids, run.class_weights)
 
-    def _folder(self, itemsize: int):
-        """Returns the folder of the rows between two passes, None for memory."""
-        train, execution = self.run.semantic.train, self.run.execution
+    def _folder(self) -> Path | None:
+        """Returns the folder of the rows between two passes; None, for memory, if they take at most half of the free memory."""
+        run, train = self.run, self.run.semantic.train
         # An output and a cached aggregate per layer, and two layers' gradients.
-        widths = [max(train.hidden, self.run.graph.num_classes)] * (2 * train.layers + 2)
-        spill = execution.checkpoints.parent / "spill"  # pyright: ignore[reportAttributeAccessIssue]
-        return host_folder(self.run.graph.topology.num_nodes, widths, itemsize, spill)
+        width = max(train.hidden, run.graph.num_classes) * (2 * train.layers + 2)
+        num_bytes = run.graph.topology.num_nodes * width * np.dtype(kept_dtype(train.dtype)).itemsize
+        if 2 * num_bytes <= available_bytes():
+            return None
+        return run.execution.checkpoints.parent / "spill"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Uncut(OneStep):
@@ -186,14 +174,9 @@ class Uncut(OneStep):
         block = whole_block(run)
         (self.block,) = send_blocks((block,), device, device.traffic)
         device.adopt([array for array in vars(block).values() if isinstance(array, np.ndarray)], "topology")
-        train = run.semantic.train
-        self.x = torch.empty(
-            (graph.topology.num_nodes, run.features.table.width),
-            dtype=getattr(torch, kept_dtype(train.dtype)),
-            device=device.torch_device,
-        )
+        shape = graph.topology.num_nodes, run.features.table.width
+        self.x = device.alloc(shape, getattr(torch, kept_dtype(run.semantic.train.dtype)), "inputs")
         run.features.table.gather(RowIds(np.arange(len(self.x))), self.x, device.traffic)
-        device.adopt([self.x], "inputs")
         ids = np.array(graph.train_ids)
         labels = graph.labels[ids].astype(np.int64)
         self.seeds, self.labels = (
@@ -254,11 +237,9 @@ def open_places(first: Device, num_parts: int, devices: int) -> list[Place]:
         problem = f"devices = {count}, but one process drives one {first.kind} device"
         raise InputError(problem, "leave the key out: the parts share the device")
     all_devices = [first]
-    while len(all_devices) < count:
-        assert isinstance(first, LogicalDevice)
-        all_devices.append(
-            LogicalDevice(len(all_devices), first.work_bytes, first.cache_bytes, link_gbps=first.link_gbps)
-        )
+    if isinstance(first, LogicalDevice):
+        limits = first.work_bytes, first.cache_bytes, first.link_gbps
+        all_devices += [LogicalDevice(index, *limits) for index in range(1, count)]
     return [
         Place(part=part, device=all_devices[part * count // num_parts], several=count > 1) for part in range(num_parts)
     ]

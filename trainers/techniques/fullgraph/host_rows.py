@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from assets.storage.filesystem import reporting_full_disk
@@ -32,7 +30,7 @@ class HostRows:
 
     Args:
         num_rows, width, dtype: N, F and the NumPy type.
-        device: the device that reads and writes them.
+        device: a device that reads them.
         folder: folder of the file; None for memory.
         threads: number of the kernels' threads.
 
@@ -41,7 +39,7 @@ class HostRows:
     """
 
     def __init__(self, num_rows: int, width: int, dtype: Any, device: Device, folder: Path | None, threads: int):
-        self.width, self.device, self.threads = width, device, threads
+        self.width, self.threads = width, threads
         self.row_bytes = width * np.dtype(dtype).itemsize
         self.mapped = folder is not None
         if folder is None:
@@ -54,46 +52,37 @@ class HostRows:
             os.posix_fallocate(self.file.fileno(), 0, num_bytes)
         self.values = np.memmap(self.file, dtype, mode="r+", shape=(num_rows, width))
 
-    def clear(self) -> None:
-        """Makes all rows zero."""
-        self.values[...] = 0
-
-    def load(self, ids: Array, out: Tensor, rows: Array | None, ledger: Ledger) -> None:
-        """Writes the rows of nodes to rows of a tensor of the device.
+    def load(self, ids: Array, device: Device, ledger: Ledger, out: Tensor, places: Array | None) -> tuple[Tensor, int]:
+        """Writes the rows of nodes to rows of a tensor on a device.
 
         Args:
-            ids: ids[c], the nodes.
-            out: float[R, F] on the device.
-            rows: i32[c], rows of `out`; None for all in order.
+            ids: ids[c], the nodes; at least one.
+            device: the device.
             ledger: receives the lists' transfer; the caller books the rows', since it knows their purpose.
+            out: float[R, F] on the device.
+            places: i32[c], rows of `out`; None for all in order.
+
+        Returns:
+            `out`, and the bytes that crossed the link for it.
         """
-        if not len(ids):
-            return
-        if not self.device.remote:
-            place_rows(self.values, ids, kernel_array(out), rows, self.threads)
-            return
-        lists = [ids] if rows is None else [ids, rows]
-        if not self.mapped:
-            sent = self.device.send(lists, IDS, ledger)
-            place_rows(self.values, sent[0], out, None if rows is None else sent[1])
-            return
-        # A device cannot read the pages of a file: they go through memory that it can read.
-        staged = self.device.staging((len(ids), self.width), self.values.dtype)
-        gather(self.values, ids, staged, threads=self.threads)
-        places = None if rows is None else self.device.send([rows], IDS, ledger)[0]
-        place_rows(staged, None, out, places)
-        device_of(out).synchronize()  # the staged rows are lent again after this call
+        lists = [ids] if places is None else [ids, places]
+        if not device.remote:
+            place_rows(self.values, ids, kernel_array(out), places, self.threads)
+        elif not self.mapped:
+            sent = device.send(lists, IDS, ledger)
+            place_rows(self.values, sent[0], out, None if places is None else sent[1])
+        else:
+            # A device cannot read the pages of a file: they go through memory that it can read.
+            staged = device.staging((len(ids), self.width), self.values.dtype)
+            gather(self.values, ids, staged, threads=self.threads)
+            place_rows(staged, None, out, None if places is None else device.send([places], IDS, ledger)[0])
+            device_of(out).synchronize()  # the staged rows are lent again after this call
+        return out, len(ids) * self.row_bytes
 
-    def load_into(self, ids: Array, out: Tensor, rows: Array | None, device: Device, ledger: Ledger) -> tuple[int, int]:
-        """Like `load`; returns (rows, bytes) that crossed the link for it."""
-        self.load(ids, out, rows, ledger)
-        return len(ids), len(ids) * self.row_bytes
-
-    def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int, int]:
-        """Returns float[c, F], the rows of nodes, in a separate tensor on a device; then (rows, bytes) that crossed the link for it."""
+    def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
+        """Returns float[c, F], the rows of nodes, in a separate tensor on a device; then the bytes that crossed the link for it."""
         out = device.alloc((len(ids), self.width), self.values.dtype, "staged")
-        self.load(ids, out, None, ledger)
-        return out, len(ids), len(ids) * self.row_bytes
+        return self.load(ids, device, ledger, out, None)
 
     def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
         """Returns staged rows as they are."""
@@ -101,25 +90,14 @@ class HostRows:
 
     def store(self, ids: Array, rows: Tensor) -> None:
         """Writes rows, float[c, F] on the host, as those of nodes."""
-        if len(ids):
-            place_rows(rows.contiguous().numpy(), None, self.values, ids, self.threads)
+        place_rows(rows.contiguous().numpy(), None, self.values, ids, self.threads)
 
     def add(self, ids: Array, rows: Tensor) -> None:
         """Adds rows, float[c, F] on the host, to those of nodes, which are distinct."""
-        if len(ids):
-            add_rows(rows.contiguous().numpy(), None, self.values, ids, self.threads)
-
-    def read(self, ids: Array) -> Tensor:
-        """Returns float[c, F], a copy of the rows of nodes on the host."""
-        return torch.from_numpy(gather(self.values, ids, np.empty((len(ids), self.width), self.values.dtype)))
+        add_rows(rows.contiguous().numpy(), None, self.values, ids, self.threads)
 
 
 def available_bytes() -> int:
     """Returns the bytes of memory that the system reports as available."""
     with open("/proc/meminfo") as lines:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-
-
-def host_folder(num_rows: int, widths: Sequence[int], itemsize: int, folder: Path) -> Path | None:
-    """Returns the place of rows of all `widths`: None for memory, the folder if they would take more than half of the free memory."""
-    return folder if 2 * num_rows * sum(widths) * itemsize > available_bytes() else None

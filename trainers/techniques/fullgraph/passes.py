@@ -12,7 +12,7 @@ is the same. If it has parameters (attention) the whole layer is computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,18 +21,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.types import Array, Block
+from kernels.types import Block
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
 from trainers.models.own import OwnLayers, seeded
-from trainers.models.precision import computing, widened
+from trainers.models.precision import computing, kept_dtype, widened
 from trainers.record.ledger import Line
 from trainers.record.timeline import COMPUTE
-from trainers.techniques.fullgraph.blocks import ChunkBlocks
 from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
 from trainers.techniques.fullgraph.host_rows import HostRows
-from trainers.techniques.fullgraph.lists import Incoming, StepLists
-from trainers.techniques.fullgraph.supply import HostRequest, Supply, supplies
+from trainers.techniques.fullgraph.lists import Incoming, Walk
+from trainers.techniques.fullgraph.supply import ChunkBlocks, HostRequest, Supply, supplies
 
 BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"
 """The host data of a step: rows of the buffer; for its own nodes the gradients of outputs, cached aggregates and inputs."""
@@ -44,50 +43,30 @@ class Passes:
 
     Attributes:
         model: the model, on the devices.
-        dst_ids: node ids of each part's chunk in each step.
-        lists, blocks: rows that the steps move, and their blocks.
-        places: the places of the parts.
-        mover: the mover of rows.
-        buffer_rows: rows of each part's buffer.
-        num_nodes: N.
-        dtype: the key of the train table; kept: NumPy's name of the type of rows.
+        walk, blocks: nodes of the steps and rows that they move, and their blocks.
+        mover: the mover of rows between the places of the parts.
+        dtype: the key of the train table.
         hybrid: whether aggregates are cached if layers allow it.
         folder: folder of rows that do not fit into memory, None for memory.
-        threads: number of the kernels' threads.
     """
 
     model: LayeredModel
-    dst_ids: Sequence[Sequence[Array]]
-    lists: Sequence[Sequence[StepLists]]
+    walk: Walk
     blocks: ChunkBlocks
-    places: Sequence[Place]
     mover: Mover
-    buffer_rows: Sequence[int]
-    num_nodes: int
     dtype: str
-    kept: str
     hybrid: bool
     folder: Path | None
-    threads: int
 
     @property
     def num_steps(self) -> int:
         """Number of steps of a pass."""
-        return len(self.dst_ids[0])
+        return len(self.walk.dst_ids[0])
 
     def host_rows(self, width: int) -> HostRows:
         """Returns rows of all nodes on the host, not yet written."""
-        device = self.places[0].device
-        return HostRows(self.num_nodes, width, self.kept, device, self.folder, self.threads)
-
-    def splits(self, index: int) -> bool:
-        """Returns whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated."""
-        layer: Any = self.model.layers[index]
-        return layer.cacheable and hasattr(layer, "aggregate_backward")
-
-    def caches(self, index: int) -> bool:
-        """Returns whether a layer's aggregates are kept on the host between its two passes."""
-        return self.hybrid and self.splits(index)
+        device, num_nodes = self.mover.places[0].device, self.blocks.topology.num_nodes
+        return HostRows(num_nodes, width, kept_dtype(self.dtype), device, self.folder, self.mover.threads)
 
     @contextmanager
     def computing(self, index: int, place: Place, j: int, random: StepRandom) -> Iterator[None]:
@@ -99,7 +78,7 @@ class Passes:
             if not isinstance(self.model, OwnLayers):
                 yield
                 return
-            chunk = (index * len(self.places) + place.part) * self.num_steps + j
+            chunk = (index * len(self.mover.places) + place.part) * self.num_steps + j
             with seeded(replace(random, position=chunk + 1)):
                 yield
 
@@ -115,24 +94,24 @@ class Passes:
             Its output rows, and its aggregates if they are cached.
         """
         layer: Any = self.model.layers[index]
-        buffers = self._buffers(rows.width)
-        neighbours, outputs = Line("h2d", "neighbour", "forward", index), Line("d2h", "output", "forward", index)
-        kept: list[HostRows | None] = [None, None]
+        buffers, neighbours = self._buffers(rows.width), Line("h2d", "neighbour", "forward", index)
+        kept: dict[str, HostRows] = {}
 
-        def keep(which: int, found: Tensor, ids: Array, line: Line, part: int, j: int) -> None:
-            made = kept[which]
-            if made is None:
-                kept[which] = made = self.host_rows(found.shape[1])
-            self.mover.store(found, ids, made, line, part, j)
+        def keep(kind: str, found: Tensor, part: int, j: int) -> None:
+            if kind not in kept:
+                kept[kind] = self.host_rows(found.shape[1])
+            self.mover.store(
+                found, self.walk.dst_ids[part][j], kept[kind], Line("d2h", kind, "forward", index), part, j
+            )
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
-            return {BUFFER: HostRequest(rows, self.lists[part][j].up.ids, neighbours)}
+            return {BUFFER: HostRequest(rows, self.walk.lists[part][j].up.ids, neighbours)}
 
-        for j, found in self._supplied(range(self.num_steps), wanted):
-            self._bring(buffers, found, [each[j].up for each in self.lists], neighbours, j)
-            for place, supply in zip(self.places, found, strict=True):
-                part, ids = place.part, self.dst_ids[place.part][j]
-                if not len(ids):
+        for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps), wanted):
+            self._bring(buffers, found, [each[j].up for each in self.walk.lists], neighbours, j)
+            for place, supply in zip(self.mover.places, found, strict=True):
+                part = place.part
+                if not supply.has_block:
                     continue
                 with place.active(), torch.no_grad(), supply.block() as block:
                     masks = random.layer(index + 1, block.dst_ids)
@@ -140,13 +119,12 @@ class Passes:
                         h_src = buffers[part][: block.num_src]
                         agg = layer.aggregate(block, h_src, masks)
                         out = widened(layer.update(agg, _own(h_src, block), masks))
-                    keep(0, out, ids, outputs, part, j)
-                    if self.caches(index):
-                        keep(1, widened(agg), ids, Line("d2h", "checkpoint", "forward", index), part, j)
+                    keep("output", out, part, j)
+                    if self.hybrid and splits(layer):
+                        keep("checkpoint", widened(agg), part, j)
                     del agg, out, h_src
         self.mover.settle()
-        assert kept[0] is not None
-        return kept[0], kept[1]
+        return kept["output"], kept.get("checkpoint")
 
     def backward(
         self,
@@ -172,28 +150,28 @@ class Passes:
         neighbours, leaving = Line("h2d", "neighbour", "backward", index), Line("d2h", "gradient", "backward", index)
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
-            ids = self.dst_ids[part][j]
+            ids = self.walk.dst_ids[part][j]
             found = {ABOVE: HostRequest(gradients, ids, Line("h2d", "gradient", "backward", index))}
             if aggregates is None:
-                return found | {BUFFER: HostRequest(rows, self.lists[part][j].down.ids, neighbours)}
+                return found | {BUFFER: HostRequest(rows, self.walk.lists[part][j].down.ids, neighbours)}
             found[AGGREGATE] = HostRequest(aggregates, ids, Line("h2d", "checkpoint", "backward", index))
             if self.model.layers[index].reads_own:  # pyright: ignore[reportAttributeAccessIssue]
                 found[OWN] = HostRequest(rows, ids, Line("h2d", "output", "backward", index))
             return found
 
-        for j, found in self._supplied(reversed(range(self.num_steps)), wanted):
+        for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps)[::-1], wanted):
             if reload:
-                self._bring(buffers, found, [each[j].down for each in self.lists], neighbours, j)
-            for place, supply in zip(self.places, found, strict=True):
-                if len(self.dst_ids[place.part][j]):
+                self._bring(buffers, found, [each[j].down for each in self.walk.lists], neighbours, j)
+            for place, supply in zip(self.mover.places, found, strict=True):
+                if supply.has_block:
                     held = buffers[place.part] if reload else None
                     grad = grads[place.part] if grads else None
                     with place.active(), supply.block() as block:
                         self._chunk_backward(index, j, place, block, held, supply, grad, random)
             if sums is not None:
-                up = [each[j].up for each in self.lists]
+                up = [each[j].up for each in self.walk.lists]
                 self.mover.pull(grads, up, Line("d2d", "gradient", "backward", index), j)
-                for place in self.places:
+                for place in self.mover.places:
                     self.mover.flush(grads[place.part], up[place.part], sums, leaving, place.part, j)
         self.mover.settle()
 
@@ -220,7 +198,7 @@ class Passes:
         with torch.enable_grad():
             with self.computing(index, place, j, random):
                 own = None if own is None else own.detach().requires_grad_(wanted)
-                if self.splits(index):
+                if splits(layer):
                     if agg is None:
                         assert held is not None
                         with torch.no_grad():
@@ -234,7 +212,7 @@ class Passes:
             widened(out).backward(above)
             if grads is None:
                 return
-            if self.splits(index):
+            if splits(layer):
                 assert agg is not None and agg.grad is not None
                 grads[: block.num_src] += layer.aggregate_backward(block, agg.grad)
             elif source is not None and source.grad is not None:
@@ -242,18 +220,11 @@ class Passes:
             if own is not None and own.grad is not None:
                 grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += own.grad
 
-    def _supplied(
-        self, order: Iterable[int], wanted: Callable[[int, int], Mapping[str, HostRequest]]
-    ) -> Iterator[tuple[int, list[Supply]]]:
-        """Yields the steps of a pass in an order, with the supplies of each part."""
-        has_block = lambda part, j: len(self.dst_ids[part][j]) > 0  # noqa: E731
-        return supplies(self.mover, self.blocks, self.places, list(order), wanted, has_block)
-
     def _bring(
         self, buffers: Sequence[Tensor], found: Sequence[Supply], lists: Sequence[Incoming], line: Line, j: int
     ) -> None:
         """Fills the buffers for a step (Algorithm 2)."""
-        for place, supply, incoming in zip(self.places, found, lists, strict=True):
+        for place, supply, incoming in zip(self.mover.places, found, lists, strict=True):
             with place.active():
                 supply.fill(BUFFER, buffers[place.part], incoming.rows)
         self.mover.fetch(buffers, lists, Line("d2d", line.kind, line.phase, line.layer), j)
@@ -261,10 +232,17 @@ class Passes:
     def _buffers(self, width: int) -> list[Tensor]:
         """Returns a buffer of zeros per part: unused rows must not hold NaN."""
         made = []
-        for place, count in zip(self.places, self.buffer_rows, strict=True):
+        for place, count in zip(self.mover.places, self.walk.buffer_rows, strict=True):
             with place.active():
-                made.append(place.device.alloc((count, width), getattr(torch, self.kept), "buffer").zero_())
+                made.append(
+                    place.device.alloc((count, width), getattr(torch, kept_dtype(self.dtype)), "buffer").zero_()
+                )
         return made
+
+
+def splits(layer: Any) -> bool:
+    """Returns whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated."""
+    return layer.cacheable and hasattr(layer, "aggregate_backward")
 
 
 def _own(h_src: Tensor, block: Block) -> Tensor:

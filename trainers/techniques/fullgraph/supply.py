@@ -13,18 +13,66 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Lock
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
-from kernels.types import Array, Block
+from kernels.sampling.transpose import transpose
+from kernels.types import Array, Block, Topology
+from trainers.batches.batch import attach_weights, block_bytes
 from trainers.batches.flow import Task, Work, flow
-from trainers.record.ledger import Line
-from trainers.techniques.fullgraph.blocks import ChunkBlocks
+from trainers.batches.send import send_blocks
+from trainers.devices.protocol import Device
+from trainers.record.ledger import Ledger, Line
 from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
+from trainers.techniques.fullgraph.host_rows import HostRows
+from trainers.techniques.fullgraph.lists import Steps
 
 LOADER = "loader"
+
+
+class ChunkBlocks:
+    """Prepares the blocks of steps, and keeps as many of them on the host as a bound allows; the others are made anew in every pass.
+
+    Threads may ask for blocks of different steps at once.
+
+    Args:
+        steps: the source of chunks.
+        topology: the graph, whose degrees decide the weights.
+        edge_weight: "gcn", "sum" or None.
+        most_bytes: bound on the bytes of kept blocks.
+    """
+
+    def __init__(self, steps: Steps, topology: Topology, edge_weight: str | None, most_bytes: int):
+        self.steps, self.topology, self.edge_weight = steps, topology, edge_weight
+        self._kept: dict[tuple[int, int], Block] = {}
+        self._free_bytes, self._lock = most_bytes, Lock()
+
+    @contextmanager
+    def on(self, part: int, step: int, device: Device, ledger: Ledger) -> Iterator[Block]:
+        """Yields the block of a step, with its transpose, while it is on a device."""
+        found = self._kept.get((part, step))
+        if found is None:
+            found = self._made(part, step)
+            num_bytes = block_bytes((found,))
+            with self._lock:
+                if num_bytes <= self._free_bytes:
+                    self._kept[part, step] = found
+                    self._free_bytes -= num_bytes
+        with device.holding(block_bytes((found,)), "topology"):
+            yield send_blocks((found,), device, ledger)[0]
+
+    def _made(self, part: int, step: int) -> Block:
+        block = self.steps.step(part, step).block
+        # Unused rows do not belong to a node; any node's number is valid for them.
+        block = transpose(replace(block, src_ids=np.maximum(block.src_ids, 0)))
+        attach_weights((block,), self.topology, self.edge_weight)
+        return block
 
 
 class HostRequest(NamedTuple):
@@ -39,12 +87,6 @@ class HostRequest(NamedTuple):
     rows: Loadable
     ids: Array
     line: Line
-
-
-class Turn(NamedTuple):
-    """The position of a step in a pass; a flow needs nothing else of its planned items."""
-
-    position: int
 
 
 @dataclass(kw_only=True)
@@ -74,11 +116,9 @@ class Supply:
         with device.preparing():
             for name, (rows, ids, line) in self.wanted.items():
                 if len(ids):
-                    self._staged[name] = self.mover.staged(rows, ids, line, self.place.part)
+                    self._staged[name] = self.mover.staged(rows.stage, ids, line, self.place.part)
             if self.has_block:
-                self._block = self._held.enter_context(
-                    self.blocks.on(self.place.part, self.step, device, self.mover.ledger)
-                )
+                self._block = self._sent_block()
             handed = [*self._staged.values(), *([] if self._block is None else [self._block.src_ids])]
             device.hand_over(handed)
         return self
@@ -86,13 +126,14 @@ class Supply:
     def fill(self, name: str, buffer: Tensor, places: Array | None) -> None:
         """Writes the rows named `name` to rows of a buffer."""
         rows, ids, line = self.wanted[name]
-        staged = self._staged.pop(name, None)
-        if staged is None:
-            self.mover.load(rows, ids, buffer, places, line, self.place.part, self.step)
+        part = self.place.part
+        if not len(ids):
+            return
+        if isinstance(rows, HostRows) and name not in self._staged:
+            with self.mover.span(part, "h2d", self.step):
+                self.mover.staged(partial(rows.load, out=buffer, places=places), ids, line, part)
         else:
-            self.mover.put(
-                rows.finish(staged, ids, self.place.device, self.mover.ledger), buffer, places, self.place.part
-            )
+            self.mover.put(self.take(name), buffer, places, part)
 
     def take(self, name: str) -> Tensor:
         """Returns the rows named `name`, float[c, F] on the device."""
@@ -105,13 +146,14 @@ class Supply:
     @contextmanager
     def block(self) -> Iterator[Block]:
         """Yields the chunk's block, with its transpose, while it is on the device."""
-        if self._block is not None:
-            block, self._block = self._block, None
-            with self._held:
-                yield block
-            return
-        with self.blocks.on(self.place.part, self.step, self.place.device, self.mover.ledger) as block:
+        with self._held:
+            block, self._block = self._block or self._sent_block(), None
             yield block
+
+    def _sent_block(self) -> Block:
+        return self._held.enter_context(
+            self.blocks.on(self.place.part, self.step, self.place.device, self.mover.ledger)
+        )
 
     def close(self) -> None:
         """Releases the unused inputs."""
@@ -123,19 +165,17 @@ class Supply:
 def supplies(
     mover: Mover,
     blocks: ChunkBlocks,
-    places: Sequence[Place],
+    dst_ids: Sequence[Sequence[Array]],
     order: Sequence[int],
     wanted: Callable[[int, int], Mapping[str, HostRequest]],
-    has_block: Callable[[int, int], bool],
 ) -> Iterator[tuple[int, list[Supply]]]:
     """Yields every step of a pass with the supplies of all parts.
 
     Args:
         mover, blocks: the loaders of rows and blocks.
-        places: the places of the parts.
+        dst_ids: node ids of each part's chunk in each step; an empty chunk needs no block.
         order: numbers of the steps.
         wanted: (part, step) -> requested rows by name.
-        has_block: (part, step) -> whether the part has nodes in it.
 
     Raises:
         OverBudget: a device lacks memory for a supply.
@@ -143,11 +183,11 @@ def supplies(
 
     def supply(place: Place, j: int) -> Supply:
         made = {"mover": mover, "blocks": blocks, "place": place, "step": j}
-        return Supply(**made, wanted=wanted(place.part, j), has_block=has_block(place.part, j))
+        return Supply(**made, wanted=wanted(place.part, j), has_block=len(dst_ids[place.part][j]) > 0)
 
     if not mover.overlaps:
         for j in order:
-            yield j, [supply(place, j) for place in places]
+            yield j, [supply(place, j) for place in mover.places]
         return
     # A supply counts as one byte: the queue bounds their number, and devices their bytes.
     tasks = [
@@ -157,9 +197,10 @@ def supplies(
             work=Work("h2d", lambda lane, item, value, place=place: supply(place, order[item.position]).bring()),
             most_waiting=1,
         )
-        for place in places
+        for place in mover.places
     ]
-    planned: Any = [Turn(position) for position in range(len(order))]
+    # A flow needs only the positions of its planned items.
+    planned: Any = [SimpleNamespace(position=position) for position in range(len(order))]
     with closing(flow(planned, tasks, 4 * len(tasks), mover.timeline)) as prepared:
         for item, found in prepared:
             yield order[item.position], list(found)

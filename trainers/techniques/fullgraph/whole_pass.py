@@ -15,17 +15,57 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels.types import Array
+from trainers.devices.protocol import Device
+from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
 from trainers.models.precision import computing, widened
-from trainers.record.ledger import Line
+from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import COMPUTE
+from trainers.rows.source import H2D, RowIds, TableSource
 from trainers.techniques.fullgraph.buffers import Loadable, Place
-from trainers.techniques.fullgraph.host_rows import HostRows
-from trainers.techniques.fullgraph.inputs import InputRows
+from trainers.techniques.fullgraph.host_rows import IDS, HostRows
 from trainers.techniques.fullgraph.passes import Passes
 
 FromHead = list[tuple[Array, Array]]
 """Gradients that the head gives to rows of a layer's output: (ids, float[c, F]) per chunk."""
+
+
+class InputRows:
+    """The input rows of the first layer: features of nodes, with dropout and projection on the device.
+
+    Args:
+        table: the features.
+        model: the model with the row-wise beginning.
+        dtype: NumPy's name of the type of gathered rows.
+    """
+
+    def __init__(self, table: TableSource, model: LayeredModel, dtype: str):
+        self.table, self.model, self.dtype = table, model, getattr(torch, dtype)
+        self.width = table.width if model.projection is None else model.projection.linear.out_features
+        self.random = StepRandom(0)
+
+    def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
+        """Returns float[c, F], features of nodes on a device; then the bytes of them that crossed the link, which the caller books."""
+        x = device.alloc((len(ids), self.table.width), self.dtype, "staged")
+        moved, num_bytes = Ledger(), 0
+        self.table.gather(RowIds(ids), x, moved)
+        for row in moved.rows()["moves"]:
+            line = Line(row["link"], row["kind"], row["phase"], row["layer"])
+            if line == H2D:
+                num_bytes = row["moved_bytes"]
+            else:
+                ledger.move(line, **{name: row[name] for name in ("requests", "asked_bytes", "moved_bytes")})
+        return x, num_bytes
+
+    def transformed(self, x: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
+        """Returns the first layer's input rows: float[c, H] from the nodes' features x on the device."""
+        drops = self.model.input_dropout or self.model.projection is not None
+        return widened(self.model.input(x, device.send([ids], IDS, ledger)[0] if drops else ids, self.random))
+
+    def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
+        """Returns the first layer's input rows from the nodes' features on the device, without a gradient."""
+        with torch.no_grad():
+            return self.transformed(staged, ids, device, ledger).contiguous()
 
 
 class WholePass:
@@ -44,7 +84,7 @@ class WholePass:
     ):
         self.passes, self.inputs, self.labels, self.class_weights = passes, inputs, labels, class_weights
         self.model, self.mover = passes.model, passes.mover
-        trained = torch.zeros(passes.num_nodes, dtype=torch.bool).numpy()
+        trained = torch.zeros(len(labels), dtype=torch.bool).numpy()
         trained[train_ids] = True
         self._seeds = [(place, j, ids[trained[ids]]) for place, j, ids in self._chunks() if trained[ids].any()]
 
@@ -66,8 +106,7 @@ class WholePass:
             above = self._added(gradients, from_head[index], rows.pop().width)
             gradients = None
             if index > 0 or model.projection is not None:
-                gradients = passes.host_rows(rows[index].width)
-                gradients.clear()
+                gradients = self._zeros(rows[index].width)
             passes.backward(index, rows[index], aggregates.pop(), above, gradients, random)
         if model.projection is not None:
             assert gradients is not None
@@ -77,13 +116,20 @@ class WholePass:
     def _chunks(self) -> list[tuple[Place, int, Array]]:
         """Returns every part's place, the step, and the ids of the chunk's nodes, in the order of batches."""
         passes = self.passes
-        return [(place, j, passes.dst_ids[place.part][j]) for j in range(passes.num_steps) for place in passes.places]
+        return [
+            (place, j, passes.walk.dst_ids[place.part][j])
+            for j in range(passes.num_steps)
+            for place in passes.mover.places
+        ]
+
+    def _zeros(self, width: int) -> HostRows:
+        found = self.passes.host_rows(width)
+        found.values[...] = 0
+        return found
 
     def _added(self, gradients: HostRows | None, from_head: FromHead, width: int) -> HostRows:
         """Returns the gradients of a layer's output, with those of the head added."""
-        if gradients is None:
-            gradients = self.passes.host_rows(width)
-            gradients.clear()
+        gradients = gradients or self._zeros(width)
         for ids, rows in from_head:
             gradients.add(ids, torch.from_numpy(rows))
         return gradients
@@ -109,7 +155,7 @@ class WholePass:
                 for layer, leaf in zip(layers, leaves, strict=True):
                     assert leaf.grad is not None
                     # A copy, since on the CPU the device's memory is the host's.
-                    from_head[layer].append((ids, self.mover.to_host(leaf.grad, up, place.part).numpy().copy()))
+                    from_head[layer].append((ids, self.mover.to_host(leaf.grad, up, place.part)().numpy().copy()))
         return total, from_head
 
     def _read(self, rows: Loadable, ids: Array, line: Line, place: Place, j: int) -> Tensor:
@@ -134,7 +180,7 @@ class WholePass:
             with place.active(), torch.enable_grad():
                 above = self._read(gradients, ids, Line("h2d", "gradient", "backward"), place, j)
                 with self.mover.span(place.part, "h2d", j):
-                    x = self.inputs.features_of(ids, place.device, self.mover.ledger)
+                    x = self.mover.staged(self.inputs.stage, ids, Line("h2d", "feature", "backward"), place.part)
                 with self.mover.span(place.part, COMPUTE, j):
                     with computing(self.passes.dtype, place.device.torch_device):
                         rows: Any = self.inputs.transformed(x, ids, place.device, self.mover.ledger)

@@ -15,12 +15,11 @@ from trainers.recipe.config import TrainConfig
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import Timeline
 from trainers.rows.source import TableSource
-from trainers.techniques.fullgraph.blocks import ChunkBlocks
 from trainers.techniques.fullgraph.buffers import Mover, Place
-from trainers.techniques.fullgraph.inputs import InputRows
 from trainers.techniques.fullgraph.lists import walk
 from trainers.techniques.fullgraph.passes import Passes
-from trainers.techniques.fullgraph.whole_pass import WholePass
+from trainers.techniques.fullgraph.supply import ChunkBlocks
+from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
 RANDOM = StepRandom(3, 1, 0)
 
@@ -76,15 +75,12 @@ def cut(
         Place(part=part, device=all_devices[part * count // chunks.num_parts], several=booked or count > 1)
         for part in range(chunks.num_parts)
     ]
-    walked = walk(chunks, mode)
     kept = str(model_dtype(model)).removeprefix("torch.")
     passes = Passes(
-        model=model, dst_ids=walked.dst_ids, lists=walked.lists,
-        blocks=ChunkBlocks(chunks, graph, model.edge_weight, 1 << 30), places=places,
+        model=model, walk=walk(chunks, mode), blocks=ChunkBlocks(chunks, graph, model.edge_weight, 1 << 30),
         mover=Mover(places, Ledger() if ledger is None else ledger, timeline or Timeline(), None, 1, overlap),
-        buffer_rows=walked.buffer_rows,
-        num_nodes=graph.num_nodes, dtype=kept, kept=kept, hybrid=hybrid, folder=None, threads=1,
+        dtype=kept, hybrid=hybrid, folder=None,
     )  # fmt: skip
-    inputs = InputRows(TableSource(x, False, 1), model, kept, 1)
+    inputs = InputRows(TableSource(x, False, 1), model, kept)
     loss = WholePass(passes, inputs, labels, train_ids, None)(RANDOM)
     return loss, gradients(model)
