@@ -53,7 +53,6 @@ class GlobalQueue:
         self._task = self._turn = self.handed = first
         self._items: dict[int, tuple[Any, int]] = {}
         self._outstanding: dict[object, int] = {}
-        self._standing_by: set[object] = set()
         self.closed = False
 
     def join(self, trainer: object) -> None:
@@ -154,25 +153,17 @@ class GlobalQueue:
             self._changed.wait_for(decided)
             if self.closed:
                 raise Closed
-            if not taking or self.handed == self.end:
-                return None
-            self._standing_by.add(trainer)
-            return self._next(trainer)
+            return self._next(trainer) if taking else None
 
     def take_now(self, trainer: object) -> tuple[int, Any, int] | None:
         """Returns the next batch for a standby trainer whose sampler waits for space, or None if another trainer has just taken it."""
         with self._changed:
-            if self.handed not in self._items:
-                return None
-            self._standing_by.add(trainer)
-            return self._next(trainer)
+            return self._next(trainer) if self.handed in self._items else None
 
     def finished(self, trainer: object, num_bytes: int) -> None:
         """Frees the bytes of a batch that a trainer has finished."""
         with self._changed:
-            if trainer in self._standing_by:
-                self._standing_by.discard(trainer)
-            else:
+            if trainer in self._outstanding:  # a standby trainer has not joined
                 self._outstanding[trainer] -= 1
             self.used_bytes -= num_bytes
             self._changed.notify_all()
