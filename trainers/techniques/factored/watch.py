@@ -63,10 +63,6 @@ class Activity:
         self.tasks[phase] += 1
         self.doing = None
 
-    def mean(self, phase: str) -> float | None:
-        """Returns the mean seconds of a phase's tasks, None before one has ended."""
-        return self.seconds[phase] / self.tasks[phase] if self.tasks.get(phase) else None
-
 
 class Watch:
     """Finds roles that are at fault.
