@@ -43,16 +43,9 @@ class Workload:
 
     def __post_init__(self):
         """Checks ranges."""
-        below = {
-            "batches": 1,
-            "sample": 0,
-            "extract": 0,
-            "train": 0,
-            "group": 0,
-            "staleness": 0,
-            "update": 0,
-            "queue": 0,
-        }
+        below = {"batches": 1} | dict.fromkeys(
+            ("sample", "extract", "train", "group", "staleness", "update", "queue"), 0
+        )
         wrong = [
             f"{name} = {getattr(self, name)} is below {least}"
             for name, least in below.items()
