@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import statistics
 import threading
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from itertools import islice
+from typing import Any
 
 from kernels.errors import InputError
+from kernels.types import Stream
 from trainers.loop.executor import Run
-from trainers.record.timeline import TRAIN
+from trainers.record.timeline import TRAIN, Timeline
 from trainers.rows.source import FeatureSource
-from trainers.techniques.factored.places import DevicePlace, num_devices, sampling_place, training_place
-from trainers.techniques.factored.probe import StageSeconds, measured_stages
-from trainers.techniques.factored.replica import Replica
+from trainers.techniques import minibatch
+from trainers.techniques.factored.places import DevicePlace, sampling_place, training_place
+from trainers.techniques.factored.replica import Replica, weights_of
 from trainers.techniques.factored.roles import (
     EXTRACT,
+    MARK,
+    SAMPLE,
     BatchDrawer,
     ReplicaTraining,
     SamplerRole,
@@ -21,15 +28,12 @@ from trainers.techniques.factored.roles import (
     TrainerRole,
 )
 from trainers.techniques.factored.simulator.allocation import search
-from trainers.techniques.factored.simulator.formula import profit
+from trainers.techniques.factored.simulator.simulate import profit
 from trainers.techniques.factored.simulator.workload import Workload
 from trainers.techniques.factored.watch import Activity
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kernels.sampling.own_sampling import AnySampler
-    from trainers.techniques.factored.settings import FactoredSettings
+PROBES = 4
+"""Number of batches whose stages are measured."""
 
 
 class Crew:
@@ -37,8 +41,6 @@ class Crew:
 
     Args:
         run: the run.
-        settings: the technique's settings.
-        new_sampler: function that makes a sampler for each role that samples.
         features: the source of rows, without a link.
 
     Attributes:
@@ -47,17 +49,16 @@ class Crew:
         record: facts about the choice of roles, for run.json.
 
     Raises:
-        InputError: the settings do not fit the device or each other.
+        InputError: the settings do not fit the device or each other; or samples are missing, of another graph, drawn otherwise or too few.
     """
 
-    def __init__(
-        self, run: Run, settings: FactoredSettings, new_sampler: Callable[[], AnySampler], features: FeatureSource
-    ):
-        self.run, self.settings, self._new_sampler = run, settings, new_sampler
+    def __init__(self, run: Run, features: FeatureSource):
+        self.run, self.settings = run, run.semantic.train.settings
+        self._stored = minibatch.open_stored(run) if run.execution.samples == "stored" else None
         self.places: dict[str, DevicePlace] = {}
         self.record: dict[str, Any] = {}
         self._own_code = threading.Lock()
-        self._measured: StageSeconds | None = None
+        self._measured: dict[str, float] | None = None
         self._split: tuple[int, int] | None = None
         self.read_from(features)
 
@@ -99,7 +100,7 @@ class Crew:
         if self.run.features.device.remote:
             problem = f'sharing = "time", but device = "{self.run.features.device.kind}"'
             raise InputError(problem, 'remove the key: trainer = "minibatch" shares such a device in time')
-        count = self.settings.trainers or num_devices(self.settings.devices)
+        count = self.settings.trainers or self.settings.devices or _default_devices()
         self.record |= {"sharing": "time", "samplers": 0, "trainers": count}
         self.places = {f"device {i}": sampling_place(self.run, i, self.features) for i in range(count)}
         return [
@@ -109,7 +110,8 @@ class Crew:
 
     def _drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         parts = place.parts if place else None
-        return BatchDrawer(self.run.batching, self._new_sampler(), self.features, parts)
+        sampler = self._stored or minibatch.open_sampler(self.run)
+        return BatchDrawer(self.run.batching, sampler, self.features, parts)
 
     def _training(self, place: DevicePlace) -> ReplicaTraining:
         replica = Replica(self.run, place.device, self._own_code)
@@ -117,14 +119,14 @@ class Crew:
 
     def _counts(self) -> tuple[int, int]:
         """Returns the numbers of samplers and trainers."""
-        settings, total = self.settings, num_devices(self.settings.devices)
+        settings, total = self.settings, self.settings.devices or _default_devices()
         if self.run.features.device.remote:
             if settings.trainers > 1:
                 problem = (
                     f"trainers = {settings.trainers}, but one process drives one {self.run.features.device.kind} device"
                 )
                 raise InputError(problem, "leave the key out")
-            return settings.samplers or max(1, num_devices(0) - 1), 1
+            return settings.samplers or max(1, _default_devices() - 1), 1
         if settings.samplers and settings.trainers:
             return settings.samplers, settings.trainers
         if settings.samplers:
@@ -135,10 +137,10 @@ class Crew:
 
     def _chosen(self, total: int) -> tuple[int, int]:
         place = training_place(self.run, total, self.features)
-        found = self._measured = measured_stages(self.run, self._drawing(), self._training(place))
+        found = self._measured = self._stages(self._drawing(), self._training(place))
         workload = Workload(
             batches=self.run.plan.num_batches,
-            **found._asdict(),
+            **found,
             group=self.run.plan.batches_per_step,
             staleness=self.settings.staleness,
         )
@@ -146,11 +148,34 @@ class Crew:
         samplers = allocation.best if self.settings.switching else allocation.best_static
         self.record |= {
             "devices": total,
-            "measured_seconds": {name: round(seconds, 6) for name, seconds in found._asdict().items()},
+            "measured_seconds": {name: round(seconds, 6) for name, seconds in found.items()},
             "formula_samplers": allocation.formula,
             "simulated_seconds": {str(count): round(seconds, 4) for count, seconds in allocation.seconds.items()},
         }
         return samplers, total - samplers
+
+    def _stages(self, drawing: BatchDrawer, training: ReplicaTraining) -> dict[str, float]:
+        """Returns the median seconds in which a batch is sampled and marked, its rows are extracted, and it is trained on.
+
+        A few batches of the first epoch's seeds pass the stages one at a time before it begins (FGNN, section 5.3: "by training an epoch in
+        advance"), sampled on the probe stream. The first one warms caches and is not counted. This uses no draw of training, books nothing
+        and keeps no gradient, so the run is the same without it.
+        """
+        run, found = self.run, []
+        training.replica.follow(weights_of(run.model, copied=False))
+        for item in islice(run.plan.batches(0), 1 + min(PROBES, run.plan.num_batches)):
+            activity = Activity("probe", Timeline())
+            # Stored batches have no probe stream: they are only read, which uses no draw either.
+            probed = item if self._stored else item._replace(key=replace(item.key, stream=Stream.PROBE))
+            batch = training.extract(activity, drawing(activity, probed, 0)).batch
+            with activity.at(TRAIN, item.position):
+                training.replica(batch)
+            found.append(activity.seconds)
+        phases = {"sample": (SAMPLE, MARK), "extract": (EXTRACT,), "train": (TRAIN,)}
+        return {
+            stage: statistics.median(sum(each[phase] for phase in phases[stage]) for each in found[1:] or found)
+            for stage in phases
+        }
 
     def _worthwhile(self, waiting: int, trainers: int) -> bool:
         """Returns whether a standby trainer finishes a batch before the trainers finish all (FGNN, 5.3)."""
@@ -170,4 +195,9 @@ class Crew:
             return sum(activity.seconds.get(phase, 0.0) for activity in activities) / tasks
         if unknown is not None:
             return unknown
-        return getattr(self._measured, phase) if self._measured else 0.0
+        return self._measured[phase] if self._measured else 0.0
+
+
+def _default_devices() -> int:
+    """Returns one device per core, and at least two."""
+    return max(2, os.cpu_count() or 1)

@@ -33,14 +33,12 @@ from torch import Tensor
 
 from kernels.errors import InputError
 from kernels.hotness.ranking import rank
-from kernels.sampling.own_sampling import AnySampler
 from kernels.types import Array
 from trainers.batches.queue import Closed
 from trainers.devices.torch_threads import prompt_turns
 from trainers.loop.executor import Done, Executor, Run, add_in_order
 from trainers.record.checks import TIER_ROWS
 from trainers.record.timeline import TRAIN
-from trainers.techniques import minibatch
 from trainers.techniques.factored.crew import Crew
 from trainers.techniques.factored.places import unlinked
 from trainers.techniques.factored.queue import GlobalQueue
@@ -90,7 +88,7 @@ class FactoredExecutor(Executor):
         self.features = unlinked(run.features.source)
         # Visits i32[N] of online presampling, counted until the cache is filled, and kept to fill it again after a restart.
         self._visits = self._counting() if self.settings.presample else None
-        self.crew = Crew(run, self.settings, sampler_maker(run), self.features)
+        self.crew = Crew(run, self.features)
         self.record: dict[str, Any] = {}
         self._publish()
 
@@ -245,15 +243,3 @@ class FactoredExecutor(Executor):
             },
             "peak_bytes": {name: dict(place.device.peak) for name, place in places.items()},
         }
-
-
-def sampler_maker(run: Run) -> Callable[[], AnySampler]:
-    """Returns the function that makes a sampler for each role that samples: it draws, or reads stored batches.
-
-    Raises:
-        InputError: samples are missing, or they are of another graph, drawn otherwise or too few.
-    """
-    if run.execution.samples == "stored":
-        stored = minibatch.open_stored(run)
-        return lambda: stored
-    return lambda: minibatch.open_sampler(run)

@@ -26,7 +26,7 @@ from trainers.batches.source import Batching
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import SYNCHRONISE, TRAIN, WAIT
 from trainers.rows.source import FeatureSource
-from trainers.techniques.factored.partitions import TopologyParts
+from trainers.techniques.factored.places import TopologyParts
 from trainers.techniques.factored.queue import GlobalQueue
 from trainers.techniques.factored.replica import Replica, Weights
 from trainers.techniques.factored.updates import Result, Updates

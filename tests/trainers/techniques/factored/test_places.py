@@ -20,8 +20,7 @@ from trainers.recipe.config import TrainTable
 from trainers.record.ledger import Ledger
 from trainers.run import train_table
 from trainers.techniques.factored import roles
-from trainers.techniques.factored.partitions import TopologyParts, cut
-from trainers.techniques.factored.places import topology_bytes
+from trainers.techniques.factored.places import TopologyParts, cut, topology_bytes
 from trainers.techniques.factored.settings import FactoredSettings
 
 ALL = {"device": "100%", "host": "0%"}

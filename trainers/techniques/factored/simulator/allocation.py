@@ -1,12 +1,27 @@
-"""The number of devices that sample: every allocation is simulated, and the paper's formula is compared with the best."""
+"""The number of devices that sample: every allocation is simulated, and the formula of FGNN, section 5.3, is compared with the best."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from trainers.techniques.factored.simulator.formula import formula_samplers
 from trainers.techniques.factored.simulator.simulate import simulate
 from trainers.techniques.factored.simulator.workload import Workload
+
+
+def formula_samplers(devices: int, sample_seconds: float, train_seconds: float) -> int:
+    """Returns N_s = ceil(N_g / (K + 1)) with K = T_t / T_s: the devices that sample; the others train.
+
+    Args:
+        devices: N_g.
+        sample_seconds: T_s, seconds of one batch.
+        train_seconds: T_t, seconds of one batch.
+    """
+    if sample_seconds <= 0:
+        return 1
+    # Rounded to remove noise of the last bits: 6 / (2 + 1) is exactly 2.
+    share = devices * sample_seconds / (train_seconds + sample_seconds)
+    return max(1, min(devices, math.ceil(share - 1e-9)))
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ Cost: about three events per batch, each O(trainers).
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainers.techniques.factored.simulator.formula import profit
 from trainers.techniques.factored.simulator.workload import Workload
 
 DEPTH = 2
@@ -65,6 +65,18 @@ def time_shared(workload: Workload, devices: int) -> float:
         heapq.heappush(free, finished)
         group, end = max(group, finished), max(end, finished)
     return end + workload.update
+
+
+def profit(waiting: int, trainers: int, train_seconds: float, standby_seconds: float) -> float:
+    """Returns the seconds P = M_r T_t / N_t - T_t' by which a standby trainer finishes a batch before the trainers finish all (FGNN, 5.3).
+
+    Args:
+        waiting: M_r, batches in the queue.
+        trainers: N_t, running trainers; none makes the profit infinite.
+        train_seconds: T_t, seconds of one batch by a trainer.
+        standby_seconds: T_t', seconds of one batch by a standby trainer.
+    """
+    return math.inf if trainers == 0 else waiting * train_seconds / trainers - standby_seconds
 
 
 class _Trainer:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from benchmarks.factored_simulated import compare, told
 from kernels.errors import InputError
-from trainers.techniques.factored.simulator.formula import formula_samplers, profit
-from trainers.techniques.factored.simulator.simulate import simulate, time_shared
+from trainers.techniques.factored.simulator.allocation import formula_samplers
+from trainers.techniques.factored.simulator.simulate import profit, simulate, time_shared
 from trainers.techniques.factored.simulator.workload import Workload
 
 
