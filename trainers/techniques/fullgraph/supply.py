@@ -125,8 +125,7 @@ class Supply:
 
     def fill(self, name: str, buffer: Tensor, places: Array | None) -> None:
         """Writes the rows named `name` to rows of a buffer."""
-        rows, ids, line = self.wanted[name]
-        part = self.place.part
+        (rows, ids, line), part = self.wanted[name], self.place.part
         if not len(ids):
             return
         if isinstance(rows, HostRows) and name not in self._staged:

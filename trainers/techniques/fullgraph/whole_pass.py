@@ -142,7 +142,9 @@ class WholePass:
         down, up = Line("h2d", "logit", "forward", len(outputs)), Line("d2h", "logit", "backward", len(outputs))
         for place, j, ids in self._seeds:
             with place.active(), torch.enable_grad():
-                leaves = [self._read(outputs[layer], ids, down, place, j).requires_grad_() for layer in layers]
+                leaves = [
+                    self.mover.loaded(outputs[layer], ids, down, place.part, j).requires_grad_() for layer in layers
+                ]
                 with self.mover.span(place.part, COMPUTE, j):
                     with computing(self.passes.dtype, place.device.torch_device):
                         logits = widened(self.model.head(leaves))
@@ -158,16 +160,13 @@ class WholePass:
                     from_head[layer].append((ids, self.mover.to_host(leaf.grad, up, place.part)().numpy().copy()))
         return total, from_head
 
-    def _read(self, rows: Loadable, ids: Array, line: Line, place: Place, j: int) -> Tensor:
-        return self.mover.loaded(rows, ids, line, place.part, j)
-
     def _projected(self) -> HostRows:
         """Computes the input rows of the first layer for all nodes."""
         kept = self.passes.host_rows(self.inputs.width)
         for place, j, ids in self._chunks():
             if len(ids):
                 with place.active(), torch.no_grad():
-                    rows = self._read(self.inputs, ids, Line("h2d", "feature"), place, j)
+                    rows = self.mover.loaded(self.inputs, ids, Line("h2d", "feature"), place.part, j)
                     self.mover.store(rows, ids, kept, Line("d2h", "output"), place.part, j)
         self.mover.settle()
         return kept
@@ -178,7 +177,7 @@ class WholePass:
             if not len(ids):
                 continue
             with place.active(), torch.enable_grad():
-                above = self._read(gradients, ids, Line("h2d", "gradient", "backward"), place, j)
+                above = self.mover.loaded(gradients, ids, Line("h2d", "gradient", "backward"), place.part, j)
                 with self.mover.span(place.part, "h2d", j):
                     x = self.mover.staged(self.inputs.stage, ids, Line("h2d", "feature", "backward"), place.part)
                 with self.mover.span(place.part, COMPUTE, j):
