@@ -39,8 +39,8 @@ from trainers.devices.torch_threads import prompt_turns
 from trainers.loop.executor import Done, Executor, Run, add_in_order
 from trainers.record.checks import TIER_ROWS
 from trainers.record.timeline import TRAIN
+from trainers.rows.linked import LinkedSource
 from trainers.techniques.factored.crew import Crew
-from trainers.techniques.factored.places import unlinked
 from trainers.techniques.factored.queue import GlobalQueue
 from trainers.techniques.factored.replica import move_statistics, require_replicable, weights_of
 from trainers.techniques.factored.roles import (
@@ -85,7 +85,9 @@ class FactoredExecutor(Executor):
         self.settings = run.semantic.train.settings
         self.repeatable = self.settings.staleness == 0
         self.watch = Watch(self.settings.timeout)
-        self.features = unlinked(run.features.source)
+        # The source in front of the run's own link: every device has a link of its own.
+        source = run.features.source
+        self.features = source.source if isinstance(source, LinkedSource) else source
         # Visits i32[N] of online presampling, counted until the cache is filled, and kept to fill it again after a restart.
         self._visits = self._counting() if self.settings.presample else None
         self.crew = Crew(run, self.features)

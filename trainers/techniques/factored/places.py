@@ -86,11 +86,6 @@ def topology_bytes(topology: Topology) -> int:
     return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
 
-def unlinked(features: FeatureSource) -> FeatureSource:
-    """Returns the source in front of the run's own link: every device has a link of its own."""
-    return features.source if isinstance(features, LinkedSource) else features
-
-
 def training_place(run: Run, index: int, features: FeatureSource) -> DevicePlace:
     """Returns the place of a trainer: it holds the whole cache.
 
