@@ -140,7 +140,9 @@ class Crew:
         found = self._measured = self._stages(self._drawing(), self._training(place))
         workload = Workload(
             batches=self.run.plan.num_batches,
-            **found,
+            sample=found["sample"],
+            extract=found["extract"],
+            train=found["train"],
             group=self.run.plan.batches_per_step,
             staleness=self.settings.staleness,
         )
