@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from kernels.hotness.visits import VisitCounter
 from kernels.sampling.epoch_plan import PlannedBatch
@@ -69,17 +70,21 @@ def count_batches(
             tally += each
             advance(1)
     for sampler in samplers:
-        if isinstance(sampler, Sampler):
+        if _counts(sampler):
             sampler.take_visits(counter.visits)
     return tally
+
+
+def _counts(sampler: AnySampler) -> TypeGuard[Sampler]:
+    """Returns whether the sampler counts visits in its own map; batches of the others are counted here."""
+    return isinstance(sampler, Sampler) and sampler.counts_visits
 
 
 def _sampled(
     sampler: AnySampler, planned: Iterable[PlannedBatch], counter: VisitCounter
 ) -> Generator[Tally, None, None]:
     """Samples and counts batches one after the other; yields the tally of each."""
-    # The fused sampler counts visits in its own map, other samplers' batches are counted here.
-    count = counter.add_layers if isinstance(sampler, Sampler) else counter.add
+    count = counter.add_layers if _counts(sampler) else counter.add
     for item in planned:
         blocks = sampler.sample(item.key, item.seeds, transpose="none")
         count(blocks)

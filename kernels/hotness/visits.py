@@ -1,7 +1,7 @@
 """The number of mini-batches that need each node: the counts behind a feature cache (FGNN, section 6).
 
 A batch visits a node once, however many of its edges name it, for its row is fetched once. So `visits[v]` is the number of batches
-whose input set contains v. The fused sampler counts them in its own map (`Sampler.take_visits`), where they cost next to nothing; the
+whose input set contains v. The fused sampler's direct map counts them (`Sampler.take_visits`), where they cost next to nothing; the
 counter here takes the batches of any sampler, and counts layers:
 
     layer_visits[l, v]  batches in which v is a destination of blocks[l]

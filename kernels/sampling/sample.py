@@ -1,7 +1,7 @@
 """Fused neighbour sampling straight into blocks.
 
 FastSample (section 3.2, Algorithm 1) samples in compressed-column form: while a destination's neighbours are chosen its row
-length is known, so the block's rows are laid out as they are drawn; global ids are renamed to local ones through a direct map
+length is known, so the block's rows are laid out as they are drawn; global ids are renamed to local ones through a map
 a few rows later, while their entries of the map are still on the way. No edge list is made, nothing is sorted by node, nothing
 is converted.
 
@@ -10,13 +10,19 @@ function of (seed, stream, epoch, step, layer, node). Positions are ascending, s
 drawn and sorted in vector registers if the processor has AVX-512; the bytes are the same without. Rows pass through a pipeline of three
 steps (choose, read, rename), 8 rows apart, each step prefetching the next one's data.
 
-Renaming: the map has one 64-bit entry per node: a stamp of the batch, the local id, and in how many batches the node had one. A new
-batch is a new stamp; the map is cleared every 65,536 batches only and nothing is hashed. So visits (kernels/hotness/visits.py) are counted
-where the entry is written anyway. The destinations of a block are the sources of the block above, in order, so one
-map and one list of nodes serve all layers, and the src_ids of every block are a prefix of the same array.
+Renaming: the destinations of a block are the sources of the block above, in order, so one map and one list of nodes serve all layers, and
+the src_ids of every block are a prefix of the same array. The map comes in two sizes, which name the same nodes in the same order:
+
+    direct   one 64-bit entry per node of the graph: a stamp of the batch, the local id, and in how many batches the node had one. A new
+             batch is a new stamp; nothing is hashed, and the map is cleared every 65,536 batches only. So visits
+             (kernels/hotness/visits.py) are counted where the entry is written anyway.
+    hashed   16 to 32 bytes per source of the largest batch, whatever the graph: open addressing, at most half full, cleared before
+             each batch and grown as nodes come.
+
+A graph of more than `MOST_DIRECT_NODES` nodes takes the hashed one.
 
 Cost: O(sampled edges); one random read of the topology and one of the map per edge, which take most of the time: see
-`benchmarks/sampling.py` for the distance from a loop that does only those. Memory that a Sampler keeps: the map, 8 bytes a node (touched
+`benchmarks/sampling.py` for the distance from a loop that does only those. Memory that a Sampler keeps: the map (touched
 pages only, of 2 MiB if the system has them), and an id for each source of the largest batch; `scratch_bytes` says how much. While it
 samples, an array of local ids has space for `fanout` edges per row (without replacement no more than the topology has); its unused part is
 not touched, and is given back.
@@ -154,6 +160,7 @@ class Sampler:
 
     FUSED = True  # `TwoStepSampler` is the other way
     EDGES = True  # whether an edge of a block is one of the topology, with a weight, a type and an id
+    MOST_DIRECT_NODES = 1 << 25  # nodes of a graph whose map has an entry for each; docs/log.md has the measurements
 
     def __init__(
         self, topology: Topology, fanouts: Sequence[int], *, seed: int, replace: bool = False, threads: int = 1
@@ -169,14 +176,23 @@ class Sampler:
     def _open(self, replace: bool, threads: int, **more: Any) -> _native.Sampler32:
         """Returns the native sampler; `more` are its arguments for other ways of drawing."""
         topology = self.topology
-        native = _native.Sampler32 if topology.indices.dtype == np.int32 else _native.Sampler64
+        hashed = topology.num_nodes > self.MOST_DIRECT_NODES
+        if topology.indices.dtype == np.int32:
+            native = _native.HashedSampler32 if hashed else _native.Sampler32
+        else:
+            native = _native.HashedSampler64 if hashed else _native.Sampler64
         indptr, indices = (np.require(array, requirements=["C", "A"]) for array in (topology.indptr, topology.indices))
         return native(indptr, indices, list(self.fanouts), replace, threads, **more)
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes that this Sampler keeps between batches: 8 per node for the map (resident once touched), the rest by the largest batch."""
+        """Bytes that this Sampler keeps between batches: the map (resident once touched), and an id per source of the largest batch."""
         return self._native.scratch_bytes
+
+    @property
+    def counts_visits(self) -> bool:
+        """Whether the map counts visits, so that `take_visits` may be called."""
+        return self._native.counts_visits
 
     def sample(
         self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden", edge_ids: bool = False
@@ -220,8 +236,10 @@ class Sampler:
             visits.
 
         Raises:
-            InputError: visits does not fit.
+            InputError: visits does not fit, or the map counts none.
         """
+        if not self.counts_visits:
+            raise InputError("a hashed map counts no visits", "count the blocks: kernels.hotness.visits.VisitCounter")
         visits = as_out(visits, (self.topology.num_nodes,), np.uint32)
         self._native.take_visits(visits)
         return visits

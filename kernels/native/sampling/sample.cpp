@@ -19,7 +19,7 @@ namespace {
 // Which blocks get a transpose: those above the first need one to pass gradients on.
 enum class Transposes { None = 0, Hidden = 1, All = 2 };
 
-template <class Id>
+template <class Id, class Map>
 class Sampler {
   public:
     Sampler(Array<int64_t> indptr, Array<Id> indices, std::vector<int64_t> fanouts, bool replace, int threads,
@@ -84,6 +84,7 @@ class Sampler {
     static constexpr int64_t SHORTEST = 128, LONGEST = 1024;  // rows that one thread takes: a pipeline is filled for each piece
     static constexpr int64_t LONG_PIECE = 1 << 14;  // edges that one thread takes of rows that are taken whole
     static constexpr int64_t AHEAD = 24;  // edges between the prefetch of a node's entry and its use
+    static constexpr int64_t NAMED_AT_ONCE = 1 << 14;  // edges between two looks at whether the map has space
     static constexpr int64_t NEAR = SampledRow<Id>::NEAR;  // entries of a row's nodes that are prefetched a step ahead
 
     // Starts a new stamp, so that every entry of the map is stale, and gives the seeds the first local ids. The front door has
@@ -91,14 +92,16 @@ class Sampler {
     void name_seeds(const Id* seeds, int64_t num_seeds) {
         if (num_seeds >= LOCAL_IDS) throw InputError("a batch has 2147483647 seeds or more", SMALLER);
         local_ids_.begin_batch();
+        local_ids_.reserve(num_seeds, nodes_.data(), 0);
+        const auto names = local_ids_.view();
         for (int64_t i = 0; i < num_seeds; ++i) {
-            uint64_t& entry = local_ids_.entry(seeds[i]);
-            if (local_ids_.has_name(entry)) {
+            uint64_t& entry = names.entry(seeds[i]);
+            if (names.has_name(entry)) {
                 throw InputError("seed " + std::to_string(seeds[i]) + " stands at positions " +
-                                     std::to_string(local_ids_.local_id(entry)) + " and " + std::to_string(i),
+                                     std::to_string(names.local_id(entry)) + " and " + std::to_string(i),
                                  "give every seed once");
             }
-            entry = local_ids_.named(entry, i);
+            entry = names.named(entry, seeds[i], i);
             nodes_[i] = seeds[i];
         }
         count_ = num_seeds;
@@ -210,16 +213,18 @@ class Sampler {
         block.num_dst = count_;
         auto edges = sample_edges(topology_.indptr(), topology_.indices(), nodes_.data(), count_, fanout, replace_ && fanout >= 0,
                                   layer_key, positions, threads_);
+        local_ids_.reserve(edges.src.size(), nodes_.data(), count_);
+        const auto names = local_ids_.view();
         const auto local_of = [&](Id node) {
             if (node < 0 || node >= topology_.num_nodes()) topology_.refuse(node);
-            uint64_t& entry = local_ids_.entry(node);
-            if (!local_ids_.has_name(entry)) {
-                entry = local_ids_.named(entry, count_);
+            uint64_t& entry = names.entry(node);
+            if (!names.has_name(entry)) {
+                entry = names.named(entry, node, count_);
                 nodes_[count_++] = node;
             }
-            return local_ids_.local_id(entry);
+            return names.local_id(entry);
         };
-        edges_to_block(edges, local_of, [&](Id node) { local_ids_.prefetch(node); }, block);
+        edges_to_block(edges, local_of, [&](Id node) { names.prefetch(node); }, block);
         block.num_src = count_;
         return block;
     }
@@ -257,7 +262,8 @@ class Sampler {
         const int64_t taken = row.taken();
         if (ids.size() < static_cast<size_t>(taken)) ids.resize(taken);
         row.read(topology_, ids.data(), block.position.data() ? block.position.data() + block.start[i] : nullptr);
-        for (int64_t j = 0; j < std::min(taken, NEAR); ++j) local_ids_.prefetch(ids[j]);
+        const auto names = local_ids_.view();
+        for (int64_t j = 0; j < std::min(taken, NEAR); ++j) names.prefetch(ids[j]);
     }
 
     void read_row(SampledBlock& block, int64_t i, const SampledRow<Id>& row, Waiting<Id>& waiting) {
@@ -272,11 +278,21 @@ class Sampler {
     }
 
     // The second loop of Algorithm 1. It is called in edge order, so new sources have the same order
-    // for any team. Whether a node is new is not to be guessed, so there is no branch: an old one is written again.
-    // Entries from number READY on are prefetched here; who calls has asked for those before.
+    // for any team. Entries from number READY on are prefetched here; who calls has asked for those before.
     template <int64_t READY>
     void relabel(const Id* ids, int64_t num_edges, int32_t* local_ids) {
-        const LocalIds names = local_ids_.view();
+        const int64_t first = std::min(num_edges, NAMED_AT_ONCE);
+        relabel_some<READY>(ids, first, local_ids);
+        for (int64_t e = first; e < num_edges; e += NAMED_AT_ONCE) {
+            relabel_some<0>(ids + e, std::min(num_edges - e, NAMED_AT_ONCE), local_ids + e);
+        }
+    }
+
+    // Whether a node is new is not to be guessed, so there is no branch: an old one is written again.
+    template <int64_t READY>
+    void relabel_some(const Id* ids, int64_t num_edges, int32_t* local_ids) {
+        local_ids_.reserve(num_edges, nodes_.data(), count_);
+        const auto names = local_ids_.view();
         Id* nodes = nodes_.data();
         uint64_t count = count_;
         for (int64_t e = 0; e < num_edges; ++e) {
@@ -284,10 +300,10 @@ class Sampler {
                 if (e + AHEAD < num_edges) names.prefetch(ids[e + AHEAD]);
             }
             const Id node = ids[e];
-            const uint64_t entry = names.entry(node);
+            uint64_t& entry = names.entry(node);
             const bool known = names.has_name(entry);
-            const uint64_t now = known ? entry : names.named(entry, static_cast<int64_t>(count));
-            names.entry(node) = now;
+            const uint64_t now = known ? entry : names.named(entry, node, static_cast<int64_t>(count));
+            entry = now;
             nodes[count] = node;
             count += !known;
             local_ids[e] = names.local_id(now);
@@ -296,7 +312,7 @@ class Sampler {
     }
 
     Topology<Id> topology_;
-    LocalIdMap local_ids_;
+    Map local_ids_;
     std::vector<int64_t> fanouts_;
     bool replace_;
     int threads_;
@@ -311,25 +327,29 @@ class Sampler {
     ZeroedArray<Id> nodes_;   // their global ids; every block's sources are a prefix of it. It never moves: other threads read it
 };
 
-template <class Id>
+template <class Id, class Map>
 void bind(py::module_& m, const char* name) {
-    py::class_<Sampler<Id>>(m, name)
+    using Bound = Sampler<Id, Map>;
+    py::class_<Bound>(m, name)
         .def(py::init<Array<int64_t>, Array<Id>, std::vector<int64_t>, bool, int, bool, std::optional<Array<uint32_t>>,
                       std::optional<Array<int32_t>>, std::tuple<int64_t, int64_t, uint64_t>>(),
              py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("fanouts"), py::arg("replace"),
              py::arg("threads"), py::arg("fused") = true, py::arg("table") = py::none(), py::arg("support") = py::none(),
              py::arg("walks") = std::make_tuple(int64_t{0}, int64_t{0}, uint64_t{0}))
-        .def_property_readonly("scratch_bytes", &Sampler<Id>::scratch_bytes)
-        .def("sample", &Sampler<Id>::sample, py::arg("batch_key"), py::arg("seeds").noconvert(), py::arg("transposed"),
+        .def_property_readonly("scratch_bytes", &Bound::scratch_bytes)
+        .def_property_readonly("counts_visits", [](const Bound&) { return Map::COUNTS_VISITS; })
+        .def("sample", &Bound::sample, py::arg("batch_key"), py::arg("seeds").noconvert(), py::arg("transposed"),
              py::arg("positions"))
-        .def("take_visits", &Sampler<Id>::take_visits, py::arg("counts").noconvert());
+        .def("take_visits", &Bound::take_visits, py::arg("counts").noconvert());
 }
 
 }  // namespace
 
 void bind_sample(py::module_& m) {
-    bind<int32_t>(m, "Sampler32");
-    bind<int64_t>(m, "Sampler64");
+    bind<int32_t, DirectMap>(m, "Sampler32");
+    bind<int32_t, HashedMap>(m, "HashedSampler32");
+    bind<int64_t, DirectMap>(m, "Sampler64");
+    bind<int64_t, HashedMap>(m, "HashedSampler64");
 }
 
 }  // namespace graphmill

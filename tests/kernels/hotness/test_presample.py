@@ -32,8 +32,10 @@ def make(kind):
     return Sampler(GRAPH, [3, 2], seed=5)
 
 
-@pytest.mark.parametrize("kind", ["fused", "own"])
-def test_counts_are_those_of_the_batches_at_any_number_of_threads(kind):
+@pytest.mark.parametrize("kind", ["fused", "hashed", "own"])
+def test_counts_are_those_of_the_batches_at_any_number_of_threads(kind, monkeypatch):
+    if kind == "hashed":
+        monkeypatch.setattr(Sampler, "MOST_DIRECT_NODES", 0)
     sampler = make(kind)
     batches = [sampler.sample(item.key, item.seeds) for epoch in range(2) for item in PLAN.batches(epoch)]
     expected = count_reference(batches, 400, 2)

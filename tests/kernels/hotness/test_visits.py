@@ -93,3 +93,10 @@ def test_what_is_no_batch_of_this_graph_is_refused():
             VisitCounter(*arguments)
     with pytest.raises(InputError, match="out is"):
         Sampler(random_topology(30, 200), [3], seed=0).take_visits(np.zeros(29, np.uint32))
+
+
+def test_a_hashed_map_says_that_it_counts_nothing(monkeypatch):
+    monkeypatch.setattr(Sampler, "MOST_DIRECT_NODES", 29)
+    sampler = Sampler(random_topology(30, 200), [3], seed=0)
+    with pytest.raises(InputError, match="counts no visits"):
+        sampler.take_visits(np.zeros(30, np.uint32))

@@ -1,4 +1,4 @@
-"""What a sampler keeps: at most 8 bytes a node and 16 bytes a sampled edge, by its own account and by the system's."""
+"""What a sampler keeps, by its own account and by the system's: at most 8 bytes a node, or 32 a source, and 16 bytes a sampled edge."""
 
 import os
 from pathlib import Path
@@ -29,6 +29,24 @@ def test_scratch_stays_within_its_bound(dtype, fanouts):
     kept = sampler.scratch_bytes
     sampler.sample(BatchKey(0, 0, 9), seeds[:50])
     assert sampler.scratch_bytes == kept
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_a_hashed_map_grows_with_batches_and_not_with_the_graph(dtype, monkeypatch):
+    monkeypatch.setattr(Sampler, "MOST_DIRECT_NODES", 19_999)
+    least = None
+    for num_nodes in (20_000, 200_000):
+        sampler = Sampler(random_topology(num_nodes, 400_000, dtype=dtype), (4, 4), seed=0)
+        assert not sampler.counts_visits and sampler.scratch_bytes == (least or sampler.scratch_bytes)
+        least = sampler.scratch_bytes
+        for step, size in enumerate((10, 100, 5000, 300)):
+            blocks = sampler.sample(BatchKey(0, 0, step), np.arange(size, dtype=dtype))
+            if size < 5000:
+                continue
+            # Half of the slots are free, and there are a power of two of them; an edge too many may have asked for space.
+            assert sampler.scratch_bytes <= least + 32 * (blocks[0].num_src + 2**14) + 8 * blocks[0].num_src
+    monkeypatch.setattr(Sampler, "MOST_DIRECT_NODES", 20_000)
+    assert Sampler(random_topology(20_000, 400_000), (4, 4), seed=0).counts_visits
 
 
 def resident_bytes():

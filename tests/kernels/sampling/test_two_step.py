@@ -11,6 +11,8 @@ from kernels.sampling.sample import Sampler, TwoStepSampler
 from kernels.types import BatchKey, Topology
 from tests.kernels.graphs import assert_same_blocks, random_topology, topologies, topology
 
+pytestmark = pytest.mark.usefixtures("each_map")
+
 FIELDS = ("start", "end", "indices", "src_ids", "edge_id", "t_start", "t_edge", "t_dst")
 
 

@@ -12,6 +12,8 @@ from kernels.types import BatchKey
 from tests.kernels.graphs import assert_same_blocks, random_topology, topologies, topology
 from tests.kernels.sampling.chi_square import assert_fits
 
+pytestmark = pytest.mark.usefixtures("each_map")
+
 KEY = BatchKey(0, 1, 2)
 FIELDS = ("start", "end", "indices", "src_ids", "share")
 WALKS = st.builds(Walks, paths=st.integers(1, 5), length=st.integers(1, 4), restart=st.sampled_from([0.25, 0.5, 1.0]))

@@ -14,6 +14,8 @@ from kernels.types import BatchKey
 from tests.kernels.graphs import assert_same_blocks, random_topology, topologies, topology
 from tests.kernels.sampling.chi_square import assert_fits
 
+pytestmark = pytest.mark.usefixtures("each_map")
+
 KEY = BatchKey(0, 1, 2)
 FIELDS = ("start", "end", "indices", "src_ids", "share")
 WEIGHTS = st.sampled_from([0.0, 0.0, 1.0, 2.0, 1e-9, 1e9])
