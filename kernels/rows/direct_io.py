@@ -238,7 +238,7 @@ class PageReader:
             merge: whether rows are sorted and merged into ranges; False, the baseline of the papers, sends one request per row, in the
                 order asked.
             digests: u64[p], `page_digests` of the pages from `offset` on, which then starts a page, to the table's last; every page
-                that arrives is compared. None compares nothing.
+                that arrives is compared, the one that the file ends in as if zeros followed. None compares nothing.
 
         Returns:
             (out, requests and bytes): out[i] is row row_ids[i].

@@ -37,7 +37,8 @@ class Reader {
         return py::make_tuple(ring_errno_, registered_, num_resubmitted_, most_flying_bytes_, landed_bytes_);
     }
 
-    // digests: of the pages from `offset` on, which is the start of one; None compares nothing.
+    // digests: of the pages from `offset` on, which is the start of one; None compares nothing. A page that the file ends in is
+    // compared as if zeros followed.
     template <class Id>
     py::tuple read_rows(int file, const std::string& path, Array<Id> ids, int64_t row_bytes, int64_t offset, bool merge,
                         py::array_t<uint8_t> out, std::optional<Array<uint64_t>> digests) {
@@ -48,7 +49,7 @@ class Reader {
         const Id* id = ids.data();
         py::gil_scoped_release unlocked;
         const Turn turn(*this);
-        check_rows(file, path, id, count, row_bytes, offset);
+        const int64_t file_bytes = check_rows(file, path, id, count, row_bytes, offset);
         RowRequests wanted(id, count, row_bytes, offset, range_bytes_, merge);
         const int64_t alignment = landing_alignment(file);
         const auto next = [&](int64_t slot, Request* request) {
@@ -56,10 +57,14 @@ class Reader {
             request->landed = wanted.landing(*request, rows, stride, alignment);
             if (request->landed) landed_bytes_ += request->end - request->begin;
             request->memory = request->landed ? request->landed : staging_.data() + slot * range_bytes_;
-            if (words) request->needed = request->end;  // part of a page has no digest
+            if (words) request->needed = std::min(request->end, file_bytes);  // part of a page has no digest
             return true;
         };
         const auto arrived = [&](const Request& request) {
+            // Such a page is in the reader's own memory: what lands in the output are whole pages of rows.
+            if (words && request.end > file_bytes) {
+                std::memset(request.memory + (file_bytes - request.begin), 0, request.end - file_bytes);
+            }
             if (words) check_pages(path, request, offset, words, num_pages);
             if (!request.landed) wanted.deliver(request, rows, stride);
         };
@@ -107,8 +112,9 @@ class Reader {
         std::atomic<bool>& busy;
     };
 
+    // Returns the bytes of the file.
     template <class Id>
-    static void check_rows(int file, const std::string& path, const Id* ids, int64_t count, int64_t row_bytes,
+    static int64_t check_rows(int file, const std::string& path, const Id* ids, int64_t count, int64_t row_bytes,
                            int64_t offset) {
         struct stat status;
         if (fstat(file, &status) != 0) fail(path, offset, offset, std::strerror(errno));
@@ -120,6 +126,7 @@ class Reader {
                                  " rows of " + std::to_string(row_bytes) + " bytes from byte " + std::to_string(offset),
                              "give rows of this table; if it should have them, the file was cut short: build it again");
         }
+        return status.st_size;
     }
 
     [[noreturn]] static void fail(const std::string& path, int64_t begin, int64_t end, const std::string& why) {
