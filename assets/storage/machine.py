@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from assets.sizes import format_bytes
+from assets.storage.control_group import limit_bytes
 from kernels.errors import InputError
 
-CONTROL_GROUPS = Path("/sys/fs/cgroup")
 PROCESSORS = Path("/proc/cpuinfo")
 BOOT, NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 
@@ -32,9 +31,9 @@ def seconds_since_boot() -> float:
 
 
 def memory_bytes() -> int:
-    """Returns the bytes of main memory that this process may use: the machine's, or its control group's limit."""
-    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([installed, *_limits()])
+    """Returns the bytes of main memory that this process may use: the machine's, or the least limit of its control groups."""
+    installed, limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), limit_bytes()
+    return installed if limit is None else min(installed, limit)
 
 
 @cache
@@ -85,14 +84,3 @@ def require_plain_file(path: Path, remedy: str) -> None:
             else "a pipe or a socket"
         )
         raise InputError(f"{path} is {what}, not a file", remedy)
-
-
-def _limits() -> Iterator[int]:
-    """Yields the memory limits of control groups, version 2 and 1, if there are any."""
-    for place in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            text = (CONTROL_GROUPS / place).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            yield int(text)

@@ -1,0 +1,77 @@
+"""The memory that control groups leave this process, version 2 and 1 (Linux, `man 7 cgroups`).
+
+A group's limit holds for all processes in it and in the groups below it, so the least of its own and its ancestors' counts. Clean pages of
+files do not count as used: the kernel takes them back before it ends a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+MOUNT, OWN, MACHINE = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/proc/meminfo")
+
+_FILES = {
+    "memory.max": ("memory.current", ""),
+    "memory.limit_in_bytes": ("memory.usage_in_bytes", "total_"),
+}
+"""File of the limit -> file of the usage, and the beginning of names in memory.stat that include the groups below."""
+
+
+def limit_bytes() -> int | None:
+    """Returns the least limit of this process's groups, None without one."""
+    return min((limit for _, _, limit in _limits()), default=None)
+
+
+def free_bytes() -> int | None:
+    """Returns the bytes that this process can take before its groups or the machine run out of memory; None if the system does not say."""
+    left = [limit - _used(folder, name) for folder, name, limit in _limits()]
+    if available := _numbers(MACHINE).get("MemAvailable:"):
+        left.append(available << 10)
+    return max(0, min(left)) if left else None
+
+
+def _limits() -> Iterator[tuple[Path, str, int]]:
+    """Yields folder, name of the limit's file and limit of each group of this process that has one, itself first."""
+    for top, group in _memberships():
+        inner = top / group.lstrip("/")
+        # In a container the path may be the host's, of which only the mount is seen.
+        for folder in (inner, *inner.parents):
+            if not folder.is_relative_to(top):
+                break
+            for name in _FILES:
+                text = _text(folder / name).strip()
+                if text.isdigit():
+                    yield folder, name, int(text)
+
+
+def _memberships() -> Iterator[tuple[Path, str]]:
+    """Yields the mounted hierarchies that count memory, and this process's group in each."""
+    for line in _text(OWN).splitlines():
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            yield MOUNT, group
+            yield MOUNT / "unified", group
+        elif "memory" in controllers.split(","):
+            yield MOUNT / "memory", group
+
+
+def _used(folder: Path, limit_name: str) -> int:
+    usage_name, prefix = _FILES[limit_name]
+    stat = _numbers(folder / "memory.stat")
+    usage = _text(folder / usage_name).strip()
+    pages = sum(stat.get(f"{prefix}{name}", 0) for name in ("active_file", "inactive_file"))
+    return max(0, int(usage) - pages) if usage.isdigit() else 0
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Returns first word -> second word of each line, if that is a number."""
+    words = (line.split() for line in _text(path).splitlines())
+    return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdigit()}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
