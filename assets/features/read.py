@@ -23,6 +23,8 @@ def open_features(artifact: Artifact, *, verified: bool = False) -> FeatureTable
     """
     require(artifact, {"stage": "features", "arrays": {"rows": {"ndim": 2}}})
     table = artifact.table("rows")
+    if "page_digests.npy" in artifact.files:
+        table = replace(table, page_digest=artifact.array("page_digests"))
     if "row_of.npy" not in artifact.files:
         return table
     return replace(table, row_of=read_vector(artifact, "row_of") if verified else artifact.array("row_of"))

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.sources.features import BFLOAT16, array_type, as_stored, divide_rows, stored_type, widened
-from assets.storage.arrays import forget_pages
+from assets.storage.arrays import DATA_OFFSET, forget_pages
+from assets.storage.digests import page_digests_of
 from kernels.errors import InputError
 from kernels.types import Array, id_dtype
 
@@ -71,7 +72,7 @@ def blocks_type(blocks: Sequence[FeatureBlock], asked: str, normalize: str) -> s
 def write_blocks(
     writer: Writer, num_nodes: int, blocks: Sequence[FeatureBlock], asked: str, normalize: str, progress: Progress
 ) -> None:
-    """Writes `rows` [R, F], and `row_of` ids[N] if some nodes have no features; without blocks, one column of ones.
+    """Writes `rows` [R, F], their `page_digests`, and `row_of` ids[N] if some nodes have no features; without blocks, one column of ones.
 
     Args:
         writer: writer of the artifact.
@@ -84,11 +85,19 @@ def write_blocks(
     Raises:
         InputError: widths or types differ, rows are missing, or a value is not finite, in the file or in the stored type.
     """
-    stored = blocks_type(blocks, asked, normalize)
-    if not blocks:
+    stored, num_rows = blocks_type(blocks, asked, normalize), sum(block.num_rows for block in blocks)
+    if blocks:
+        _write_rows(writer, num_rows, blocks, stored, normalize, progress)
+    else:
         writer.create("rows", (num_nodes, 1), array_type(stored))[...] = as_stored(np.ones((1, 1), np.float32), stored)
-        return
-    num_rows = sum(block.num_rows for block in blocks)
+    writer.save("page_digests", page_digests_of(writer.path("rows.npy"), DATA_OFFSET))
+    if blocks and num_rows < num_nodes:
+        writer.save("row_of", _row_of(blocks, num_nodes))
+
+
+def _write_rows(
+    writer: Writer, num_rows: int, blocks: Sequence[FeatureBlock], stored: str, normalize: str, progress: Progress
+) -> None:
     table = writer.create("rows", (num_rows, blocks[0].width), array_type(stored))
     progress.start("features", num_rows, "rows")
     first_row = 0
@@ -96,8 +105,6 @@ def write_blocks(
         _write_block(table, first_row, block, stored, normalize, progress)
         first_row += block.num_rows
     progress.done()
-    if num_rows < num_nodes:
-        writer.save("row_of", _row_of(blocks, num_nodes))
 
 
 def _row_of(blocks: Sequence[FeatureBlock], num_nodes: int) -> Array:

@@ -27,6 +27,7 @@ from assets.storage.filesystem import replace_atomically
 from assets.storage.home import home_folder
 from assets.storage.machine import require_plain_file
 from kernels.errors import InputError
+from kernels.rows.pages import PAGE_BYTES, page_digests
 from kernels.types import Array
 
 BLOCK_BYTES = 1 << 20
@@ -61,6 +62,25 @@ def block_digests(path: Path, threads: int = 1) -> Array:
     else:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(span, starts))
+    return words
+
+
+def page_digests_of(path: Path, offset: int) -> Array:
+    """Returns u64[pages], the `page_digests` of a file from a byte on, as if zeros followed it. Reads every byte once.
+
+    Args:
+        path: the file.
+        offset: a multiple of 4,096, the first byte.
+    """
+    num_pages = -(-max(0, path.stat().st_size - offset) // PAGE_BYTES)
+    words, pages_at_once = np.empty(num_pages, np.uint64), BLOCK_BYTES // PAGE_BYTES
+    buffer = np.empty(BLOCK_BYTES, np.uint8)
+    with open(path, "rb", buffering=0) as file:
+        file.seek(offset)
+        for first in range(0, num_pages, pages_at_once):
+            buffer[_fill(file, buffer.data) :] = 0
+            last = min(num_pages, first + pages_at_once)
+            words[first:last] = page_digests(buffer[: (last - first) * PAGE_BYTES])
     return words
 
 

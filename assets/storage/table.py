@@ -20,6 +20,8 @@ class FeatureTable:
             bits of bfloat16, which NumPy does not have.
         row_of: ids[N] node -> row, None for the identity, -1 for a node without features. Rows stand in the order of their nodes.
         block_digest: u64[ceil(file bytes / 1 MiB)], xxh3 of each 1 MiB of the file, counted from byte 0 of the file.
+        page_digest: u64[ceil(num_bytes / 4,096)], XXH64 of each page from `offset` on (`page_digests_of`), for readers of single pages;
+            None if the artifact was written without.
     """
 
     path: Path
@@ -30,6 +32,7 @@ class FeatureTable:
     row_bytes: int
     row_of: Array | None = None
     block_digest: Array | None = None
+    page_digest: Array | None = None
 
     @property
     def num_nodes(self) -> int:
