@@ -8,6 +8,7 @@ from assets.building.stage import Summary
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import version_of
+from kernels.rows.pages import PAGE_BYTES, page_digests
 from kernels.types import Topology
 from tests.graphs import GraphArtifacts, OpenedGraph
 
@@ -61,6 +62,9 @@ def random_graph_artifacts(
         has = np.arange(num_nodes) % featureless != 0
         arrays = {"rows": rows[has], "row_of": np.where(has, np.cumsum(has) - 1, -1).astype(np.int32)}
     config = {"nodes": num_nodes, "width": width, "featureless": featureless, "dtype": dtype}
+    pages = np.zeros(-(-arrays["rows"].nbytes // PAGE_BYTES) * PAGE_BYTES, np.uint8)
+    pages[: arrays["rows"].nbytes] = np.ascontiguousarray(arrays["rows"]).reshape(-1).view(np.uint8)
+    arrays["page_digests"] = page_digests(pages)
     return GraphArtifacts(graph, _published(home, "features", config, arrays, {"num_rows": len(arrays["rows"])}))
 
 

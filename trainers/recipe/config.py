@@ -184,8 +184,9 @@ class TrainExecution(Checked):
     # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows; auto = 1GiB, or two batches if these are
     # larger.
     queue: str = "auto"
-    # Place of the features: memory = they are read into memory once; mapped = rows are read from the file as they are needed.
-    features: Literal["mapped", "memory"] = "mapped"
+    # Place of the features: memory = they are read into memory once; mapped = rows are read through the page cache; direct = past it, for a
+    # table that does not fit there; auto = mapped if the table takes at most half of the memory that is free, else direct.
+    features: Literal["auto", "mapped", "direct", "memory"] = "auto"
     # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
     workspace: str | None = None
     # Place of the graph for a device with memory of its own: host = the CPU samples for it; device = it samples from its own copy; uva = it

@@ -8,7 +8,7 @@
 Every row of a batch comes from exactly one of them, by one gather that writes each output row once. A sampler thread finds the slot of each
 row with one read of an int32[N]; nodes without features have a slot of their own, take no space and cost nothing. Rows behind the cache
 take the slots of the staged tier, whose array is the table itself; a table of more rows than a slot can name is really staged, through a
-buffer of the batch's missing rows.
+buffer of the batch's missing rows, and so is one that is read past the page cache (trainers/rows/direct.py).
 
 Both images are filled in one sequential pass over the table that verifies every block it reads. Peak memory: the images, a block of 1 MiB,
 and 8 bytes per node.
@@ -27,7 +27,7 @@ import torch
 from assets.storage.read_verified import read_rows
 from assets.storage.table import FeatureTable
 from kernels.cuda.device import device_of
-from kernels.rows.gather import gather, gather_tiered
+from kernels.rows.gather import gather_tiered
 from kernels.rows.gather_cuda import gather_tiered_cuda
 from kernels.rows.placement import Placement
 from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, Tiers, make_slots
@@ -63,7 +63,7 @@ class CachedSource(FeatureSource):
     ):
         self.behind, self.device = behind, device
         self.width, self.dtype, self.row_bytes = behind.width, behind.dtype, behind.row_bytes
-        self.direct = table.num_rows <= max_rows and (behind.pinned or not device.remote)
+        self.in_place = behind.in_place and table.num_rows <= max_rows and (behind.pinned or not device.remote)
         # The array below is a view of it; the device books the bytes for as long as the tensor lives.
         self.device_rows = device.alloc((len(placement.device_ids), self.width), behind.rows.dtype, CACHE)
         # Rows for a device with memory of its own are read on the host, and sent at once.
@@ -82,7 +82,7 @@ class CachedSource(FeatureSource):
 
     def _place(self, placement: Placement) -> None:
         self.placement, self._slot, self._slot_there = placement, placement.slot, None
-        if self.direct:
+        if self.in_place:
             elsewhere = np.flatnonzero(placement.slot == ELSEWHERE)
             self._slot = placement.slot.copy()
             self._slot[elsewhere] = make_slots(STAGED, self._table.rows_of(elsewhere))
@@ -105,12 +105,12 @@ class CachedSource(FeatureSource):
             slots = np.empty(len(node_ids), np.int32)
             self.mark(node_ids, slots)
         staged = self.behind.rows
-        if self.direct:
+        if self.in_place:
             self._require(slots)
         else:
-            slots, staged = self._staged(node_ids, slots)
+            slots, staged = self._staged(node_ids, slots, ledger)
         gather_tiered(slots, Tiers(**self._tiers, staged=staged), kernel_array(out), threads=self.behind.threads)
-        if self.device.remote and not self.direct:
+        if self.device.remote and not self.in_place:
             device_of(out).synchronize()  # the staged rows are lent to another batch after this call
         # One more than the tier: rows of nodes without features have no tier, and cost nothing.
         self._book(np.bincount((slots >> ROW_BITS) + 1, minlength=STAGED + 2).tolist(), ledger)
@@ -119,7 +119,7 @@ class CachedSource(FeatureSource):
 
     def finds_on(self, device: Device) -> bool:
         """Returns whether `gather_found` works: every row is in a tier that the device reads."""
-        return device.remote and self.direct
+        return device.remote and self.in_place
 
     def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
         """Writes row i of out from node_ids[i]; the table of slots is sent to the device with the first batch, 4 bytes per node."""
@@ -134,12 +134,12 @@ class CachedSource(FeatureSource):
         if self.behind.verified is not None and self.behind.verified.pending:
             self.behind.verified.require(slots[slots >> ROW_BITS == STAGED] & ((1 << ROW_BITS) - 1))
 
-    def _staged(self, node_ids: Array, slots: Array) -> tuple[Array, Array]:
+    def _staged(self, node_ids: Array, slots: Array, ledger: Ledger) -> tuple[Array, Array]:
         """Copies the rows that are in no tier into a buffer, and returns the slots that point into it, and the buffer."""
         missing = np.flatnonzero(slots == ELSEWHERE)
         self.behind.require(node_ids[missing])
         rows = self.device.staging((len(missing), self.width), self.behind.rows.dtype)
-        gather(self.behind.rows, node_ids[missing], rows, threads=self.behind.threads, row_of=self.behind.row_of)
+        self.behind.copy_rows(self._table.rows_of(node_ids[missing]), rows, ledger)
         slots = slots.copy()
         slots[missing] = make_slots(STAGED, np.arange(len(missing)))
         return slots, rows

@@ -127,7 +127,12 @@ class TableSource(FeatureSource):
         threads: number of threads of a gather.
         row_of: ids[N], row of each node, -1 for one without features; None if nodes are rows.
         verified: compares blocks of the file before their first row is read; None if all were compared.
+
+    Attributes:
+        in_place: whether rows may be read from the array at any time, by a device too.
     """
+
+    in_place = True
 
     def __init__(
         self,
@@ -174,26 +179,35 @@ class TableSource(FeatureSource):
         node_ids, num_rows = batch.input_ids, len(batch.input_ids)
         self.require(node_ids)
         if on_device(out):
-            slots, tiers = self.staged(node_ids, device_of(out))
+            slots, tiers = self.staged(node_ids, device_of(out), ledger)
             gather_tiered(slots, tiers, out)
             if not self.pinned:
                 # The pool lends the copied rows again as soon as no object refers to them, while the kernel may still read them.
                 device_of(out).synchronize()
             ledger.crossed(SLOTS, slots.nbytes)
         else:
-            gather(self.rows, node_ids, kernel_array(out), threads=self.threads, row_of=self.row_of)
+            self.fill(node_ids, kernel_array(out), ledger)
         if self.row_of is not None:
             num_rows = int(np.count_nonzero(self.row_of[node_ids] >= 0))
             if num_rows < len(node_ids):
                 ledger.count("without_features", 0, len(node_ids) - num_rows)
         self.book(num_rows, ledger)
 
-    def staged(self, node_ids: Array, kernels: KernelDevice) -> tuple[Array, Tiers]:
+    def fill(self, node_ids: Array, out: Array, ledger: Ledger) -> None:
+        """Writes row i of out: float[n, F] in memory from node_ids[i], converted to out's type, and books reads of a disk."""
+        gather(self.rows, node_ids, out, threads=self.threads, row_of=self.row_of)
+
+    def copy_rows(self, rows: Array, out: Array, ledger: Ledger) -> None:
+        """Writes row rows[i] of the table to row i of out: stored dtype[n, F], and books reads of a disk."""
+        gather(self.rows, rows, out, threads=self.threads)
+
+    def staged(self, node_ids: Array, kernels: KernelDevice, ledger: Ledger) -> tuple[Array, Tiers]:
         """Returns slots and tiers that a device gathers rows by: of the pinned table, or of a pinned copy of the rows.
 
         Args:
             node_ids: ids[n], global.
             kernels: the device.
+            ledger: receives reads of a disk.
 
         Returns:
             i32[n], and the tier that they name, which must live until the gather is done.
@@ -205,7 +219,7 @@ class TableSource(FeatureSource):
             return slots, Tiers(host=self.rows)
         slots[present] = make_slots(STAGED, np.arange(len(present)))
         copied = kernels.pinned((len(present), self.width), self.rows.dtype)
-        gather(self.rows, rows[present], copied, threads=self.threads)
+        self.copy_rows(rows[present], copied, ledger)
         return slots, Tiers(staged=copied)
 
     def finds_on(self, device: Device) -> bool:
@@ -262,8 +276,3 @@ def fill_rows(device_rows: torch.Tensor, rows: Array, device: Device) -> None:
     """Writes rows of the host, dtype[n, F], to a tensor of a device with memory of its own, and books them beside the batches' traffic."""
     device_rows.copy_(torch.from_numpy(rows))
     device.traffic.crossed(H2D, rows.nbytes)
-
-
-def open_source(table: FeatureTable, where: str, threads: int = 1) -> TableSource:
-    """Returns the source for a train table's `features` ("memory" or "mapped")."""
-    return {"memory": MemorySource, "mapped": MappedSource}[where](table, threads)

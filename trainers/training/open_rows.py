@@ -30,7 +30,8 @@ from trainers.recipe.config import ModelConfig, TrainExecution
 from trainers.recipe.techniques import find_technique
 from trainers.rows.cache import CachedSource, Features
 from trainers.rows.linked import LinkedSource
-from trainers.rows.source import TableSource, open_source
+from trainers.rows.open import open_source
+from trainers.rows.source import TableSource
 from trainers.training.probe_step import automatic_device_bytes, free_device_bytes, simulated_peak
 
 DEGREES_BYTES, MAP_BYTES = 8, 8
