@@ -2,6 +2,7 @@
 
     rows [R, F]         a row for each node that has features, in the order of the nodes; the type that [features] asks for
     row_of ids[N]       node -> row, -1 for a node without features; absent if every node has its row, in order
+    page_digests u64    XXH64 of each page of 4 KiB of the rows, for readers of single pages
 
 A graph without features gets one column of ones. bfloat16 is stored as uint16, the bits of each value. The pass over the source that
 builds the graph (docs/stages/graph.md) builds the rows. Further tables `[features.NAME]` are further artifacts; a train table chooses one
@@ -10,5 +11,6 @@ by `feature_table`.
 Numbers: the size of all rows decides how to train (docs/choosing.md). A row's bytes decide how many rows share a page of 4 KiB.
 
 Cost: rows pass in slices and are never held whole. Peak memory is that of the source (its docstring), and 4 N bytes for `row_of`; disk is
-R x F values. Training maps the file, and compares each MiB with its digest when its first row is read.
+R x F values, and 8 bytes per page. Training maps the file and compares each MiB with its digest when its first row is read, or reads and
+compares single pages if the file does not fit into memory (`features` in [[train]]).
 """

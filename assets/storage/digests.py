@@ -75,10 +75,10 @@ def page_digests_of(path: Path, offset: int) -> Array:
     num_pages = -(-max(0, path.stat().st_size - offset) // PAGE_BYTES)
     words, pages_at_once = np.empty(num_pages, np.uint64), BLOCK_BYTES // PAGE_BYTES
     buffer = np.empty(BLOCK_BYTES, np.uint8)
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb") as file:  # buffered, so that a read fills the buffer
         file.seek(offset)
         for first in range(0, num_pages, pages_at_once):
-            buffer[_fill(file, buffer.data) :] = 0
+            buffer[file.readinto(buffer.data) :] = 0
             last = min(num_pages, first + pages_at_once)
             words[first:last] = page_digests(buffer[: (last - first) * PAGE_BYTES])
     return words

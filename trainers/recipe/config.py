@@ -247,6 +247,9 @@ class TrainTable(TrainConfig, TrainExecution):
             why = "has no mini-batches" if self.technique.whole_graph else "samples the batches of each part"
             text = f'samples = "stored", but trainer = {self.trainer!r} {why}: remove the key'
             yield KeyProblem("samples trainer", text)
+        if self.features == "direct" and self.technique.by_parts:
+            text = f'features = "direct", but trainer = {self.trainer!r} maps its shards: give "auto", "mapped" or "memory"'
+            yield KeyProblem("features trainer", text)
         if self.topology != "host" and (why := self._samples_on_the_host()):
             text = f"topology = {self.topology!r} samples on the device, but {why}: remove the key"
             yield KeyProblem("topology", text)

@@ -80,7 +80,7 @@ class ShardedSource(FeatureSource):
         owned: the owner of each node.
         lane: the lane of the exchange; every rank calls `fetch` and `gather` for every batch, in order, from one thread at a time.
         device: the device that computes.
-        where: "mapped" or "memory", the key `features`.
+        where: the key `features`; shards are mapped unless it is "memory".
         threads: number of threads of a gather.
 
     Attributes:
@@ -91,7 +91,7 @@ class ShardedSource(FeatureSource):
     collective = slotted = True
 
     def __init__(self, shards: Shards, owned: Ownership, lane: Lane, device: Device, where: str, threads: int = 1):
-        self.owned, self.device, self.threads, self.mapped = owned, device, threads, where == "mapped"
+        self.owned, self.device, self.threads, self.mapped = owned, device, threads, where != "memory"
         self.width, self.dtype, self.row_bytes = shards.width, shards.dtype, shards.row_bytes
         tables = shards.tables(owned.parts)
         opened = [_opened(table, where, threads) for table in tables]
