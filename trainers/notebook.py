@@ -32,7 +32,7 @@ from trainers.models.own import Model
 from trainers.recipe.config import ModelConfig
 from trainers.recipe.inputs import find_model_inputs, find_table_inputs
 from trainers.recipe.recipe import ModelRecipe
-from trainers.rows.source import MappedSource
+from trainers.rows.open import open_source
 from trainers.training.training import RunExecution, Training
 
 
@@ -69,7 +69,7 @@ class Trained:
         bounds = Bounds(
             workspace_bytes=parse_size(workspace), threads=train.threads, dtype=train.dtype, drawing=self.drawing
         )
-        return Inference(self.model, self.graph.topology, MappedSource(self.features), bounds).exact(node_ids)
+        return Inference(self.model, self.graph.topology, open_source(self.features, "auto"), bounds).exact(node_ids)
 
     def classes(self, node_ids: Array | None = None) -> list[str]:
         """Returns the name of the most probable class of each node."""

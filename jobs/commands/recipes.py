@@ -150,13 +150,18 @@ def chunks(home: Path | None, pipeline: Asked, rates: str | None, row_bytes: int
 @click.option("--threads", type=int, help="Default: the table's.")
 @click.option("--probabilities", is_flag=True, help="Write the probabilities of all classes.")
 @click.option(
+    "--nodes",
+    type=click.Path(path_type=Path),
+    help="A .parquet or .csv file with a column node_id, or a .txt file with an id per line: predicts these nodes alone.",
+)
+@click.option(
     "--ranks", type=click.IntRange(1), default=1, show_default=True, help="Processes, each with the rows of its parts."
 )
 @click.pass_obj
 def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ranks: int, **options: Any) -> None:
     """Writes original id, class, probability, embedding, label and split of every node, by the trained model of [[train]] table NAME.
 
-    The two may be written as one, PIPELINE/NAME.
+    The two may be written as one, PIPELINE/NAME. With --nodes, only the layers' rows that these nodes need are computed.
 
     Example: graphmill predict cora gcn --out cora.parquet
     """

@@ -5,8 +5,8 @@ Exact inference computes one layer for all nodes before the next begins, in rang
     W / 4   for each of the two neighbouring layers, which go to files if they are larger (trainers/inference/windows.py)
     W / 2   for one range: input rows of its edges, the layer's own intermediates and its output
 
-plus 8 bytes per node for the sampler's map and the mapped pages of the topology for one range. The neighbourhood of a single node is never
-cut, so a node with more than W / 2 bytes of input rows exceeds it.
+plus the sampler's map, the sets of wanted nodes (trainers/inference/reach.py), and the mapped pages of the topology for one range. The
+neighbourhood of a single node is never cut, so a node with more than W / 2 bytes of input rows exceeds it.
 
 If mini-batches draw neighbours by weight, all neighbours count by their shares of the weighted mean. If walks choose them, a node has those
 that ten times as many paths visit most, the same ones in every layer and at every call.
@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import xxhash
 from torch import Tensor
 
 from assets.building.stage import Progress
@@ -40,6 +41,7 @@ from trainers.batches.send import send_blocks
 from trainers.devices.protocol import Device
 from trainers.inference.bounds import OUTPUT_ROWS, Bounds
 from trainers.inference.domain import AllNodes, Domain, Piece
+from trainers.inference.reach import Reach, find_reach, spread
 from trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
@@ -95,11 +97,12 @@ class Inference:
         self.model, self.topology, self.features, self.bounds = model, topology, features, bounds
         self.nodes = domain or AllNodes(topology, bounds.ends(topology))
 
-    def exact(self, node_ids: Array | None = None) -> Tensor:
+    def exact(self, node_ids: Array | None = None, known: Reach | None = None) -> Tensor:
         """Computes the logits of nodes from all their neighbours; all processes call it with the same nodes.
 
         Args:
             node_ids: ids[n] global; None for all nodes in order.
+            known: result of `reach` for these nodes, if an earlier call computed it.
 
         Returns:
             float[n, num_classes], in the order of `node_ids`.
@@ -111,9 +114,12 @@ class Inference:
         self._require_ids(wanted)
         order = np.argsort(wanted, kind="stable")
         ascending, progress = wanted[order], self.bounds.progress
+        # From half of the nodes on, the layers below need nearly all.
+        some = 0 < len(wanted) < self.topology.num_nodes / 2
+        reach = (known or self.reach(ascending)) if some else None
 
         def pieces() -> Iterator[Piece]:
-            for each in self.ranges():
+            for each in self.ranges(reach):
                 positions, rows = self.nodes.wanted(ascending, each.low, each.high)
                 yield Piece(order[positions], each.logits[torch.from_numpy(rows)])
 
@@ -166,26 +172,42 @@ class Inference:
         projected = sum(model.projects_first(index) for index in range(len(model.layers)))
         return len(model.layers) + projected + (model.projection is not None)
 
-    def ranges(self) -> Iterator[ExactRange]:
+    def reach(self, node_ids: Array) -> Reach:
+        """Returns the nodes that each layer computes for the logits of some; for a model that exposes no layers, these nodes alone.
+
+        Args:
+            node_ids: ids[n], global.
+        """
+        layers = len(self.model.layers) if isinstance(self.model, LayeredModel) else 0
+        sampler, bounds = self.bounds.whole(self.topology), self.bounds
+        return find_reach(sampler, bounds.ends(self.topology), node_ids, layers, bounds.workspace_bytes // 2)
+
+    def ranges(self, reach: Reach | None = None) -> Iterator[ExactRange]:
         """Yields the logits of the domain's nodes in its order, computed from all neighbours.
+
+        Args:
+            reach: the nodes to compute; ranges without any are left out, and rows of other nodes mean nothing. None for all nodes.
 
         Raises:
             OverBudget: the device has too little memory.
         """
         with self.bounds.device.evaluating():
-            yield from self._ranges()
+            yield from self._ranges(reach)
 
     @torch.no_grad()
-    def _ranges(self) -> Iterator[ExactRange]:
+    def _ranges(self, reach: Reach | None) -> Iterator[ExactRange]:
         # A user's layers may contain torch modules that have a mode, and layers are called one by one here. Each training pass sets its
         # own.
         self.model.eval()
         if isinstance(self.model, LayeredModel):
-            yield from _Layers(self, self.model).ranges()
+            yield from _Layers(self, self.model, reach).ranges()
             return
         assert isinstance(self.model, DglModel)
         sampler = self.bounds.whole(self.topology, self.model.depth)
         for low, high in self.nodes.ranges(_WHOLE_BATCH, 0, 1):
+            if self.nodes.skips(reach, 0, low, high):
+                self.bounds.progress.advance(high - low)
+                continue
             blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), self.nodes.node_ids(low, high), transpose="none")
             x = torch.empty((blocks[0].num_src, self.features.width), dtype=dtype_of(self.model))
             self.features.gather(RowIds(blocks[0].src_ids), x, Ledger())
@@ -204,10 +226,10 @@ class Inference:
 class _Layers:
     """Exact inference with a model as layers, one pass over the domain after the other."""
 
-    def __init__(self, inference: Inference, model: LayeredModel):
+    def __init__(self, inference: Inference, model: LayeredModel, reach: Reach | None):
         self.topology, self.features, self.bounds = inference.topology, inference.features, inference.bounds
-        self.model, self.nodes = model, inference.nodes
-        self.sampler = self.bounds.whole(self.topology)
+        self.model, self.nodes, self.reach = model, inference.nodes, reach
+        self.sampler, self.ends = self.bounds.whole(self.topology), self.bounds.ends(self.topology)
         # Sets of rows of all nodes that are alive at once; each may take an equal share of half the workspace.
         alive = 2 + 2 * model.jumps + any(model.projects_first(index) for index in range(len(model.layers)))
         self.share = self.bounds.workspace_bytes // (2 * alive)
@@ -250,12 +272,13 @@ class _Layers:
         if model.projection is None:
             return rows
         width = model.projection.linear.out_features
-        return self._mapped(rows, width, lambda read, ids: model.input(read, ids, _EVALUATION))
+        return self._mapped(0, rows, width, lambda read, ids: model.input(read, ids, _EVALUATION))
 
-    def _mapped(self, rows: Rows, width: int, function: Callable[[Tensor, Array], Tensor]) -> Rows:
+    def _mapped(self, level: int, rows: Rows, width: int, function: Callable[[Tensor, Array], Tensor]) -> Rows:
         """Returns a function of each row, computed range by range in one pass over all nodes.
 
         Args:
+            level: number of the set of nodes whose rows are read.
             rows: the rows of all nodes.
             width: columns of the results.
             function: (rows of nodes, their ids) -> float[n, width].
@@ -265,10 +288,11 @@ class _Layers:
         cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
         for low, high in self.nodes.ranges(max(1, bounds.workspace_bytes // 2 // cost), 0, 1):
             node_ids = self.nodes.node_ids(low, high)
-            read = bounds.sent(rows.gather(node_ids, bounds.threads))
-            with bounds.computing():
-                out = bounds.fetched(function(read, node_ids))
-            made = self._written(made, low, out)
+            if not self.nodes.skips(self.reach, level, low, high):
+                read = bounds.sent(self._gathered(rows, node_ids, self._wanted(level, node_ids)))
+                with bounds.computing():
+                    out = bounds.fetched(function(read, node_ids))
+                made = self._written(made, low, out)
             bounds.progress.advance(len(node_ids))
         assert made is not None
         return self.nodes.shared(made)
@@ -286,19 +310,57 @@ class _Layers:
         costs = _range_costs(model, index, rows.width, 0 if carried is None else carried.width)
         source = rows
         if projects:
-            source = self._mapped(rows, layer.projection.out_features, lambda read, _: layer.project(read))
+            width = layer.projection.out_features
+            source = self._mapped(index, rows, width, lambda read, _: layer.project(read))
+        # Other layers may compute with all sources at once, whose number is then part of the rounding.
+        partly = layer.cacheable or projects
         for low, high in nodes.ranges(bounds.workspace_bytes // 2, *costs):
+            if nodes.skips(self.reach, index + 1, low, high):
+                bounds.progress.advance(high - low)
+                continue
             seeds = nodes.node_ids(low, high)
-            (block,) = self.sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
-            attach_weights((block,), self.topology, model.edge_weight)
-            forget(self.topology.indices)
+            wanted = self._wanted(index + 1, seeds, edges=True) if partly else None
+            block, read = self._read_block(seeds, wanted, source)
             (sent,) = send_blocks((block,), bounds.device, bounds.device.traffic)
-            read = source.gather(block.src_ids, bounds.threads)
-            own = rows.gather(seeds, bounds.threads) if projects and layer.reads_own else None
+            own = self._gathered(rows, seeds, wanted) if projects and layer.reads_own else None
             with bounds.computing():
                 out = bounds.fetched(self._forward(index, sent, read, own))
             yield low, high, out
             bounds.progress.advance(high - low)
+
+    def _wanted(self, level: int, node_ids: Array, edges: bool = False) -> Array | None:
+        """Returns bool[n], whether each node of a range is in a set; None if at least half are, for then all are computed.
+
+        Args:
+            level: number of the set.
+            node_ids: ids[n], the nodes of the range.
+            edges: whether they are to have less than half of the range's edges, too: rows of sources are held twice for a while.
+        """
+        if self.reach is None:
+            return None
+        wanted = self.reach.holds(level, node_ids)
+        degrees = self.ends[node_ids + 1] - self.ends[node_ids] if edges else np.ones(len(node_ids), np.int64)
+        few = 2 * np.count_nonzero(wanted) < len(wanted) and 2 * degrees[wanted].sum() <= degrees.sum()
+        return wanted if few else None
+
+    def _gathered(self, rows: Rows, node_ids: Array, wanted: Array | None) -> Tensor:
+        """Returns float[n, width], the rows of nodes; zeros for those that are not wanted."""
+        if wanted is None:
+            return rows.gather(node_ids, self.bounds.threads)
+        places = np.flatnonzero(wanted)
+        return _spread_rows(rows.gather(node_ids[places], self.bounds.threads), places, len(node_ids))
+
+    def _read_block(self, seeds: Array, wanted: Array | None, source: Rows) -> tuple[Block, Tensor]:
+        """Returns the block of a range and its input rows; nodes that are not wanted have no edges and rows of zeros."""
+        nodes = seeds if wanted is None else seeds[wanted]
+        (block,) = self.sampler.sample(BatchKey(Stream.EVAL, 0, 0), nodes, transpose="none")
+        forget(self.topology.indices)
+        read = source.gather(block.src_ids, self.bounds.threads)
+        if wanted is not None:
+            block, places = spread(block, seeds, wanted)
+            read = _spread_rows(read, places, block.num_src)
+        attach_weights((block,), self.topology, self.model.edge_weight)
+        return block, read
 
     def _forward(self, index: int, block: Block, read: Tensor, own: Tensor | None) -> Tensor:
         """Computes a layer on the device from input rows, or from projected rows and the destinations' own."""
@@ -308,6 +370,13 @@ class _Layers:
         # If products are computed from bfloat16, their results were bfloat16; the values are the same.
         z = sent.to(torch.bfloat16) if bounds.dtype == BF16 else sent
         return model.forward_projected(index, block, z, None if own is None else bounds.sent(own), _EVALUATION)
+
+
+def _spread_rows(rows: Tensor, places: Array, count: int) -> Tensor:
+    """Returns float[count, width] of zeros with rows at the places."""
+    out = rows.new_zeros((count, rows.shape[1]))
+    out[torch.from_numpy(places)] = rows
+    return out
 
 
 def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> tuple[int, int]:
@@ -352,6 +421,7 @@ def evaluation(
         domain: a function that makes the domain of this process; None for all nodes.
     """
     train, sampling = semantic.train, semantic.sampling
+    reaches: dict[bytes, Reach] = {}  # of the validation nodes, and of all splits at the end
 
     def infer(model: Model, node_ids: Array, folder: Path, progress: Progress) -> Tensor:
         bounds = Bounds(
@@ -365,7 +435,10 @@ def evaluation(
         )
         inference = Inference(model, topology, features, bounds, domain and domain(bounds))
         if train.eval == "exact":
-            return inference.exact(node_ids)
+            name = xxhash.xxh3_128_digest(np.ascontiguousarray(node_ids).tobytes())
+            if name not in reaches and 2 * len(node_ids) < topology.num_nodes:
+                reaches[name] = inference.reach(node_ids)
+            return inference.exact(node_ids, reaches.get(name))
         assert sampling is not None
         places, seed = np.arange(len(node_ids)), semantic.seed
         return inference.sampled(node_ids, EpochPlan(places, sampling.batch_size, seed=seed, stream=Stream.EVAL))

@@ -1,4 +1,4 @@
-"""Writes a trained model's predictions of all nodes to a Parquet file.
+"""Writes a trained model's predictions of all nodes, or of those that a file names, to a Parquet file.
 
     node_id       id of the node in the raw data: nodes.parquet's original_id
     class         name of the most probable class
@@ -44,7 +44,7 @@ from trainers.models.own import Model
 from trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
 from trainers.recipe.inputs import find_model_inputs
 from trainers.recipe.recipe import ModelRecipe
-from trainers.rows.source import MappedSource
+from trainers.rows.open import open_source
 
 if TYPE_CHECKING:
     import polars
@@ -86,6 +86,7 @@ def predict_table(
     workspace: str = "1GiB",
     threads: int | None = None,
     probabilities: bool = False,
+    nodes: Path | None = None,
     by_ranks: ByRanks | None = None,
     progress: Progress | None = None,
 ) -> tuple[Artifact, int]:
@@ -98,17 +99,20 @@ def predict_table(
         seed: seed of the table's model; None for the first.
         workspace: a size; see trainers/inference/exact.py.
         threads: number of threads of kernels and matrix products; None for the table's.
-        by_ranks: function that predicts with several processes; None reads the mapped table in this one.
         probabilities: whether the probabilities of all classes are written, beside the largest.
+        nodes: a file that names nodes (`named_nodes`), which alone are predicted; None for all nodes.
+        by_ranks: function that predicts all nodes with several processes; None reads the table in this one.
         progress: shows the finished nodes.
 
     Raises:
-        InputError: the table, seed, folder, graph or model does not exist, the model or its code does not fit the graph, or the disk is
-            full.
+        InputError: the table, seed, folder, graph or model does not exist, the model or its code does not fit the graph, a named node does
+            not exist, or the disk is full.
     """
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
     _require_place(out)
+    if by_ranks is not None and nodes is not None:
+        raise InputError("--ranks predicts all nodes, and --nodes names some", "leave one of them out")
     if by_ranks is not None and not table.technique.by_parts:
         why = f"trainer = {table.trainer!r} trains in one process"
         raise InputError(f"--ranks is for models that ranks have trained, and {why}", "leave --ranks out")
@@ -122,7 +126,7 @@ def predict_table(
             given |= {"probabilities": probabilities}
             return model, by_ranks(store, pipeline, table, inputs, given, out)
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, progress=progress or Silent())
-        return model, _predict(store, inputs, model, semantic, bounds, out, probabilities)
+        return model, _predict(store, inputs, model, semantic, bounds, out, probabilities, nodes)
 
 
 def _predict(
@@ -133,6 +137,7 @@ def _predict(
     bounds: Bounds,
     out: Path,
     every: bool,
+    nodes: Path | None,
 ) -> int:
     """Writes the Parquet file within bounds of memory and threads, and returns its number of rows; `every` = all probabilities."""
     # Opened again under the lease, since a collector may have been faster.
@@ -140,19 +145,57 @@ def _predict(
     read_as = {"device": open_device(semantic.train.device), "drawing": open_drawing(semantic.sampling, inputs)}
     bounds = replace(bounds, folder=store.home / "spill", dtype=semantic.train.dtype, **read_as)
     graph, features, progress = open_graph(read["graph"]), open_features(read["features"]), bounds.progress
-    num_nodes = graph.topology.num_nodes
+    num_nodes, table = graph.topology.num_nodes, read["graph"].file("nodes.parquet")
     require_nodes(features, num_nodes, "the graph")
+    wanted = None if nodes is None else named_nodes(nodes, table)
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
             loaded = send_model(load_model(model, semantic, graph, features.width), bounds.device)
-            inference = Inference(loaded, graph.topology, MappedSource(features), bounds)
+            inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
             progress.start("predict", inference.num_passes * num_nodes, "rows")
-            facts = NodeFacts(read["graph"].file("nodes.parquet"), graph)
-            found = (frame for each in inference.ranges() for frame in predicted_frames(each, facts.names, every))
-            write_frames(part, (facts.beside(low, frame) for low, frame in found))
+            facts, reach = NodeFacts(table, graph), None if wanted is None else inference.reach(wanted)
+            ranges = inference.ranges(reach)
+            found = (frame for each in ranges for frame in predicted_frames(each, facts.names, every))
+            write_frames(part, (facts.beside(low, frame, wanted) for low, frame in found))
     finally:
         progress.done()
-    return num_nodes
+    return num_nodes if wanted is None else len(wanted)
+
+
+def named_nodes(path: Path, nodes: Path) -> Array:
+    """Returns i64[n], ascending, the nodes that a file names by their ids in the raw data, each once.
+
+    Args:
+        path: a Parquet or CSV file with a column `node_id` (as this module writes it), or a text file with one id per line.
+        nodes: the graph's Parquet file of nodes.
+
+    Raises:
+        InputError: the file cannot be read, names no node, or names one that the graph does not have.
+    """
+    import polars
+
+    remedy = "give a .parquet or .csv file with a column node_id, or a .txt file with one id per line"
+    known = polars.scan_parquet(nodes).select("node_id", "original_id")
+    try:
+        if path.suffix == ".txt":
+            ids = polars.Series("original_id", path.read_text(encoding="utf-8").split())
+        else:
+            read = {".parquet": polars.read_parquet, ".csv": polars.read_csv}[path.suffix]
+            ids = read(path, columns=["node_id"])["node_id"].alias("original_id")
+        ids = ids.cast(known.collect_schema()["original_id"]).unique()
+    except KeyError:
+        raise InputError(f"{path} is no file of nodes", remedy) from None
+    except (OSError, UnicodeDecodeError, polars.exceptions.PolarsError) as error:
+        raise InputError(f"the nodes in {path} cannot be read: {error}", remedy) from error
+    if not len(ids):
+        raise InputError(f"{path} names no node", remedy)
+    found = known.join(ids.to_frame().lazy(), on="original_id", how="semi").collect()
+    if len(found) < len(ids):
+        missing = ids.filter(~ids.is_in(found["original_id"].implode()))
+        some = ", ".join(map(str, missing.head(3).to_list()))
+        problem = f"{path} names {len(missing):,} nodes that the graph does not have: {some}"
+        raise InputError(problem, "give ids of the raw data; `graphmill sql` shows them")
+    return np.sort(found["node_id"].to_numpy()).astype(np.int64)
 
 
 def _require_place(out: Path) -> None:
@@ -259,14 +302,18 @@ class NodeFacts:
         for place, ids in enumerate((graph.train_ids, graph.valid_ids, graph.test_ids)):
             self._split_of[np.asarray(ids)] = place
 
-    def beside(self, low: int, frame: polars.DataFrame) -> polars.DataFrame:
-        """Returns predictions of nodes low, low + 1, ... with the facts about these nodes."""
+    def beside(self, low: int, frame: polars.DataFrame, wanted: Array | None = None) -> polars.DataFrame:
+        """Returns predictions of nodes low, low + 1, ... with the facts about these nodes; only those of `wanted`, ids[n], ascending."""
         high = low + len(frame)
         known = self._original.slice(low, len(frame)).collect()
         label = _named(self.names, self._labels[low:high]).alias("label")
         split = _named(self._splits, self._split_of[low:high]).alias("split")
         first = ["class", "probability"]
-        return known.hstack(frame.select(first)).hstack([label, split]).hstack(frame.drop(first))
+        table = known.hstack(frame.select(first)).hstack([label, split]).hstack(frame.drop(first))
+        if wanted is None:
+            return table
+        start, stop = np.searchsorted(wanted, (low, high))
+        return table[wanted[start:stop] - low]
 
 
 def _named(names: polars.Series, places: Array) -> polars.Series:

@@ -54,8 +54,8 @@ def test_it_computes_inside_torch_threads(trained: Any, tmp_path: Path, monkeypa
     pipeline, store, _ = trained
     before, seen = torch.get_num_threads(), []
 
-    def recorded(inference: Inference) -> Iterator[ExactRange]:
-        for each in ranges(inference):
+    def recorded(inference: Inference, reach: None) -> Iterator[ExactRange]:
+        for each in ranges(inference, reach):
             seen.append(torch.get_num_threads())
             yield each
 
@@ -82,6 +82,45 @@ def test_every_node_has_its_row_whatever_the_workspace(trained: Any, tmp_path: P
     np.testing.assert_allclose(small["embedding"].to_numpy(), table["embedding"].to_numpy(), atol=1e-4)
     np.testing.assert_allclose(small["probability"], table["probability"], atol=1e-4)
     assert not list((store.home / "spill").iterdir()) and len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "txt"])
+@pytest.mark.parametrize("workspace", ["1GiB", "300KB"])
+def test_named_nodes_get_the_rows_that_all_nodes_get(trained: Any, tmp_path: Path, kind: str, workspace: str) -> None:
+    pipeline, store, _ = trained
+    named = polars.DataFrame({"node_id": [5, NODES - 1, 17, 5, 900]})
+    path = tmp_path / f"some.{kind}"
+    if kind == "txt":
+        path.write_text("5\n1999\n 17\n5\n900\n".replace("1999", str(NODES - 1)))
+    else:
+        named.write_parquet(path) if kind == "parquet" else named.write_csv(path)
+    predict_table(store, pipeline, "sage", tmp_path / "all.parquet", workspace=workspace)
+    _, rows = predict_table(store, pipeline, "sage", tmp_path / "a.parquet", workspace=workspace, nodes=path)
+    whole, table = polars.read_parquet(tmp_path / "all.parquet"), polars.read_parquet(tmp_path / "a.parquet")
+    assert rows == 4 and table.equals(whole.filter(polars.col("node_id").is_in([5, 17, 900, NODES - 1])))
+
+
+def test_files_that_name_no_nodes_of_the_graph_are_refused(trained: Any, tmp_path: Path) -> None:
+    pipeline, store, _ = trained
+    texts = {
+        "a.txt": "1 2 no",
+        "b.txt": "",
+        "c.csv": "id\n1\n",
+        "d.txt": "1\n-4\n987654",
+        "e.npy": "x",
+        "g.parquet": "x",
+    }
+    words = {"a": "cannot be read", "b": "names no node", "c": "cannot be read", "d": "2 nodes .*(-4|987654)"}
+    words |= {"e": "is no file of nodes", "f": "cannot be read", "g": "cannot be read"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    for name in (*texts, "f.txt"):
+        with pytest.raises(InputError, match=words[name[0]]):
+            predict_table(store, pipeline, "sage", tmp_path / "out.parquet", nodes=tmp_path / name)
+    with pytest.raises(InputError, match="--ranks predicts all nodes"):
+        predict_table(
+            store, pipeline, "sage", tmp_path / "out.parquet", nodes=tmp_path / "d.txt", by_ranks=lambda *given: 0
+        )
 
 
 def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:

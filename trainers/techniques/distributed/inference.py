@@ -24,6 +24,7 @@ from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Array, Topology
 from trainers.inference.bounds import Bounds
 from trainers.inference.domain import Piece, row_ranges
+from trainers.inference.reach import Reach
 from trainers.inference.windows import Rows, SourceRows, numpy_dtype
 from trainers.ranks.group import Lane
 from trainers.record.ledger import Ledger
@@ -76,6 +77,10 @@ class PartNodes:
             edges = np.concatenate([[0], np.cumsum(indptr[ids + 1] - indptr[ids])])
             for low, high in row_ranges(edges, budget, edge_cost, node_cost):
                 yield first + low, first + high
+
+    def skips(self, reach: Reach | None, level: int, low: int, high: int) -> bool:
+        """Returns False: other ranks wait for the exchange of every range."""
+        return False
 
     def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
         """Returns the input rows of all nodes."""
