@@ -111,11 +111,8 @@ def predict_table(
     pipeline.require_one_split()
     table, semantic = find_recipe(pipeline, name, seed)
     _require_place(out)
-    if by_ranks is not None and nodes is not None:
-        raise InputError("--ranks predicts all nodes, and --nodes names some", "leave one of them out")
-    if by_ranks is not None and not table.technique.by_parts:
-        why = f"trainer = {table.trainer!r} trains in one process"
-        raise InputError(f"--ranks is for models that ranks have trained, and {why}", "leave --ranks out")
+    if by_ranks is not None:
+        _require_ranks(table, nodes)
     threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
     inputs = find_model_inputs(pipeline, table, store, {})
     read = [(each.stage, each.version) for each in inputs.values()]
@@ -196,6 +193,15 @@ def named_nodes(path: Path, nodes: Path) -> Array:
         problem = f"{path} names {len(missing):,} nodes that the graph does not have: {some}"
         raise InputError(problem, "give ids of the raw data; `graphmill sql` shows them")
     return np.sort(found["node_id"].to_numpy()).astype(np.int64)
+
+
+def _require_ranks(table: TrainTable, nodes: Path | None) -> None:
+    """Refuses ranks that cannot predict what is asked for."""
+    if nodes is not None:
+        raise InputError("--ranks predicts all nodes, and --nodes names some", "leave one of them out")
+    if not table.technique.by_parts:
+        why = f"trainer = {table.trainer!r} trains in one process"
+        raise InputError(f"--ranks is for models that ranks have trained, and {why}", "leave --ranks out")
 
 
 def _require_place(out: Path) -> None:

@@ -24,7 +24,7 @@ from kernels.types import Array
 from trainers.batches.queue import queue_bounds
 from trainers.devices.open import open_device
 from trainers.devices.protocol import Device
-from trainers.inference.exact import evaluation
+from trainers.inference.evaluation import evaluation
 from trainers.loop.executor import Data, Opening
 from trainers.recipe.config import ModelConfig, TrainExecution
 from trainers.recipe.techniques import find_technique

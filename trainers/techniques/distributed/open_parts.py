@@ -17,7 +17,7 @@ from kernels.errors import InputError
 from kernels.sampling.part_plan import PartPlan
 from kernels.types import Array
 from trainers.devices.open import open_device
-from trainers.inference.exact import evaluation
+from trainers.inference.evaluation import evaluation
 from trainers.loop.executor import Data, Opening
 from trainers.ranks.group import LinkModel
 from trainers.rows.cache import Features

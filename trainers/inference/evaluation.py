@@ -1,0 +1,66 @@
+"""The evaluation of a training: logits of nodes in the way that the train table asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import xxhash
+from torch import Tensor
+
+from assets.building.stage import Progress
+from assets.sampling.drawing import Drawing
+from assets.sizes import parse_size
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.types import Array, Stream, Topology
+from trainers.devices.protocol import Device
+from trainers.inference.bounds import Bounds
+from trainers.inference.domain import Domain
+from trainers.inference.exact import Inference
+from trainers.inference.reach import Reach
+from trainers.models.own import Model
+from trainers.recipe.config import ModelConfig
+from trainers.rows.source import FeatureSource
+
+
+def evaluation(
+    semantic: ModelConfig,
+    topology: Topology,
+    features: FeatureSource,
+    device: Device,
+    drawing: Drawing | None,
+    domain: Callable[[Bounds], Domain] | None = None,
+) -> Callable[[Model, Array, Path, Progress], Tensor]:
+    """Returns the function that evaluates a model in the way of its train table (`Data.infer`, trainers/loop/executor.py).
+
+    Args:
+        semantic: the recipe.
+        topology, features, device: the graph, its features, and the device that evaluates.
+        drawing: the way in which mini-batches draw neighbours.
+        domain: a function that makes the domain of this process; None for all nodes.
+    """
+    train, sampling = semantic.train, semantic.sampling
+    reaches: dict[bytes, Reach] = {}  # of the validation nodes, and of all splits at the end
+
+    def infer(model: Model, node_ids: Array, folder: Path, progress: Progress) -> Tensor:
+        bounds = Bounds(
+            workspace_bytes=parse_size(train.eval_workspace),
+            threads=train.threads,
+            folder=folder,
+            progress=progress,
+            device=device,
+            dtype=train.dtype,
+            drawing=drawing,
+        )
+        inference = Inference(model, topology, features, bounds, domain and domain(bounds))
+        if train.eval == "exact":
+            name = xxhash.xxh3_128_digest(np.ascontiguousarray(node_ids).tobytes())
+            if name not in reaches and 2 * len(node_ids) < topology.num_nodes:
+                reaches[name] = inference.reach(node_ids)
+            return inference.exact(node_ids, reaches.get(name))
+        assert sampling is not None
+        places, seed = np.arange(len(node_ids)), semantic.seed
+        return inference.sampled(node_ids, EpochPlan(places, sampling.batch_size, seed=seed, stream=Stream.EVAL))
+
+    return infer
