@@ -15,6 +15,7 @@ import mmap
 import os
 import struct
 import threading
+from contextlib import suppress
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -142,9 +143,27 @@ BAD_HEADER = (
 the text is nested too deeply."""
 
 
-READING = threading.Lock()
-"""Held while a header is parsed: CPython counts the depth of a parsed text for all threads together, and two threads that parse at once
-may end in a SystemError (python/cpython#106905)."""
+class _Turn:
+    """A lock that an interrupt cannot leave locked for ever.
+
+    An interrupt may come between the last statement of a block and the release of its lock. So a thread waits no longer than a block can
+    take, goes on, and releases the lock for all.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire(timeout=1.0)
+
+    def __exit__(self, *error: object) -> None:
+        with suppress(RuntimeError):  # released by another that went on
+            self._lock.release()
+
+
+READING = _Turn()
+"""Held while a header is parsed, which takes microseconds: CPython counts the depth of a parsed text for all threads together, and two
+threads that parse at once may end in a SystemError (python/cpython#106905)."""
 
 
 def open_array(path: Path) -> Array:

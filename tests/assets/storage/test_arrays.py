@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.storage.arrays import DATA_OFFSET, create_array, open_array, read_header, write_array
+from assets.storage.arrays import DATA_OFFSET, READING, create_array, open_array, read_header, write_array
 from kernels.errors import InputError
 from tests.assets.storage.limits import file_size_limit
 
@@ -131,3 +131,12 @@ def test_threads_open_arrays_at_once(tmp_path):
         gc.set_threshold(*threshold)
         sys.setswitchinterval(interval)
     assert found == [[10] * 300] * 4
+
+
+def test_a_lock_that_an_interrupt_left_is_free_again_after_a_second(tmp_path):
+    path = tmp_path / "a.npy"
+    write_array(path, np.arange(3)).flush()
+    READING.__enter__()  # and never left
+    assert open_array(path).tolist() == [0, 1, 2]
+    assert READING._lock.acquire(blocking=False), "the reader released it"
+    READING._lock.release()
