@@ -156,8 +156,8 @@ class Loop:
         state, config = self.state, self.config
         loss = self._settled_loss() / len(self.plan.train_ids)
         row: dict[str, float | int] = {"epoch": state.epoch + 1, "loss": loss}
-        last = state.epoch + 1 == config.epochs
-        if self.evaluate and (last or (state.epoch + 1) % config.eval_every == 0):
+        last, every = state.epoch + 1 == config.epochs, config.eval_every
+        if self.evaluate and (last or (every and (state.epoch + 1) % every == 0)):
             started = time.perf_counter()
             row["valid"] = score = self.evaluate()
             self.seconds["evaluate"].append(round(time.perf_counter() - started, 4))

@@ -118,10 +118,14 @@ class TrainConfig(Architecture):
     accumulate: int = field(default=1, metadata=within(1, 10**9))
     # Threads of the training step itself; torch's reductions differ in the last bits from one count to another.
     threads: int = field(default=2, metadata=within(1, 4096))
-    # Evaluation: exact = all neighbours of every node, layer by layer; sampled = the training fanouts, on the evaluation stream.
+    # Evaluation: exact = all neighbours, layer by layer, of the nodes that the scored ones reach; sampled = the training fanouts, on the
+    # evaluation stream.
     eval: Literal["exact", "sampled"] = "exact"
-    # Epochs from one evaluation to the next; the last epoch is always evaluated.
-    eval_every: int = field(default=1, metadata=within(1, 10**9))
+    # Epochs from one evaluation to the next; the last epoch is always evaluated, and with 0 no other.
+    eval_every: int = field(default=1, metadata=within(0, 10**9))
+    # Whether the trained model is scored on the training nodes however many they are; else only up to 131,072 of them, or as many as there
+    # are validation and test nodes.
+    score_train: bool = field(default=False, metadata={"hashed": "unless default"})
     # Memory of an exact evaluation, in bytes; layers that do not fit go to a file. It decides the ranges, and so how matrix products round.
     eval_workspace: str = "512MiB"
     # A word of your choice that makes this model a separate one: trained and measured apart from equal recipes, with equal weights.
@@ -148,6 +152,9 @@ class TrainConfig(Architecture):
             text = f"device = {self.device!r}, but trainer = {self.trainer!r} runs on the CPU alone"
             yield KeyProblem("device trainer", text)
         yield from size_problem("eval_workspace", self.eval_workspace)
+        if self.patience and not self.eval_every:
+            text = f"patience = {self.patience} counts evaluations, and eval_every = 0 has one, at the end: set one of them"
+            yield KeyProblem("patience eval_every", text)
         if technique.whole_graph and self.norm == "batch":
             yield KeyProblem(
                 "norm trainer",

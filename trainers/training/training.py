@@ -40,6 +40,8 @@ from trainers.record.metrics import Label, MetricWriter, open_writers
 from trainers.record.timeline import Timeline
 
 WEIGHTS = Line("d2h", "parameter")
+FEW_NODES = 1 << 17
+"""Training nodes that are scored in any case: it takes a moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +111,8 @@ class Training:
         self.loop.run()
 
     def finish(self) -> dict[str, tuple[torch.Tensor, np.ndarray]]:
-        """Returns logits and labels of every split by the final model, and makes the ledger that of all ranks; all ranks call it."""
-        logits = self._logits(("train", "valid", "test"))
+        """Returns logits and labels of the scored splits by the final model, and makes the ledger that of all ranks; all ranks call it."""
+        logits = self._logits(scored_splits(self.semantic.train, self.graph))
         if self.ranks.world > 1:
             whole = self.loop.whole_ledger()
             if self.ranks.first:
@@ -127,7 +129,7 @@ class Training:
         return self.ranks.main.gather_values(record)
 
     def write(self, writer: Writer, logits: Mapping[str, tuple[torch.Tensor, np.ndarray]]) -> Summary:
-        """Writes the artifact's files, and scores logits and labels of every split."""
+        """Writes the artifact's files, and scores logits and labels of splits."""
         device = self.features.device
         weights = {
             name: device.fetch(tensor, WEIGHTS, device.traffic) for name, tensor in self.model.state_dict().items()
@@ -275,6 +277,16 @@ class Training:
 def checkpoint_path(folder: Path, version: str) -> Path:
     """Returns the path of the checkpoint of a model version."""
     return folder / f"{version}.safetensors"
+
+
+def scored_splits(train: TrainConfig, graph: Graph) -> tuple[str, ...]:
+    """Returns the splits on which the trained model is scored: validation, test, and training if its nodes are few or asked for.
+
+    Training nodes are most of the labelled ones as a rule, and their score decides nothing, but for a graph without validation nodes.
+    """
+    others = len(graph.valid_ids) + len(graph.test_ids)
+    few = len(graph.train_ids) <= max(others, FEW_NODES) or not len(graph.valid_ids)
+    return ("train", "valid", "test") if few or train.score_train else ("valid", "test")
 
 
 def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:

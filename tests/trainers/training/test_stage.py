@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from trainers.devices.protocol import OverBudget
 from trainers.loop.loop import Loop
 from trainers.recipe.config import ModelConfig, TrainConfig, TrainTable
 from trainers.run import train_table
-from trainers.training.training import Training, class_weights
+from trainers.training.training import Training, class_weights, scored_splits
 
 
 def rows_of(model) -> list[dict]:
@@ -121,6 +122,27 @@ def test_a_model_is_trained_again_and_replaced_when_it_is_asked_for(tmp_path: Pa
 def test_eval_every_skips_epochs_but_never_the_last(tmp_path: Path) -> None:
     rows = rows_of(train_small(tmp_path, epochs=5, eval_every=2))
     assert [row["epoch"] for row in rows if "valid" in row] == [2, 4, 5]
+
+
+def test_eval_every_0_evaluates_after_the_last_epoch_alone(tmp_path: Path) -> None:
+    model = train_small(tmp_path, epochs=4, eval_every=0)
+    assert [row["epoch"] for row in rows_of(model) if "valid" in row] == [4]
+    assert model.summary["numbers"]["best_epoch"] == 4
+    with pytest.raises(InputError, match="patience = 3 counts evaluations, and eval_every = 0 has one"):
+        TrainConfig(patience=3, eval_every=0)
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "test", "asked", "scored"),
+    [(1 << 17, 1, 1, False, True), ((1 << 17) + 1, 1, 1, False, False), ((1 << 17) + 1, 1, 1, True, True)]
+    + [(1 << 18, 1 << 17, 1 << 17, False, True), (1 << 18, 0, 1, False, True), (1 << 18, 1 << 17, 0, False, False)],
+)
+def test_many_training_nodes_are_scored_where_it_is_asked(
+    train: int, valid: int, test: int, asked: bool, scored: bool
+) -> None:
+    sizes = {"train_ids": range(train), "valid_ids": range(valid), "test_ids": range(test)}
+    found = scored_splits(TrainConfig(score_train=asked), SimpleNamespace(**sizes))  # pyright: ignore[reportArgumentType]
+    assert ("train" in found) == scored and {"valid", "test"} < {*found, ""}
 
 
 def test_sampled_evaluation_scores_the_same_model_alike(tmp_path: Path) -> None:
