@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,9 +16,13 @@ from assets.graph.read import SAMPLING
 from assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
 from assets.sources.splits import checked, stratified
 from assets.sources.stage import SourceStage
+from assets.storage.frames import write_frames
 from assets.storage.writer import Writer
 from kernels.errors import InputError
 from kernels.types import Array, Topology
+
+if TYPE_CHECKING:
+    import polars
 
 WEIGHTS = "weights are finite"
 """Name of the check that only graphs with weights have."""
@@ -124,6 +128,9 @@ class GraphStage(SourceStage):
 
 GRAPH = GraphStage()
 
+NODE_ROWS = 1 << 18
+"""Rows of a row group of nodes.parquet."""
+
 
 def _split(raw: RawGraph, config: GraphConfig) -> tuple[Array, Array, Array]:
     """Returns the source's split, or a stratified one."""
@@ -163,18 +170,22 @@ def _compress(
 
 
 def _write_nodes(raw: RawGraph, writer: Writer) -> None:
-    """Writes nodes.parquet: the original id and name of each dense node id."""
+    """Writes nodes.parquet, a range of nodes at a time: the original id, name and class of each dense node id."""
+    ranges = [(low, min(raw.num_nodes, low + NODE_ROWS)) for low in range(0, max(1, raw.num_nodes), NODE_ROWS)]
+    write_frames(writer.path("nodes.parquet"), (_node_frame(raw, low, high) for low, high in ranges), NODE_ROWS)
+
+
+def _node_frame(raw: RawGraph, low: int, high: int) -> polars.DataFrame:
     import polars
 
-    ids = np.arange(raw.num_nodes, dtype=np.int64)
-    names = polars.lit(None, dtype=polars.String) if raw.node_names is None else polars.Series(list(raw.node_names))
+    ids = np.arange(low, high, dtype=np.int64)
+    names = [None] * len(ids) if raw.node_names is None else list(raw.node_names[low:high])
     classes = polars.Series(list(raw.class_names), dtype=polars.String)
-    place = polars.Series(raw.labels).cast(polars.Int64)
-    original = ids if raw.original_ids is None else raw.original_ids
-    table = polars.DataFrame({"node_id": ids, "original_id": original}).with_columns(
-        names.alias("name"), classes.gather(place.set(place < 0, None)).alias("class")
+    place = polars.Series(raw.labels[low:high]).cast(polars.Int64)
+    original = ids if raw.original_ids is None else raw.original_ids[low:high]
+    return polars.DataFrame({"node_id": ids, "original_id": original}).with_columns(
+        polars.Series("name", names, dtype=polars.String), classes.gather(place.set(place < 0, None)).alias("class")
     )
-    table.write_parquet(writer.path("nodes.parquet"), compression="zstd")
 
 
 def _draw(topology: Topology, numbers: Mapping[str, Any], writer: Writer) -> dict[str, str]:

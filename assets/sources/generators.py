@@ -3,8 +3,11 @@
 Features are the centroid of the node's class plus noise. The default noise leaves one row ambiguous, while the mean over a
 neighbourhood is not. `kernels/graph/generate.py` draws all of it, and names the models' sources.
 
-Peak memory: 8 bytes per edge and 4 bytes per node (twice that for edges from 2^31 nodes on), and one slice of 8 MiB of
-features.
+Every edge is a function of its number, so more than `HELD_EDGES` edges are drawn in batches to a file and sorted out of core
+(assets/graph/edge_sort.py), with the same result.
+
+Peak memory: 4 bytes per node for the classes (twice that while some are hidden) and one slice of 8 MiB of features; for the edges 8 bytes
+each (twice that from 2^31 nodes on), or one batch and `SORT_BYTES`.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +26,9 @@ from assets.building.keys import KeyProblem, within
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import row_ranges
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
+from assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, record_dtype
+from assets.sources.spooled import peak_bytes
 from assets.sources.survey import Survey, in_memory_bytes
-from assets.storage.machine import require_memory
 from kernels.graph.generate import (
     LARGEST_NOISE,
     citation_edges,
@@ -35,10 +39,18 @@ from kernels.graph.generate import (
     sbm_edges,
     sbm_labels,
 )
-from kernels.types import Array, id_dtype
+from kernels.rng import absorb_ids, draws, key
+from kernels.types import Array, Stream
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
+
+HELD_EDGES = 1 << 25
+"""Most drawn edges of a graph that is built in memory."""
+SORT_BYTES = 512 << 20
+"""Memory of the sort of more edges."""
+HIDDEN = 6
+"""The word after the stream for nodes without a label; kernels/graph/generate.py has the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +69,8 @@ class GeneratedConfig(GraphConfig):
     features: int = field(default=32, metadata=within(1, **FEATURES_ONLY))
     # number of classes, of nearly equal size
     classes: int = field(default=8, metadata=FEATURES_TOO)
+    # share of the nodes whose class is known; the others have no label, and are in no split
+    labelled: float = field(default=1.0, metadata=within(0, 1, hashed="unless default"))
     # deviation of the feature noise, relative to that between the class centroids
     noise: float = field(default=4.0, metadata=within(0, LARGEST_NOISE, **FEATURES_ONLY))
 
@@ -76,8 +90,8 @@ class GeneratedConfig(GraphConfig):
         """Returns the classes i32[N]; no byte depends on the number of native threads."""
 
     @abstractmethod
-    def draw_edges(self, threads: int) -> tuple[Array, Array]:
-        """Returns src, dst, ids[edges] each; no byte depends on the number of native threads."""
+    def draw_edges(self, threads: int, lo: int, hi: int) -> tuple[Array, Array]:
+        """Returns src, dst, ids[hi - lo] each, of edges lo to hi - 1; no byte depends on the number of native threads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +114,9 @@ class SbmConfig(GeneratedConfig):
         """Returns the classes i32[N]."""
         return sbm_labels(self.nodes, self.classes, self.seed, threads=threads)
 
-    def draw_edges(self, threads: int) -> tuple[Array, Array]:
-        """Returns src, dst, ids[edges] each."""
-        return sbm_edges(self.nodes, self.edges, self.classes, self.p_in, self.seed, threads=threads)
+    def draw_edges(self, threads: int, lo: int, hi: int) -> tuple[Array, Array]:
+        """Returns src, dst, ids[hi - lo] each."""
+        return sbm_edges(self.nodes, self.edges, self.classes, self.p_in, self.seed, threads, lo, hi)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +151,10 @@ class RmatConfig(GeneratedConfig):
         """Returns the classes i32[N]."""
         return rmat_labels(self.nodes, self.classes, self.seed, threads=threads)
 
-    def draw_edges(self, threads: int) -> tuple[Array, Array]:
-        """Returns src, dst, ids[edges] each."""
+    def draw_edges(self, threads: int, lo: int, hi: int) -> tuple[Array, Array]:
+        """Returns src, dst, ids[hi - lo] each."""
         quadrants = (self.a, self.b, self.c, max(0.0, 1 - self.a - self.b - self.c))
-        return rmat_edges(self.nodes, self.edges, self.seed, quadrants, threads=threads)
+        return rmat_edges(self.nodes, self.edges, self.seed, quadrants, threads=threads, lo=lo, hi=hi)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,10 +179,10 @@ class CitationConfig(GeneratedConfig):
         """Returns the classes i32[N]."""
         return citation_labels(self.nodes, self.classes, self.seed, threads=threads)
 
-    def draw_edges(self, threads: int) -> tuple[Array, Array]:
-        """Returns src, dst, ids[edges] each."""
+    def draw_edges(self, threads: int, lo: int, hi: int) -> tuple[Array, Array]:
+        """Returns src, dst, ids[hi - lo] each."""
         shares = self.p_in, self.p_copy
-        return citation_edges(self.nodes, self.edges, self.classes, *shares, self.seed, threads=threads)
+        return citation_edges(self.nodes, self.edges, self.classes, *shares, self.seed, threads=threads, lo=lo, hi=hi)
 
 
 class GeneratedSource:
@@ -177,12 +191,13 @@ class GeneratedSource:
     Args:
         config: configuration of the source: sizes, noise, normalisation and seed.
         threads: number of native threads; no byte depends on it.
+        folder: scratch folder, for the edges of a large graph.
     """
 
     node_of_row = None
 
-    def __init__(self, config: GeneratedConfig, threads: int):
-        self.config, self.threads = config, threads
+    def __init__(self, config: GeneratedConfig, threads: int, folder: Path):
+        self.config, self.threads, self.folder = config, threads, folder
         self.num_nodes = config.nodes
         self.node_types: Mapping[str, int] = {}
 
@@ -216,12 +231,38 @@ class GeneratedSource:
     def graph(self, progress: Progress) -> RawGraph:
         """Draws the edges."""
         config = self.config
+        names = tuple(str(label) for label in range(config.classes))
+        known = RawGraph(num_nodes=config.nodes, labels=self._known_labels(), class_names=names)
         progress.start("generate edges", config.edges, "edges")
-        src, dst = config.draw_edges(self.threads)
-        progress.advance(config.edges)
+        if config.edges > HELD_EDGES:
+            graph = replace(known, spool=self._spooled(progress), memory_bytes=SORT_BYTES)
+        else:
+            src, dst = config.draw_edges(self.threads, 0, config.edges)
+            progress.advance(config.edges)
+            graph = replace(known, src=src, dst=dst)
         progress.done()
-        class_names = tuple(str(label) for label in range(config.classes))
-        return RawGraph(num_nodes=config.nodes, src=src, dst=dst, labels=self.labels, class_names=class_names)
+        return graph
+
+    def _spooled(self, progress: Progress) -> EdgeSpool:
+        config = self.config
+        spool = EdgeSpool(self.folder, config.nodes, EdgeColumns(), undirected=config.undirected)
+        for lo in range(0, config.edges, BATCH_EDGES):
+            hi = min(config.edges, lo + BATCH_EDGES)
+            spool.append(*config.draw_edges(self.threads, lo, hi))
+            progress.advance(hi - lo)
+        return spool
+
+    def _known_labels(self) -> Array:
+        """Returns i32[N], the classes, -1 for nodes whose label is hidden."""
+        config, labels = self.config, self.labels
+        if config.labelled == 1:
+            return labels
+        labels, name = labels.copy(), key(config.seed, Stream.GENERATORS, HIDDEN)
+        most = np.uint64(round(config.labelled * 2**32))
+        for low, high in row_ranges(config.nodes, 8):
+            drawn = draws(absorb_ids(name, np.arange(low, high)), 0) >> np.uint64(32)
+            labels[low:high][drawn >= most] = -1
+        return labels
 
 
 def raw(config: GeneratedConfig, table: TableConfig | None) -> dict[str, str]:
@@ -233,20 +274,17 @@ def raw(config: GeneratedConfig, table: TableConfig | None) -> dict[str, str]:
 def opened(
     config: GeneratedConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
 ) -> Iterator[GeneratedSource]:
-    """Generates with `execution.threads` threads; reads nothing.
-
-    Raises:
-        InputError: the edges do not fit in memory.
-    """
-    require_memory(
-        2 * id_dtype(config.nodes).itemsize * config.edges, f"drawing {config.edges:,} edges", "ask for fewer edges"
-    )
-    yield GeneratedSource(config, execution.threads)
+    """Generates with `execution.threads` threads; reads nothing."""
+    yield GeneratedSource(config, execution.threads, folder)
 
 
 def survey(config: GeneratedConfig) -> Survey:
     """Describes the graph that a generator would make."""
     stored = config.edges * (2 if config.undirected else 1)
+    scratch, memory = 0, in_memory_bytes(config.edges, config.nodes, stored)
+    if config.edges > HELD_EDGES:
+        scratch = (config.edges + stored) * record_dtype(config.nodes, EdgeColumns()).itemsize
+        memory = peak_bytes(str(SORT_BYTES), config.nodes, 4 * config.features)
     return Survey(
         title=f"{config.source}: generated from seed {config.seed}",
         contents=[f"{config.nodes:,} nodes, {config.edges:,} edges, {config.classes} classes, noise {config.noise}"],
@@ -254,5 +292,6 @@ def survey(config: GeneratedConfig) -> Survey:
         num_edges=stored,
         num_features=config.features,
         dtype="float32",
-        memory_bytes=in_memory_bytes(config.edges, config.nodes, stored),
+        memory_bytes=memory,
+        scratch_bytes=scratch,
     )

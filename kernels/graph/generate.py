@@ -59,8 +59,10 @@ def rmat_edges(
     abcd: tuple[float, float, float, float] = (0.57, 0.19, 0.19, 0.05),
     scramble: bool = True,
     threads: int = 1,
+    lo: int = 0,
+    hi: int | None = None,
 ) -> tuple[Array, Array]:
-    """Generates the edges of an R-MAT graph.
+    """Generates edges lo..hi-1 of an R-MAT graph; a graph of any size is made range by range.
 
     Args:
         num_nodes: number of nodes N, any number.
@@ -69,21 +71,22 @@ def rmat_edges(
         abcd: probabilities of the quadrants (source half, destination half): (0,0), (0,1), (1,0), (1,1).
         scramble: whether to hide the ranks behind a bijection; False leaves hubs at low ids.
         threads: number of native threads; the bytes do not depend on it.
+        lo, hi: the range of edges; hi None = num_edges.
 
     Returns:
-        (src, dst), ids[num_edges] each.
+        (src, dst), ids[hi - lo] each.
 
     Raises:
-        InputError: a count is negative, there are edges but no nodes, or abcd are not probabilities that add up to 1.
+        InputError: a count or the range is out of bounds, there are edges but no nodes, or abcd are not probabilities that add up to 1.
     """
-    src, dst = _edge_arrays(num_nodes, num_edges)
+    src, dst = _edge_arrays(num_nodes, num_edges, lo, hi)
     if len(abcd) != 4 or min(abcd) < 0 or abs(sum(abcd) - 1) > 1e-6:
         raise InputError(f"abcd = {list(abcd)}", "give four probabilities that add up to 1")
     first, second, third = (round(sum(abcd[:count]) * 65536) for count in (1, 2, 3))
     scale = max(0, num_nodes - 1).bit_length()
     keys = _key(seed, RMAT), _key(seed, SCRAMBLE)
     threads = check_threads(threads)
-    _native.rmat(*keys, scramble, num_nodes, scale, first, second, third, src, dst, threads)
+    _native.rmat(*keys, scramble, num_nodes, scale, first, second, third, lo, src, dst, threads)
     return src, dst
 
 
@@ -100,9 +103,16 @@ def rmat_labels(num_nodes: int, classes: int, seed: int, scramble: bool = True, 
 
 
 def sbm_edges(
-    num_nodes: int, num_edges: int, classes: int, p_in: float, seed: int, threads: int = 1
+    num_nodes: int,
+    num_edges: int,
+    classes: int,
+    p_in: float,
+    seed: int,
+    threads: int = 1,
+    lo: int = 0,
+    hi: int | None = None,
 ) -> tuple[Array, Array]:
-    """Generates the edges of a planted partition: sources uniform, destinations in the source's class with p_in.
+    """Generates edges lo..hi-1 of a planted partition: sources uniform, destinations in the source's class with p_in.
 
     Args:
         num_nodes, num_edges: N and the number of directed edges, self-loops and duplicates included.
@@ -110,19 +120,20 @@ def sbm_edges(
         p_in: probability that an edge stays in its class; with one class all edges do.
         seed: seed of the pipeline.
         threads: number of native threads; the bytes do not depend on it.
+        lo, hi: the range of edges; hi None = num_edges.
 
     Returns:
-        (src, dst), ids[num_edges] each.
+        (src, dst), ids[hi - lo] each.
 
     Raises:
-        InputError: a count is out of range or p_in is not a probability.
+        InputError: a count or the range is out of bounds, or p_in is not a probability.
     """
-    src, dst = _edge_arrays(num_nodes, num_edges)
+    src, dst = _edge_arrays(num_nodes, num_edges, lo, hi)
     _check_classes(num_nodes, classes)
     if not 0 <= p_in <= 1:
         raise InputError(f"p_in = {p_in}", "give a probability in [0, 1]")
     keys = _key(seed, SBM), _key(seed, SCRAMBLE)
-    _native.sbm(*keys, num_nodes, classes, round(p_in * 2**32), src, dst, check_threads(threads))
+    _native.sbm(*keys, num_nodes, classes, round(p_in * 2**32), lo, src, dst, check_threads(threads))
     return src, dst
 
 
@@ -166,8 +177,10 @@ def citation_edges(
     seed: int,
     scramble: bool = True,
     threads: int = 1,
+    lo: int = 0,
+    hi: int | None = None,
 ) -> tuple[Array, Array]:
-    """Generates citations: every node cites earlier ones, most of its own class, those that are cited often more than others.
+    """Generates citations lo..hi-1: every node cites earlier ones, most of its own class, those that are cited often more than others.
 
     Args:
         num_nodes, num_edges: N and the number of directed edges, nearly equally many per node, duplicates included; the first node
@@ -178,20 +191,21 @@ def citation_edges(
         seed: seed of the pipeline.
         scramble: whether to hide the ages behind a bijection.
         threads: number of native threads; the bytes do not depend on it.
+        lo, hi: the range of edges; hi None = num_edges.
 
     Returns:
-        (src, dst), ids[num_edges] each: src cites dst.
+        (src, dst), ids[hi - lo] each: src cites dst.
 
     Raises:
-        InputError: a count is out of range, or p_in or p_copy is not a probability.
+        InputError: a count or the range is out of bounds, or p_in or p_copy is not a probability.
     """
-    src, dst = _edge_arrays(num_nodes, num_edges)
+    src, dst = _edge_arrays(num_nodes, num_edges, lo, hi)
     _check_classes(num_nodes, classes)
     if not (0 <= p_in <= 1 and 0 <= p_copy <= 1):
         raise InputError(f"p_in = {p_in}, p_copy = {p_copy}", "give probabilities in [0, 1]")
     keys = _key(seed, CITATIONS), _key(seed, SCRAMBLE)
     shares = round(p_in * 2**32), round(p_copy * 2**32)
-    _native.citations(*keys, scramble, num_nodes, classes, *shares, src, dst, check_threads(threads))
+    _native.citations(*keys, scramble, num_nodes, classes, *shares, num_edges, lo, src, dst, check_threads(threads))
     return src, dst
 
 
@@ -263,10 +277,13 @@ def _key(seed: int, purpose: int) -> int:
     return key(seed, Stream.GENERATORS, purpose)
 
 
-def _edge_arrays(num_nodes: int, num_edges: int) -> tuple[Array, Array]:
+def _edge_arrays(num_nodes: int, num_edges: int, lo: int, hi: int | None) -> tuple[Array, Array]:
     if num_nodes < 0 or num_edges < 0 or (num_edges and not num_nodes):
         raise InputError(f"{num_edges} edges on {num_nodes} nodes", "give counts of 0 or more, and nodes for the edges")
-    return np.empty(num_edges, id_dtype(num_nodes)), np.empty(num_edges, id_dtype(num_nodes))
+    hi = num_edges if hi is None else hi
+    if not 0 <= lo <= hi <= num_edges:
+        raise InputError(f"edges {lo}..{hi} of {num_edges}", "give a range of the graph's edges")
+    return np.empty(hi - lo, id_dtype(num_nodes)), np.empty(hi - lo, id_dtype(num_nodes))
 
 
 def _check_classes(num_nodes: int, classes: int) -> None:

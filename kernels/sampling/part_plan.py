@@ -31,6 +31,10 @@ from kernels.types import Array, BatchKey, Stream
 class PartPlan(Plan):
     """The batches of every epoch over the seeds of all parts; `key.step % num_parts` is the part of one.
 
+    Attributes:
+        seed_parts: i32[n], the part of each seed.
+        num_parts: number of parts P.
+
     Raises:
         InputError: `train_ids` is empty, a seed has no part, or a number is out of its range.
     """
@@ -38,9 +42,7 @@ class PartPlan(Plan):
     LEAST = (("num_parts", 1), *Plan.LEAST)
 
     train_ids: Array
-    # i32[n]: the part of each seed
     seed_parts: Array
-    # number of parts P
     num_parts: int
     batch_size: int
     seed: int

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Array, Topology
-from trainers.inference.reach import Reach
+from trainers.inference.needed import NeededNodes
 from trainers.inference.windows import Rows, input_rows
 from trainers.rows.source import FeatureSource
 
@@ -50,9 +50,9 @@ class Domain(Protocol):
         """Yields ranges that cost at most `budget` (`row_ranges`); an empty range only takes part in the exchange of the others' rows."""
         return row_ranges(self.ends, budget, edge_cost, node_cost)
 
-    def skips(self, reach: Reach | None, level: int, low: int, high: int) -> bool:
+    def skips(self, needed: NeededNodes | None, level: int, low: int, high: int) -> bool:
         """Returns whether a range need not be computed: no node of it is in the set, and no other process waits for this one."""
-        return reach is not None and not reach.holds(level, self.node_ids(low, high)).any()
+        return needed is not None and not needed.holds(level, self.node_ids(low, high)).any()
 
     def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
         """Returns the input rows of all nodes; `read` takes ranges of these nodes."""

@@ -5,7 +5,7 @@ Exact inference computes one layer for all nodes before the next begins, in rang
     W / 4   for each of the two neighbouring layers, which go to files if they are larger (trainers/inference/windows.py)
     W / 2   for one range: input rows of its edges, the layer's own intermediates and its output
 
-plus the sampler's map, the sets of wanted nodes (trainers/inference/reach.py), and the mapped pages of the topology for one range. The
+plus the sampler's map, the sets of wanted nodes (trainers/inference/needed.py), and the mapped pages of the topology for one range. The
 neighbourhood of a single node is never cut, so a node with more than W / 2 bytes of input rows exceeds it.
 
 If mini-batches draw neighbours by weight, all neighbours count by their shares of the weighted mean. If walks choose them, a node has those
@@ -35,7 +35,7 @@ from trainers.batches.batch import attach_weights
 from trainers.batches.send import send_blocks
 from trainers.inference.bounds import OUTPUT_ROWS, Bounds
 from trainers.inference.domain import AllNodes, Domain, Piece
-from trainers.inference.reach import Reach, find_reach, spread
+from trainers.inference.needed import NeededNodes, find_needed, spread
 from trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
@@ -90,12 +90,12 @@ class Inference:
         self.model, self.topology, self.features, self.bounds = model, topology, features, bounds
         self.nodes = domain or AllNodes(topology, bounds.ends(topology))
 
-    def exact(self, node_ids: Array | None = None, known: Reach | None = None) -> Tensor:
+    def exact(self, node_ids: Array | None = None, known: NeededNodes | None = None) -> Tensor:
         """Computes the logits of nodes from all their neighbours; all processes call it with the same nodes.
 
         Args:
             node_ids: ids[n] global; None for all nodes in order.
-            known: result of `reach` for these nodes, if an earlier call computed it.
+            known: result of `needed` for these nodes, if an earlier call computed it.
 
         Returns:
             float[n, num_classes], in the order of `node_ids`.
@@ -109,10 +109,10 @@ class Inference:
         ascending, progress = wanted[order], self.bounds.progress
         # From half of the nodes on, the layers below need nearly all.
         some = 0 < len(wanted) < self.topology.num_nodes / 2
-        reach = (known or self.reach(ascending)) if some else None
+        needed = (known or self.needed(ascending)) if some else None
 
         def pieces() -> Iterator[Piece]:
-            for each in self.ranges(reach):
+            for each in self.ranges(needed):
                 positions, rows = self.nodes.wanted(ascending, each.low, each.high)
                 yield Piece(order[positions], each.logits[torch.from_numpy(rows)])
 
@@ -165,7 +165,7 @@ class Inference:
         projected = sum(model.projects_first(index) for index in range(len(model.layers)))
         return len(model.layers) + projected + (model.projection is not None)
 
-    def reach(self, node_ids: Array) -> Reach:
+    def needed(self, node_ids: Array) -> NeededNodes:
         """Returns the nodes that each layer computes for the logits of some; for a model that exposes no layers, these nodes alone.
 
         Args:
@@ -173,32 +173,32 @@ class Inference:
         """
         layers = len(self.model.layers) if isinstance(self.model, LayeredModel) else 0
         sampler, bounds = self.bounds.whole(self.topology), self.bounds
-        return find_reach(sampler, bounds.ends(self.topology), node_ids, layers, bounds.workspace_bytes // 2)
+        return find_needed(sampler, bounds.ends(self.topology), node_ids, layers, bounds.workspace_bytes // 2)
 
-    def ranges(self, reach: Reach | None = None) -> Iterator[ExactRange]:
+    def ranges(self, needed: NeededNodes | None = None) -> Iterator[ExactRange]:
         """Yields the logits of the domain's nodes in its order, computed from all neighbours.
 
         Args:
-            reach: the nodes to compute; ranges without any are left out, and rows of other nodes mean nothing. None for all nodes.
+            needed: the nodes to compute; ranges without any are left out, and rows of other nodes mean nothing. None for all nodes.
 
         Raises:
             OverBudget: the device has too little memory.
         """
         with self.bounds.device.evaluating():
-            yield from self._ranges(reach)
+            yield from self._ranges(needed)
 
     @torch.no_grad()
-    def _ranges(self, reach: Reach | None) -> Iterator[ExactRange]:
+    def _ranges(self, needed: NeededNodes | None) -> Iterator[ExactRange]:
         # A user's layers may contain torch modules that have a mode, and layers are called one by one here. Each training pass sets its
         # own.
         self.model.eval()
         if isinstance(self.model, LayeredModel):
-            yield from _Layers(self, self.model, reach).ranges()
+            yield from _Layers(self, self.model, needed).ranges()
             return
         assert isinstance(self.model, DglModel)
         sampler = self.bounds.whole(self.topology, self.model.depth)
         for low, high in self.nodes.ranges(_WHOLE_BATCH, 0, 1):
-            if self.nodes.skips(reach, 0, low, high):
+            if self.nodes.skips(needed, 0, low, high):
                 self.bounds.progress.advance(high - low)
                 continue
             blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), self.nodes.node_ids(low, high), transpose="none")
@@ -219,9 +219,9 @@ class Inference:
 class _Layers:
     """Exact inference with a model as layers, one pass over the domain after the other."""
 
-    def __init__(self, inference: Inference, model: LayeredModel, reach: Reach | None):
+    def __init__(self, inference: Inference, model: LayeredModel, needed: NeededNodes | None):
         self.topology, self.features, self.bounds = inference.topology, inference.features, inference.bounds
-        self.model, self.nodes, self.reach = model, inference.nodes, reach
+        self.model, self.nodes, self.needed = model, inference.nodes, needed
         self.sampler, self.ends = self.bounds.whole(self.topology), self.bounds.ends(self.topology)
         # Sets of rows of all nodes that are alive at once; each may take an equal share of half the workspace.
         alive = 2 + 2 * model.jumps + any(model.projects_first(index) for index in range(len(model.layers)))
@@ -281,7 +281,7 @@ class _Layers:
         cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
         for low, high in self.nodes.ranges(max(1, bounds.workspace_bytes // 2 // cost), 0, 1):
             node_ids = self.nodes.node_ids(low, high)
-            if not self.nodes.skips(self.reach, level, low, high):
+            if not self.nodes.skips(self.needed, level, low, high):
                 read = bounds.sent(self._gathered(rows, node_ids, self._wanted(level, node_ids)))
                 with bounds.computing():
                     out = bounds.fetched(function(read, node_ids))
@@ -308,7 +308,7 @@ class _Layers:
         # Other layers may compute with all sources at once, whose number is then part of the rounding.
         partly = layer.cacheable or projects
         for low, high in nodes.ranges(bounds.workspace_bytes // 2, *costs):
-            if nodes.skips(self.reach, index + 1, low, high):
+            if nodes.skips(self.needed, index + 1, low, high):
                 bounds.progress.advance(high - low)
                 continue
             seeds = nodes.node_ids(low, high)
@@ -329,9 +329,9 @@ class _Layers:
             node_ids: ids[n], the nodes of the range.
             edges: whether they are to have less than half of the range's edges, too: rows of sources are held twice for a while.
         """
-        if self.reach is None:
+        if self.needed is None:
             return None
-        wanted = self.reach.holds(level, node_ids)
+        wanted = self.needed.holds(level, node_ids)
         degrees = self.ends[node_ids + 1] - self.ends[node_ids] if edges else np.ones(len(node_ids), np.int64)
         few = 2 * np.count_nonzero(wanted) < len(wanted) and 2 * degrees[wanted].sum() <= degrees.sum()
         return wanted if few else None

@@ -32,6 +32,7 @@ from assets.sampling.drawing import open_drawing
 from assets.sizes import parse_size
 from assets.storage.artifact import Artifact
 from assets.storage.filesystem import full_disk, full_errno
+from assets.storage.frames import write_frames
 from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.types import Array
@@ -150,10 +151,10 @@ def _predict(
             loaded = send_model(load_model(model, semantic, graph, features.width), bounds.device)
             inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
             progress.start("predict", inference.num_passes * num_nodes, "rows")
-            facts, reach = NodeFacts(table, graph), None if wanted is None else inference.reach(wanted)
-            ranges = inference.ranges(reach)
+            facts, needed = NodeFacts(table, graph), None if wanted is None else inference.needed(wanted)
+            ranges = inference.ranges(needed)
             found = (frame for each in ranges for frame in predicted_frames(each, facts.names, every))
-            write_frames(part, (facts.beside(low, frame, wanted) for low, frame in found))
+            write_frames(part, (facts.beside(low, frame, wanted) for low, frame in found), ROW_GROUP)
     finally:
         progress.done()
     return num_nodes if wanted is None else len(wanted)
@@ -328,17 +329,3 @@ def _named(names: polars.Series, places: Array) -> polars.Series:
 
     found = polars.Series(np.asarray(places, np.int64))
     return names.gather(found.set(found < 0, None))
-
-
-def write_frames(path: Path, frames: Iterator[polars.DataFrame]) -> None:
-    """Streams frames of one schema into a Parquet file."""
-    from polars.io.plugins import register_io_source
-
-    first = next(frames)
-
-    def source(*_: Any) -> Iterator[polars.DataFrame]:
-        yield first
-        yield from frames
-
-    table = register_io_source(source, schema=first.schema, is_pure=False)
-    table.sink_parquet(path, row_group_size=ROW_GROUP, compression="zstd", maintain_order=True)

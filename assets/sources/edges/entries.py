@@ -67,7 +67,7 @@ def has_names(table: TableFiles, config: EdgesConfig) -> bool:
     return kind != "integer"
 
 
-class Entries:
+class FeatureEntries:
     """The entries of a table, staged in its connection, checked once, and then read in the order of the nodes.
 
     Args:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.sources.edges.config import EdgesConfig
 from assets.sources.edges.edge_tables import attribute_expressions, spool_edges, type_names
-from assets.sources.edges.entries import KEY, Entries, entry_columns
+from assets.sources.edges.entries import KEY, FeatureEntries, entry_columns
 from assets.sources.edges.node_tables import read_nodes
 from assets.sources.edges.numbering import (
     Numbering,
@@ -225,7 +225,7 @@ class TablesSource:
     @cached_property
     def _entries(self) -> FeatureBlock:
         table = TableFiles(self.duck, self.config.files(KEY), KEY, self.config.delimiter)
-        return Entries(table, self.config, self.numbering, self._kind).block()
+        return FeatureEntries(table, self.config, self.numbering, self._kind).block()
 
     @cached_property
     def _kind(self) -> str:

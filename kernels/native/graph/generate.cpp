@@ -8,10 +8,12 @@ namespace {
 
 constexpr int64_t PIECE = 1 << 14;  // edges or nodes a thread takes at a time
 
+// Edges are made in ranges: the arrays of a call receive edges first .. first + size - 1.
+
 // Each level of the recursion decides one bit of both ends with 16 random bits; a draw serves four levels.
 template <class Id>
 void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int scale, uint32_t top_left,
-          uint32_t top, uint32_t all_but_last, Array<Id> src, Array<Id> dst, int threads) {
+          uint32_t top, uint32_t all_but_last, int64_t first, Array<Id> src, Array<Id> dst, int threads) {
     Id *sources = src.mutable_data(), *targets = dst.mutable_data();
     const int64_t num_edges = src.size();
     const Permutation names(scramble_key, num_nodes, scrambled);
@@ -22,7 +24,7 @@ void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes
     py::gil_scoped_release unlocked;
     parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t e = begin; e < end; ++e) {
-            const uint64_t edge_key = absorb(key, e);
+            const uint64_t edge_key = absorb(key, first + e);
             uint64_t bits = 0, row = 0, column = 0;
             for (int level = 0; level < scale; ++level) {
                 bits = level % 4 ? bits >> 16 : draw(edge_key, level / 4);
@@ -38,7 +40,7 @@ void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes
 
 // Classes are ranges of ranks: class c holds ceil(c n / C) .. ceil((c + 1) n / C) - 1.
 template <class Id>
-void sbm(uint64_t key, uint64_t scramble_key, int64_t num_nodes, int64_t classes, uint64_t threshold,
+void sbm(uint64_t key, uint64_t scramble_key, int64_t num_nodes, int64_t classes, uint64_t threshold, int64_t first,
          Array<Id> src, Array<Id> dst, int threads) {
     Id *sources = src.mutable_data(), *targets = dst.mutable_data();
     const int64_t num_edges = src.size();
@@ -46,7 +48,7 @@ void sbm(uint64_t key, uint64_t scramble_key, int64_t num_nodes, int64_t classes
     py::gil_scoped_release unlocked;
     parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t e = begin; e < end; ++e) {
-            const uint64_t edge_key = absorb(key, e);
+            const uint64_t edge_key = absorb(key, first + e);
             const uint64_t from = bounded(draw(edge_key, 0), num_nodes);
             const uint64_t label = from * classes / num_nodes;
             const uint64_t low = (label * num_nodes + classes - 1) / classes;
@@ -98,16 +100,16 @@ class Citations {
 
 template <class Id>
 void citations(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int64_t classes,
-               uint64_t inside, uint64_t copied, Array<Id> src, Array<Id> dst, int threads) {
+               uint64_t inside, uint64_t copied, int64_t all_edges, int64_t first, Array<Id> src, Array<Id> dst, int threads) {
     Id *sources = src.mutable_data(), *targets = dst.mutable_data();
     const int64_t num_edges = src.size();
     const Permutation names(scramble_key, num_nodes, scrambled);
-    const Citations graph(key, num_nodes, num_edges, classes, inside, copied);
+    const Citations graph(key, num_nodes, all_edges, classes, inside, copied);
     py::gil_scoped_release unlocked;
     parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t e = begin; e < end; ++e) {
-            sources[e] = static_cast<Id>(names.forward(graph.from(e)));
-            targets[e] = static_cast<Id>(names.forward(graph.to(e)));
+            sources[e] = static_cast<Id>(names.forward(graph.from(first + e)));
+            targets[e] = static_cast<Id>(names.forward(graph.to(first + e)));
         }
     });
 }
@@ -156,12 +158,13 @@ template <class Id>
 void bind(py::module_& m) {
     using py::arg;
     m.def("citations", &citations<Id>, arg("key"), arg("scramble_key"), arg("scrambled"), arg("num_nodes"),
-          arg("classes"), arg("inside"), arg("copied"), arg("src").noconvert(), arg("dst").noconvert(), arg("threads"));
+          arg("classes"), arg("inside"), arg("copied"), arg("all_edges"), arg("first"), arg("src").noconvert(),
+          arg("dst").noconvert(), arg("threads"));
     m.def("rmat", &rmat<Id>, arg("key"), arg("scramble_key"), arg("scrambled"), arg("num_nodes"), arg("scale"),
-          arg("top_left"), arg("top"), arg("all_but_last"), arg("src").noconvert(), arg("dst").noconvert(),
+          arg("top_left"), arg("top"), arg("all_but_last"), arg("first"), arg("src").noconvert(), arg("dst").noconvert(),
           arg("threads"));
     m.def("sbm", &sbm<Id>, arg("key"), arg("scramble_key"), arg("num_nodes"), arg("classes"), arg("threshold"),
-          arg("src").noconvert(), arg("dst").noconvert(), arg("threads"));
+          arg("first"), arg("src").noconvert(), arg("dst").noconvert(), arg("threads"));
 }
 
 }  // namespace

@@ -25,6 +25,29 @@ def test_byte_equal_at_any_thread_count(tmp_path, source):
 
 
 @pytest.mark.parametrize("source", ["rmat", "sbm", "citation"])
+@pytest.mark.parametrize("keys", [{}, {"undirected": False, "duplicates": "keep", "self_loops": "keep"}], ids=str)
+def test_edges_that_are_sorted_out_of_core_give_the_same_graph(tmp_path, monkeypatch, source, keys):
+    held = make(tmp_path / "held", source, **keys)
+    for name, value in (("HELD_EDGES", 23_999), ("BATCH_EDGES", 5_000), ("SORT_BYTES", 200_000)):
+        monkeypatch.setattr(f"assets.sources.generators.{name}", value)
+    spooled = make(tmp_path / "spooled", source, **keys)
+    assert spooled.versions == held.versions
+    assert spooled.graph.files == held.graph.files and spooled.graph.summary == held.graph.summary
+
+
+def test_hidden_classes_leave_the_edges_and_the_features(tmp_path):
+    whole, some = make(tmp_path / "whole", "rmat"), make(tmp_path / "some", "rmat", labelled=0.1)
+    assert some.features.version == whole.features.version and some.graph.version != whole.graph.version
+    np.testing.assert_array_equal(some.opened.topology.indices, whole.opened.topology.indices)
+    labels, classes = np.asarray(some.opened.labels), np.asarray(whole.opened.labels)
+    known = labels >= 0
+    assert 250 < known.sum() < 350 and (labels[known] == classes[known]).all()
+    members = np.concatenate([getattr(some.opened, f"{name}_ids") for name in ("train", "valid", "test")])
+    assert sorted(members.tolist()) == np.flatnonzero(known).tolist()
+    assert make(tmp_path / "whole", "rmat", labelled=1.0).reused == (True, True), "the default enters no version"
+
+
+@pytest.mark.parametrize("source", ["rmat", "sbm", "citation"])
 def test_neighbours_say_more_than_the_row(tmp_path, source):
     built = make(tmp_path, source)
     graph, x = built.opened, np.asarray(built.table.open())
@@ -85,6 +108,7 @@ def test_homophily_follows_p_in(tmp_path):
         ("rmat", {"features": 0}, "features = 0"),
         ("rmat", {"classes": 3001}, "classes = 3001"),
         ("rmat", {"noise": -1.0}, "noise = -1.0"),
+        ("rmat", {"labelled": 1.1}, "labelled = 1.1"),
         ("rmat", {"a": 0.9}, "a = 0.9, b = 0.1, c = 0.1"),
         ("sbm", {"p_in": 1.5}, "p_in = 1.5"),
         ("sbm", {"train_ratio": 0.9, "valid_ratio": 0.2}, "train_ratio = 0.9"),

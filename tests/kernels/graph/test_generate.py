@@ -52,6 +52,20 @@ def test_everything_has_the_same_bytes_at_any_thread_count():
     assert first == [array.tobytes() for array in made(2)] == [array.tobytes() for array in made(8)]
 
 
+@pytest.mark.parametrize("make", ["rmat", "sbm", "citation"])
+def test_ranges_of_edges_are_parts_of_the_whole(make):
+    arguments = {"rmat": (999, 20_000), "sbm": (999, 20_000, 7, 0.6), "citation": (999, 20_000, 7, 0.6, 0.4)}[make]
+    function = getattr(generate, f"{make}_edges")
+    whole = function(*arguments, seed=3)
+    parts = [function(*arguments, seed=3, lo=lo, hi=hi, threads=2) for lo, hi in ((0, 1), (1, 17_000), (17_000, None))]
+    for end in (0, 1):
+        assert np.concatenate([part[end] for part in parts]).tobytes() == whole[end].tobytes()
+    assert len(function(*arguments, seed=3, lo=5, hi=5)[0]) == 0
+    for lo, hi in ((-1, 2), (3, 2), (0, 20_001)):
+        with pytest.raises(InputError, match="a range of the graph's edges"):
+            function(*arguments, seed=3, lo=lo, hi=hi)
+
+
 @pytest.mark.parametrize("num_nodes", [1, 2, 5, 64, 1000])
 def test_scrambling_renames_the_ranks(num_nodes):
     # The same edges under other names: a bijection keeps equal ends equal and different ends different.

@@ -54,8 +54,8 @@ def test_it_computes_inside_torch_threads(trained: Any, tmp_path: Path, monkeypa
     pipeline, store, _ = trained
     before, seen = torch.get_num_threads(), []
 
-    def recorded(inference: Inference, reach: None) -> Iterator[ExactRange]:
-        for each in ranges(inference, reach):
+    def recorded(inference: Inference, needed: None) -> Iterator[ExactRange]:
+        for each in ranges(inference, needed):
             seen.append(torch.get_num_threads())
             yield each
 

@@ -24,7 +24,7 @@ from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Array, Topology
 from trainers.inference.bounds import Bounds
 from trainers.inference.domain import Piece, row_ranges
-from trainers.inference.reach import Reach
+from trainers.inference.needed import NeededNodes
 from trainers.inference.windows import Rows, SourceRows, numpy_dtype
 from trainers.ranks.group import Lane
 from trainers.record.ledger import Ledger
@@ -78,7 +78,7 @@ class PartNodes:
             for low, high in row_ranges(edges, budget, edge_cost, node_cost):
                 yield first + low, first + high
 
-    def skips(self, reach: Reach | None, level: int, low: int, high: int) -> bool:
+    def skips(self, needed: NeededNodes | None, level: int, low: int, high: int) -> bool:
         """Returns False: other ranks wait for the exchange of every range."""
         return False
 

@@ -28,12 +28,13 @@ from assets.pipeline.file import Pipeline
 from assets.sampling.drawing import open_drawing
 from assets.sizes import parse_size
 from assets.storage.artifact import Artifact
+from assets.storage.frames import write_frames
 from assets.storage.store import Store
 from kernels.types import Array
 from trainers.devices.torch_threads import torch_threads
 from trainers.inference.bounds import Bounds
 from trainers.inference.exact import Inference
-from trainers.inference.predict import NodeFacts, find_recipe, load_model, predicted_frames, whole_file, write_frames
+from trainers.inference.predict import ROW_GROUP, NodeFacts, find_recipe, load_model, predicted_frames, whole_file
 from trainers.loop.executor import Opening
 from trainers.models.build import send_model
 from trainers.ranks.group import PeerError, Ranks, joined
@@ -87,7 +88,7 @@ def predict_by_ranks(
         part_of = open_partitions(inputs["partitions"]).part_of
         facts = NodeFacts(inputs["graph"].file("nodes.parquet"), open_graph(inputs["graph"]))
         with whole_file(out) as part:
-            write_frames(part, _merged(folder, facts, part_of))
+            write_frames(part, _merged(folder, facts, part_of), ROW_GROUP)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return len(part_of)
@@ -143,7 +144,7 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
     own = (each for each in ranges if each.high > each.low)
     for part, of_part in groupby(own, key=lambda each: nodes.part_of(each.low)):
         found = (predicted_frames(each, names, order["probabilities"]) for each in of_part)
-        write_frames(_piece(Path(order["folder"]), part), (frame for frames in found for _, frame in frames))
+        write_frames(_piece(Path(order["folder"]), part), (frame for frames in found for _, frame in frames), ROW_GROUP)
 
 
 def _piece(folder: Path, part: int) -> Path:

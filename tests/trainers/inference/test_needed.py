@@ -17,7 +17,7 @@ from tests.kernels.graphs import topologies
 from tests.trainers.graphs import random_graph
 from trainers.inference.bounds import Bounds
 from trainers.inference.exact import Inference
-from trainers.inference.reach import find_reach
+from trainers.inference.needed import find_needed
 from trainers.models.build import build_model
 from trainers.recipe.config import TrainConfig
 from trainers.rows.source import MappedSource
@@ -44,13 +44,13 @@ def test_the_sets_are_those_of_a_walk_at_any_memory(topology, layers, memory_byt
     nodes = st.integers(0, topology.num_nodes - 1)
     wanted = np.array(data.draw(st.lists(nodes, unique=True)), topology.indices.dtype)
     sampler = Sampler(topology, [-1], seed=0)
-    reach = find_reach(sampler, topology.indptr, wanted, layers, memory_bytes)
+    needed = find_needed(sampler, topology.indptr, wanted, layers, memory_bytes)
     expected = walked(topology, set(wanted.tolist()), layers)
     everyone, degrees = np.arange(topology.num_nodes), np.diff(topology.indptr)
     for level, members in enumerate(expected):
-        assert set(everyone[reach.holds(level, everyone)].tolist()) == members
-        assert reach.num_nodes[level] == len(members)
-    assert reach.num_edges == tuple(int(degrees[list(members)].sum()) for members in expected[1:])
+        assert set(everyone[needed.holds(level, everyone)].tolist()) == members
+        assert needed.num_nodes[level] == len(members)
+    assert needed.num_edges == tuple(int(degrees[list(members)].sum()) for members in expected[1:])
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_rows_that_no_wanted_node_reads_are_not_read():
     model = build_model(TrainConfig(model="sage", layers=2, hidden=8), 4, 3, seed=0)
     source, bounds = OnesFor(), Bounds(workspace_bytes=1 << 14, threads=1)
     inference = Inference(model, topology, source, bounds)
-    reach = inference.reach(np.array([500]))
-    inference.exact(np.array([500]), reach)
+    needed = inference.needed(np.array([500]))
+    inference.exact(np.array([500]), needed)
     assert sorted(source.read) == [500, 501, 502]
-    assert reach.num_nodes == (3, 2, 1) and reach.num_edges == (2, 1)
+    assert needed.num_nodes == (3, 2, 1) and needed.num_edges == (2, 1)

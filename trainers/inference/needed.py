@@ -24,7 +24,7 @@ EDGE_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class NeededNodes:
     """Sets of nodes, as bits.
 
     Attributes:
@@ -47,7 +47,7 @@ class Reach:
         return (self.sets[level][node_ids >> 3] >> (7 - (node_ids & 7)).astype(np.uint8) & 1).astype(bool)
 
 
-def find_reach(sampler: Sampler, ends: Array, wanted: Array, layers: int, memory_bytes: int) -> Reach:
+def find_needed(sampler: Sampler, ends: Array, wanted: Array, layers: int, memory_bytes: int) -> NeededNodes:
     """Returns the nodes that each layer computes for some nodes.
 
     Args:
@@ -78,7 +78,7 @@ def find_reach(sampler: Sampler, ends: Array, wanted: Array, layers: int, memory
         sets.insert(0, np.packbits(marked))
         counts.insert(0, counts[0] + len(frontier))
         edge_counts.insert(0, edges)
-    return Reach(sets=tuple(sets), num_nodes=tuple(counts), num_edges=tuple(edge_counts))
+    return NeededNodes(sets=tuple(sets), num_nodes=tuple(counts), num_edges=tuple(edge_counts))
 
 
 def spread(block: Block, seeds: Array, wanted: Array) -> tuple[Block, Array]:
