@@ -15,6 +15,7 @@ from typing import Any, Literal, TextIO
 
 import dagster as dg
 
+from assets.building.child import note_kills, why_killed
 from assets.definitions import Surroundings, key_of
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline, parse_pipeline
@@ -100,6 +101,7 @@ def launch(order: Launch) -> Outcome:
     store, versions = Store(order.home), Versions()
     # A writer sweeps as well, but a run that reuses everything has none.
     store.sweep()
+    note_kills()
     # Child processes and Dagster's own read these; a command line has one home for all it does.
     os.environ.update(environment(store.home))
     with reporting_history(store.home), open_instance(store.home) as instance, watched_interrupts() as noticed:
@@ -254,5 +256,5 @@ def _message(event: dg.DagsterEvent) -> str:
     if failure.user_failure_data:
         return failure.user_failure_data.description or ""
     if failure.error and failure.error.cls_name == CRASHED:
-        return f"the process of step {event.step_key} was killed (often: out of memory), or crashed\n  remedy: {AFTER_A_KILL}"
+        return f"the process of step {event.step_key} was killed ({why_killed()}), or crashed\n  remedy: {AFTER_A_KILL}"
     return ""

@@ -12,9 +12,14 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assets.sizes import format_bytes
+from assets.storage.control_group import kills, limit_bytes
 from assets.storage.home import ROOT
 
 PR_SET_PDEATHSIG = 1
+
+_kills_before: list[int] = []
+"""Processes that the kernel had ended for want of memory when this process began to start children."""
 
 
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -37,6 +42,7 @@ def start_child(
         environment: all of its variables, None for `child_environment()`.
         options: arguments of `subprocess.Popen`.
     """
+    note_kills()
     options = {"stdin": subprocess.DEVNULL, "env": environment or child_environment()} | options
     return subprocess.Popen(command, start_new_session=True, **options)
 
@@ -50,8 +56,22 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> subproc
 def how_it_ended(status: int) -> str:
     """Returns an exit status in words: the name of the signal that ended a process, or its exit code."""
     if status == -signal.SIGKILL:
-        return "SIGKILL (often: out of memory)"
+        return f"SIGKILL ({why_killed()})"
     return signal.Signals(-status).name if status < 0 else f"exit code {status}"
+
+
+def note_kills() -> None:
+    """Counts the processes that the kernel has ended for want of memory, once, before the first child: `why_killed` compares with it."""
+    if not _kills_before:
+        _kills_before.append(kills())
+
+
+def why_killed() -> str:
+    """Returns words about a child that ended by SIGKILL: that the kernel did it, if it has ended a process of the control group since."""
+    limit = limit_bytes()
+    if _kills_before and kills() > _kills_before[0] and limit is not None:
+        return f"by the kernel: the processes of this control group may take {format_bytes(limit)}, and needed more"
+    return "often: out of memory"
 
 
 def end_with_parent(parent: int | None = None) -> None:

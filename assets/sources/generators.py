@@ -12,6 +12,8 @@ each (twice that from 2^31 nodes on), or one batch and `SORT_BYTES`.
 
 from __future__ import annotations
 
+import errno
+import shutil
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +31,7 @@ from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, Ra
 from assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, record_dtype
 from assets.sources.spooled import peak_bytes
 from assets.sources.survey import Survey, in_memory_bytes
+from assets.storage.filesystem import full_disk
 from kernels.graph.generate import (
     LARGEST_NOISE,
     citation_edges,
@@ -274,7 +277,14 @@ def raw(config: GeneratedConfig, table: TableConfig | None) -> dict[str, str]:
 def opened(
     config: GeneratedConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
 ) -> Iterator[GeneratedSource]:
-    """Generates with `execution.threads` threads; reads nothing."""
+    """Generates with `execution.threads` threads; reads nothing.
+
+    Raises:
+        InputError: the disk has no space for the edges while they are sorted.
+    """
+    scratch_bytes = survey(config).scratch_bytes
+    if scratch_bytes > shutil.disk_usage(folder).free:
+        raise full_disk(errno.ENOSPC, folder / "edges.spool", scratch_bytes)
     yield GeneratedSource(config, execution.threads, folder)
 
 

@@ -31,6 +31,16 @@ def free_bytes() -> int | None:
     return max(0, min(left)) if left else None
 
 
+def kills() -> int:
+    """Returns how many processes of this process's groups the kernel has ended so far for want of memory."""
+    counted = 0
+    for top, group in _memberships():
+        folder = top / group.lstrip("/")
+        for name in ("memory.events.local", "memory.oom_control"):
+            counted += _numbers(folder / name).get("oom_kill", 0)
+    return counted
+
+
 def _limits() -> Iterator[tuple[Path, str, int]]:
     """Yields folder, name of the limit's file and limit of each group of this process that has one, itself first."""
     for top, group in _memberships():

@@ -24,7 +24,7 @@ from dagster import (
     open_pipes_session,
 )
 
-from assets.building.child import child_environment, start_child
+from assets.building.child import child_environment, start_child, why_killed
 from assets.storage.home import ROOT
 from assets.storage.staging import Staging
 from jobs.runs import guard
@@ -75,9 +75,10 @@ class ChildProcesses(dg.PipesClient):
             if isinstance(message, Mapping) and "problem" in message:
                 raise InputError(str(message["problem"]), str(message.get("remedy", "")))
         if code in KILLED:
-            problem = f"{' '.join(command)} was killed (often: out of memory)"
+            problem = f"{' '.join(command)} was killed ({why_killed()})"
             raise InputError(
-                problem, "lower what takes memory (batch_size, fanouts, hidden, [memory]), then go on with --resume"
+                problem,
+                "lower what takes memory (queue, eval_workspace, batch_size, fanouts, hidden, [memory]), then go on with --resume",
             )
         if code != 0:
             description = f"{' '.join(command)} ended with exit code {code}; its standard error is in this step's log"

@@ -331,7 +331,6 @@ def test_paths_of_pipes_and_devices_are_refused_before_they_are_read(tmp_path: P
     "graph",
     [
         'source = "sbm"\nnodes = 4_000_000_000_000\nedges = 10',
-        'source = "sbm"\nnodes = 1000\nedges = 9_000_000_000_000',
         'source = "edges"\nedges = "{folder}/edges.csv"\nnum_nodes = 4_000_000_000_000',
         'source = "npz"\npath = "{folder}/far.npz"',
     ],
@@ -341,6 +340,11 @@ def test_what_no_memory_holds_is_refused_before_it_is_allocated(tmp_path: Path, 
     np.savez(tmp_path / "far.npz", edge_index=np.array([[0, 10**14], [1, 2]]))
     with pytest.raises(InputError, match=r"would take at least .* of memory, and this machine has"):
         build_graph(tmp_path, graph.replace("{folder}", str(tmp_path)))
+
+
+def test_what_no_disk_holds_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot write .*edges.spool \(216000000000000 bytes, .* are free"):
+        build_graph(tmp_path, 'source = "sbm"\nnodes = 1000\nedges = 9_000_000_000_000')
 
 
 def test_a_header_with_a_negative_shape(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
-from assets.building.child import child_environment
+from assets.building.child import child_environment, note_kills, why_killed
 from assets.storage.home import ROOT
 from kernels.cuda.driver import VISIBLE, gpu_of_rank
 from kernels.errors import InputError
@@ -72,6 +72,7 @@ def run_ranks(
         listener.listen()
         ranks: list[_Rank] = []
         try:
+            note_kills()
             for number in range(world):
                 ranks.append(_Rank(number, world, command, json.dumps(order), listener, tell))
             while any(rank.process.poll() is None for rank in ranks) and not any(rank.failed for rank in ranks):
@@ -194,7 +195,7 @@ def _how(rank: _Rank) -> str:
     if code is None:
         return "did not answer: the others waited for it until their timeout"
     if code == -signal.SIGKILL:
-        return "was killed (SIGKILL; where nobody sent it, the system had no memory left)"
+        return f"was killed (SIGKILL, {why_killed()})"
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 

@@ -98,3 +98,21 @@ def test_a_real_group_is_seen_from_inside():
     limit, before, after = map(int, done.stdout.split())
     assert limit == 300 * MIB and 250 * MIB < before <= limit
     assert 90 * MIB < before - after < 110 * MIB
+
+
+def test_a_child_that_the_kernel_ended_is_told_as_that():
+    """The largest process of a group goes first, so the parent lives to say why."""
+    with memory_group(200 * MIB) as procs:
+        code = "\n".join(
+            (
+                "import os, sys",
+                f"open({str(procs)!r}, 'w').write(str(os.getpid()))",
+                "from assets.building.child import how_it_ended, start_child",
+                "hungry = [sys.executable, '-c', 'held = bytearray(400 << 20); held[::4096] = bytes(len(held[::4096]))']",
+                "print(how_it_ended(start_child(hungry).wait()))",
+                "print(how_it_ended(-9))",
+            )
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    words = "SIGKILL (by the kernel: the processes of this control group may take 200.0 MiB, and needed more)"
+    assert done.stdout.splitlines() == [words, words]
