@@ -70,7 +70,7 @@ class TableFill:
 
     def __init__(self, table: FeatureTable, num_nodes: int, threads: int):
         self.table, self.threads = table, threads
-        self.allowed = table.rows_of(np.arange(num_nodes)) >= 0
+        self.allowed = np.ones(num_nodes, bool) if table.row_of is None else np.asarray(table.row_of >= 0)
         self.num_bytes, self.width = table.num_bytes, table.width
 
     def pieces(self, node_ids: Array, dtype: str) -> Iterator[tuple[int, Array]]:

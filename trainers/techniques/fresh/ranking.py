@@ -19,7 +19,8 @@ needs to enter (`least`) and the slots that all such embeddings take at a time; 
 Known limits: visits are taken as independent of each other, gradients as independent of nodes, and the saving of a hit in one layer for the
 layer below is ignored. On R-MAT graphs w between 0.3 and 0.5 gave the same saving (docs/log.md).
 
-Memory: 40 bytes per node and cached layer, 24 per node.
+Memory: 4 bytes per node and cached layer for the scores, and while they are made 16 per node; 56 bytes for each node that batches visit,
+and for each of a layer that has inputs under it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from kernels.types import Array
 
 SLACK = 1.1
 """Factor of the slots over those taken on average."""
+SCORED_AT_ONCE = 1 << 20
+"""Nodes of a layer that are scored at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,22 +79,32 @@ def share_arena(
         embedding_bytes, row_bytes: bytes of a slot, and of a feature row in the arena.
         size: bytes of the arena.
     """
-    found = counted.visits / counted.num_batches
-    rates = counted.layer_visits / counted.num_batches
-    score = (_weights(counted, found, row_bytes, size)[:, None] * counted.layer_inputs / counted.num_batches).astype(
-        np.float32
-    )
-    held = share_of_time(rates, p_grad, longest)
-    density = np.concatenate([found / max(1, row_bytes), score.ravel().astype(np.float64) / embedding_bytes])
-    cost = np.concatenate([np.full(len(found), float(row_bytes)), held.ravel() * embedding_bytes])
+    score = _scores(counted, row_bytes, size)
+    # What no batch visits saves nothing, so it does not compete.
+    visited, scored = np.flatnonzero(counted.visits), np.flatnonzero(score > 0)
+    rates = counted.layer_visits.reshape(-1)[scored] / counted.num_batches
+    held, scores = share_of_time(rates, p_grad, longest), score.reshape(-1)[scored]
+    found = counted.visits[visited] / counted.num_batches
+    density = np.concatenate([found / max(1, row_bytes), scores.astype(np.float64) / embedding_bytes])
+    cost = np.concatenate([np.full(len(found), float(row_bytes)), held * embedding_bytes])
     order = np.argsort(-density, kind="stable")
-    order = order[density[order] > 0]
     taken = order[: int(np.searchsorted(np.cumsum(cost[order]), size, side="right"))]
     embeddings = taken[taken >= len(found)] - len(found)
     if not len(embeddings):
         return Share(score=score, least=float("inf"), max_slots=0)
-    slots = min(int(np.ceil(SLACK * held.ravel()[embeddings].sum())), size // embedding_bytes)
-    return Share(score=score, least=float(score.ravel()[embeddings].min()), max_slots=slots)
+    slots = min(int(np.ceil(SLACK * held[embeddings].sum())), size // embedding_bytes)
+    return Share(score=score, least=float(scores[embeddings].min()), max_slots=slots)
+
+
+def _scores(counted: BatchVisits, row_bytes: int, size: int) -> Array:
+    """Returns f32[L-1, N], r m w."""
+    weights = _weights(counted, counted.visits / counted.num_batches, row_bytes, size)
+    score = np.empty(counted.layer_inputs.shape, np.float32)
+    for layer, weight in enumerate(weights.tolist()):
+        for low in range(0, len(score[layer]), SCORED_AT_ONCE):
+            part = slice(low, low + SCORED_AT_ONCE)
+            score[layer, part] = weight * counted.layer_inputs[layer, part] / counted.num_batches
+    return score
 
 
 def share_of_time(rates: Array, p_grad: float, longest: int | None) -> Array:
