@@ -136,6 +136,16 @@ def forget_pages(array: Array) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
+def expect_random_reads(array: Array) -> None:
+    """Tells the system that a mapped file is larger than the memory for it, and read at random: it then reads the touched pages alone.
+
+    Otherwise a fault reads the pages around as well, tens of times the bytes that are wanted, and throws as many away.
+    """
+    mapped = getattr(array, "_mmap", None)
+    if isinstance(mapped, mmap.mmap):
+        mapped.madvise(mmap.MADV_RANDOM)
+
+
 BAD_HEADER = (
     ValueError, EOFError, SyntaxError, TypeError, OverflowError, TokenError, RecursionError, MemoryError,
 )  # fmt: skip

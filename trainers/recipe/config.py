@@ -254,6 +254,9 @@ class TrainTable(TrainConfig, TrainExecution):
             why = "has no mini-batches" if self.technique.whole_graph else "samples the batches of each part"
             text = f'samples = "stored", but trainer = {self.trainer!r} {why}: remove the key'
             yield KeyProblem("samples trainer", text)
+        if self.own_settings.rows == "packed" and not self.stored:
+            text = f'rows = "packed", but samples = "{self.samples}": rows are packed for stored batches: add samples = "stored"'
+            yield KeyProblem("samples", text)
         if self.features == "direct" and self.technique.by_parts:
             text = f'features = "direct", but trainer = {self.trainer!r} maps its shards: give "auto", "mapped" or "memory"'
             yield KeyProblem("features trainer", text)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from assets.sizes import format_bytes
-from assets.storage.control_group import free_bytes
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
 from kernels.warn_once import warn_once
 from trainers.rows.direct import DirectSource
-from trainers.rows.source import MappedSource, MemorySource, TableSource
+from trainers.rows.source import MappedSource, MemorySource, TableSource, fits_memory
 
 SOURCES = {"memory": MemorySource, "mapped": MappedSource, "direct": DirectSource}
 
@@ -27,12 +26,11 @@ def open_source(table: FeatureTable, where: str, threads: int = 1) -> TableSourc
     """
     if where != "auto":
         return SOURCES[where](table, threads)
-    free = free_bytes()
-    if free is None or table.num_bytes <= free // 2:
+    if fits_memory(table.num_bytes):
         return MappedSource(table, threads)
     try:
         return DirectSource(table, threads)
     except InputError as error:
-        sizes = f"the features take {format_bytes(table.num_bytes)}, and {format_bytes(free)} of memory are free"
+        sizes = f"the features take {format_bytes(table.num_bytes)}, more than half of the memory that is free"
         warn_once(f"{sizes}; their rows go through the page cache, which is slow: {error.problem}")
         return MappedSource(table, threads)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from assets.shards.read import Shards
+from assets.storage.arrays import expect_random_reads
 from assets.storage.read_verified import read_table
 from assets.storage.table import FeatureTable
 from assets.storage.verified import VerifiedRows
@@ -30,7 +31,7 @@ from kernels.types import Array
 from trainers.devices.protocol import Device, kernel_array
 from trainers.ranks.group import Lane
 from trainers.record.ledger import Ledger
-from trainers.rows.source import H2D, MAPPED, FeatureSource, RowRequest
+from trainers.rows.source import H2D, MAPPED, FeatureSource, RowRequest, fits_memory
 from trainers.techniques.distributed.exchange import Exchange, Request, make_request
 
 FILL_ROWS = 1 << 16
@@ -98,6 +99,9 @@ class ShardedSource(FeatureSource):
         self.own = tuple(rows for rows, _ in opened)
         self._verified = [verified for _, verified in opened]
         self.held_bytes = sum(table.num_bytes for table in tables)
+        if self.mapped and not fits_memory(self.held_bytes):
+            for rows in self.own:
+                expect_random_reads(rows)
         # One stride for all ranks, so that a row's number at its owner is known without a request.
         self.stride = max(1, int(shards.num_rows.max(initial=0)))
         share = owned.num_parts // owned.world
