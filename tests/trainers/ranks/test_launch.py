@@ -79,7 +79,7 @@ def test_each_rank_has_a_gpu_for_itself(monkeypatch, capfd):
 @pytest.mark.parametrize(
     ("order", "words"),
     [
-        ({"1": "kill"}, r"rank 1 of 3 was killed \(SIGKILL; .*; its last lines:\n  rank 1 of 3: kill"),
+        ({"1": "kill"}, r"rank 1 of 3 was killed \(SIGKILL, often: out of memory\); its last lines:\n  rank 1 of 3: kill"),
         ({"1": "fail", "0": "lose", "2": "lose"}, r"rank 1 of 3 ended with exit code 9; its last lines"),
         ({"1": "sleep", "0": "lose", "2": "lose"}, r"rank 1 of 3 did not answer: the others waited for it until their timeout"),
         ({"1": "stubborn", "0": "fail"}, r"rank 0 of 3 ended with exit code 9"),
