@@ -11,6 +11,9 @@ from pathlib import Path
 
 MOUNT, OWN, MACHINE = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/proc/meminfo")
 
+UNLIMITED = 1 << 62
+"""Version 1 writes a number of about 2^63 for a group without a limit."""
+
 _FILES = {
     "memory.max": ("memory.current", ""),
     "memory.limit_in_bytes": ("memory.usage_in_bytes", "total_"),
@@ -51,7 +54,7 @@ def _limits() -> Iterator[tuple[Path, str, int]]:
                 break
             for name in _FILES:
                 text = _text(folder / name).strip()
-                if text.isdigit():
+                if text.isdigit() and int(text) < UNLIMITED:
                     yield folder, name, int(text)
 
 

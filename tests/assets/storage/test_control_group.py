@@ -53,6 +53,11 @@ def test_version_1_counts_the_groups_below_in_the_totals(system):
     assert free_bytes() == 100 * MIB
 
 
+def test_a_group_of_version_1_without_a_limit_has_none(system):
+    system(own="4:memory:/\n", cgroup__memory__memory_DOT_limit_in_bytes=2**63 - 4096)
+    assert limit_bytes() is None and free_bytes() == 700 * MIB
+
+
 def test_in_a_container_the_mount_is_the_group(system):
     system(own="0::/kubepods/pod7/whole-path-of-the-host\n", cgroup__memory_DOT_max=100 * MIB)
     assert limit_bytes() == 100 * MIB and free_bytes() == 100 * MIB
