@@ -41,7 +41,7 @@ def evaluation(
         domain: a function that makes the domain of this process; None for all nodes.
     """
     train, sampling = semantic.train, semantic.sampling
-    known: dict[bytes, NeededNodes] = {}  # of the validation nodes, and of all splits at the end
+    known: dict[bytes, NeededNodes | None] = {}  # of the validation nodes, and of all splits at the end
 
     def infer(model: Model, node_ids: Array, folder: Path, progress: Progress) -> Tensor:
         bounds = Bounds(
@@ -56,9 +56,9 @@ def evaluation(
         inference = Inference(model, topology, features, bounds, domain and domain(bounds))
         if train.eval == "exact":
             name = xxhash.xxh3_128_digest(np.ascontiguousarray(node_ids).tobytes())
-            if name not in known and 2 * len(node_ids) < topology.num_nodes:
+            if name not in known:
                 known[name] = inference.needed(node_ids)
-            return inference.exact(node_ids, known.get(name))
+            return inference.exact(node_ids, known[name])
         assert sampling is not None
         places, seed = np.arange(len(node_ids)), semantic.seed
         return inference.sampled(node_ids, EpochPlan(places, sampling.batch_size, seed=seed, stream=Stream.EVAL))

@@ -107,9 +107,7 @@ class Inference:
         self._require_ids(wanted)
         order = np.argsort(wanted, kind="stable")
         ascending, progress = wanted[order], self.bounds.progress
-        # From half of the nodes on, the layers below need nearly all.
-        some = 0 < len(wanted) < self.topology.num_nodes / 2
-        needed = (known or self.needed(ascending)) if some else None
+        needed = known or self.needed(ascending)
 
         def pieces() -> Iterator[Piece]:
             for each in self.ranges(needed):
@@ -165,12 +163,17 @@ class Inference:
         projected = sum(model.projects_first(index) for index in range(len(model.layers)))
         return len(model.layers) + projected + (model.projection is not None)
 
-    def needed(self, node_ids: Array) -> NeededNodes:
+    def needed(self, node_ids: Array) -> NeededNodes | None:
         """Returns the nodes that each layer computes for the logits of some; for a model that exposes no layers, these nodes alone.
 
         Args:
             node_ids: ids[n], global.
+
+        Returns:
+            The nodes; None for none, and from half of the graph's nodes on, for the layers below then need nearly all.
         """
+        if not 0 < len(node_ids) < self.topology.num_nodes / 2:
+            return None
         layers = len(self.model.layers) if isinstance(self.model, LayeredModel) else 0
         sampler, bounds = self.bounds.whole(self.topology), self.bounds
         return find_needed(sampler, bounds.ends(self.topology), node_ids, layers, bounds.workspace_bytes // 2)

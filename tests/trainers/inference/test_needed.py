@@ -111,6 +111,7 @@ def test_rows_that_no_wanted_node_reads_are_not_read():
     source, bounds = OnesFor(), Bounds(workspace_bytes=1 << 14, threads=1)
     inference = Inference(model, topology, source, bounds)
     needed = inference.needed(np.array([500]))
+    assert needed is not None and inference.needed(np.arange(500)) is None and inference.needed(np.arange(0)) is None
     inference.exact(np.array([500]), needed)
     assert sorted(source.read) == [500, 501, 502]
     assert needed.num_nodes == (3, 2, 1) and needed.num_edges == (2, 1)
