@@ -99,7 +99,12 @@ class Build:
                 ) from error
 
     def publish(
-        self, progress: Progress, *, part: str | None = None, parts: Mapping[str, Artifact] | None = None
+        self,
+        progress: Progress,
+        *,
+        part: str | None = None,
+        parts: Mapping[str, Artifact] | None = None,
+        work: tuple[float, float] | None = None,
     ) -> Artifact:
         """Builds and publishes the artifact, or a part of it, without a look at the store first; callers use `materialize`.
 
@@ -107,11 +112,13 @@ class Build:
             progress: listener.
             part: name of the part to build, None for the artifact.
             parts: name -> finished part, for the artifact of a fan-out stage.
+            work: units of `Stage.speed` of the artifact and its parts, and the `time.perf_counter` when they were begun; None records no
+                speed.
 
         Raises:
             InputError: an error of the stage, with the name of the part; or a blocking check failed.
         """
-        clock = _Clock()
+        clock = _Clock(*(work or ()))
         name = nullcontext() if part is None else naming(f"part {part} of {self.stage.name}")
         with name, reporting_refusals(f"stage {self.stage.name}"), self._writer(part) as writer:
             given = {**self.inputs, **self.reads, **(parts or {})}, self.semantic, self.execution, writer
@@ -162,6 +169,7 @@ class Build:
             "asked_by": self.asked_by,
             "locations": locations(self.semantic),
             "reads": {role: {"stage": each.stage, "version": each.version} for role, each in self.reads.items()},
+            **clock.speed(),
             "host": {
                 "name": platform.node(),
                 "processor": processor_name(),
@@ -236,10 +244,21 @@ def publish_together(builds: Sequence[Build], progress: Progress) -> list[Artifa
 
 
 class _Clock:
-    """The time when building began, and the seconds since then or since the previous artifact."""
+    """The time when building began, and the seconds since then or since the previous artifact.
 
-    def __init__(self):
+    Args:
+        work: units of work of the artifact and its parts, 0 to record none.
+        began: `time.perf_counter` when this work began.
+    """
+
+    def __init__(self, work: float = 0, began: float = 0):
         self.started, self._clock = datetime.now(UTC), time.perf_counter()
+        self._work, self._began = work, began
+
+    def speed(self) -> dict[str, Any]:
+        """Returns the field of run.json that later predictions read; empty without work."""
+        seconds = round(time.perf_counter() - self._began, 3)
+        return {"work": {"units": self._work, "seconds": seconds}} if self._work else {}
 
     def lap(self) -> float:
         """Returns the seconds since the last call, and starts again."""

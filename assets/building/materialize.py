@@ -7,13 +7,17 @@ queues) and artifacts that are only read are recorded in run.json.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from assets.building.build import Build, input_versions, publish_together
+from assets.building.needs import Need, require_fit, sizes_of
 from assets.building.stage import FanOut, Progress, Silent, Stage
 from assets.storage.artifact import Artifact
+from assets.storage.control_group import free_bytes
+from assets.storage.machine import anonymous_bytes
 from assets.storage.store import Store
 from assets.storage.version import version_of
 
@@ -53,8 +57,8 @@ def materialize(
         The artifact; its attribute `reused` tells whether it was there already.
 
     Raises:
-        InputError: an input is missing, removed meanwhile or of the wrong stage, a blocking check failed, or the disk
-        is full. Nothing is published.
+        InputError: an input is missing, removed meanwhile or of the wrong stage, the memory that the build needs is not there, a blocking
+        check failed, or the disk is full. Nothing is published.
     """
     assert not (anew and isinstance(stage, FanOut)), f"parts of {stage.name} would be reused"
     given = {"store": store, "stage": stage, "semantic": semantic, "execution": execution, "inputs": inputs}
@@ -65,16 +69,35 @@ def materialize(
     read = [*build.inputs.values(), *build.reads.values()]
     with store.lease(build.address(), *((artifact.stage, artifact.version) for artifact in read)):
         build.require_inputs()
+        need, began = _require_fit(build), time.perf_counter()
         listener, parts = progress or Silent(), {}
         if isinstance(stage, FanOut):
             from assets.building.parts import build_parts
 
-            parts = build_parts(build, stage.parts(inputs, semantic), listener)
+            names = stage.parts(inputs, semantic)
+            if any(build.find(name) for name in names):
+                need = None  # a part of the work was done before, so the time says nothing
+            parts = build_parts(build, names, listener)
             # Another process may have been faster, or only a part was missing or damaged and is now built.
             found = build.find() if parts else None
             if found is not None:
                 return found
-        return build.publish(listener, parts=parts)
+        work = need.work if need is not None else 0
+        return build.publish(listener, parts=parts, work=(work, began))
+
+
+def _require_fit(build: Build) -> Need | None:
+    """Returns the exact need of a build, None if its stage has no formula.
+
+    Raises:
+        InputError: the memory that is free, and that this process has already, is less.
+    """
+    sizes = sizes_of({**build.inputs, **build.reads})
+    need = build.stage.need(build.semantic, build.execution, sizes) if sizes else None
+    free, own = free_bytes(), anonymous_bytes()
+    if need is not None and free is not None:
+        require_fit(need, free + (own or 0))
+    return need
 
 
 def materialize_together(

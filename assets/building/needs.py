@@ -1,12 +1,62 @@
-"""What the build of an artifact or a training will take of the machine, added up before it starts."""
+"""What the build of an artifact or a training will take of the machine, added up before it starts.
+
+Each stage has a formula, `Stage.need`, of what is known of the graph then (`Sizes`). `graphmill inspect` asks it about every step of a
+pipeline before anything is built, when sizes are bounds, and `materialize` before it builds, when its inputs exist and sizes are exact.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from assets.sizes import format_bytes
+from assets.storage.artifact import Artifact, find_artifact
 from kernels.errors import InputError
+from kernels.types import id_dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What is known of a graph, and of what a step reads, before the step begins.
+
+    Attributes:
+        num_nodes, num_edges: N and E; without the graph's artifact, the most that its source can give.
+        num_train, num_valid, num_test: numbers of nodes of the splits; likewise.
+        num_classes: number of classes; 0 if it is not known.
+        edge_bytes: bytes of the attributes of an edge, beside its source.
+        num_rows, width, row_bytes: rows, columns and bytes per row of the feature table that the step reads; 0 if it reads none.
+        configs: role -> Semantic config of every step that it reads, directly or through others; empty if artifacts are given.
+        artifacts: role -> artifact, for those of these that exist.
+    """
+
+    num_nodes: int
+    num_edges: int
+    num_train: int = 0
+    num_valid: int = 0
+    num_test: int = 0
+    num_classes: int = 0
+    edge_bytes: int = 0
+    num_rows: int = 0
+    width: int = 0
+    row_bytes: int = 0
+    configs: Mapping[str, Any] = field(default_factory=dict)
+    artifacts: Mapping[str, Artifact] = field(default_factory=dict)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the graph exists, so that its sizes are exact."""
+        return "graph" in self.artifacts
+
+    @property
+    def id_bytes(self) -> int:
+        """Bytes of a node id."""
+        return id_dtype(self.num_nodes).itemsize
+
+    @property
+    def feature_bytes(self) -> int:
+        """Bytes of all rows of the feature table."""
+        return self.num_rows * self.row_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +71,16 @@ class Term:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How fast a stage works on the machine that docs/memory.md names; other machines measure their own when they build."""
+
+    # Units of work per second.
+    per_second: float
+    # The unit: "edges", "batches", "bytes".
+    unit: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Need:
     """The need of one artifact or training.
 
@@ -29,6 +89,7 @@ class Need:
         memory: summands of the peak of anonymous memory, over all processes of the step; pages of mapped files are not in it.
         stored: bytes that stay in the store.
         scratch: bytes of disk that are free again afterwards.
+        work: number of units of `Stage.speed` that take the time: edges, batches, bytes; 0 if it takes none worth a word.
         at_most: whether a size that is not known yet was counted at its bound, so that the step may need less.
     """
 
@@ -36,6 +97,7 @@ class Need:
     memory: tuple[Term, ...]
     stored: int = 0
     scratch: int = 0
+    work: float = 0
     at_most: bool = False
 
     @property
@@ -69,4 +131,39 @@ def require_fit(need: Need, there: int | None) -> None:
         f"{need.name} needs {format_bytes(need.memory_bytes)} of memory and {format_bytes(there)} are there:\n"
         + "\n".join(f"  {line}" for line in need.lines()),
         remedy,
+    )
+
+
+def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:
+    """Returns the exact sizes that artifacts and their inputs tell; None if the graph is not among them.
+
+    Args:
+        inputs: role -> artifact that a step reads. What these were built from is found in their store, as far as it is still there.
+    """
+    found, waiting = dict(inputs), list(inputs.values())
+    while waiting:  # nearest first: a step's own features stand before those that its inputs were built from
+        artifact = waiting.pop(0)
+        for role, entry in artifact.inputs.items():
+            if role not in found:
+                source = find_artifact(artifact.path.parent.parent / entry["stage"] / entry["version"])
+                if source is not None:
+                    found[role] = source
+                    waiting.append(source)
+    return known_sizes(found) if "graph" in found else None
+
+
+def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
+    """Returns the sizes that artifacts tell, the graph and perhaps a feature table among them."""
+    graph = artifacts["graph"]
+    names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_classes")
+    weights = graph.files.get("weights.npy")
+    rows = artifacts["features"].table("rows") if "features" in artifacts else None
+    counts: dict[str, Any] = {name: int(graph.summary["numbers"].get(name, 0)) for name in names}
+    return Sizes(
+        **counts,
+        edge_bytes=4 if weights else 0,
+        num_rows=rows.num_rows if rows else 0,
+        width=rows.width if rows else 0,
+        row_bytes=rows.row_bytes if rows else 0,
+        artifacts=artifacts,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from assets.building.needs import Need, Sizes, Speed
 from assets.building.page import Page
 from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
@@ -97,6 +98,7 @@ class Stage:
         Table: dataclass of that table.
         needs: table that the stage's own table needs -> the rest of the sentence "[...] needs a table [...]".
         of_one_feature_table: whether its artifact is about the rows of one feature table, which all trainings that read it must choose.
+        speed: how fast it works on the machine of the docs, until this home has built it once; None for a stage of moments.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Stage:
     Table: type | None = None
     needs: Mapping[str, str] = MappingProxyType({})
     of_one_feature_table: bool = False
+    speed: Speed | None = None
 
     def inputs(self, semantic: Any) -> Mapping[str, str]:
         """Returns role -> stage name of the inputs, which may depend on the config: `reads_stages`, each under its own name."""
@@ -148,6 +151,18 @@ class Stage:
     def expected_checks(self, semantic: Any) -> tuple[str, ...]:
         """Returns the names of the checks of an artifact of this config."""
         return self.checks
+
+    def need(self, semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
+        """Returns the memory, the disk and the work of a build, None if the stage has no formula.
+
+        It is called before anything is opened: by `graphmill inspect` with bounds, by `materialize` with what the inputs' artifacts say.
+
+        Args:
+            semantic, execution: the configs.
+            sizes: what is known. Its `artifacts` are of the step's inputs and of what they were built from, if these exist; else its
+                `configs` say what they will be.
+        """
+        return None
 
     def build(
         self, inputs: Mapping[str, Artifact], semantic: Any, execution: Any, writer: Writer, progress: Progress

@@ -13,6 +13,7 @@ from assets.storage.control_group import limit_bytes
 from kernels.errors import InputError
 
 PROCESSORS = Path("/proc/cpuinfo")
+STATM = Path("/proc/self/statm")
 BOOT, NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 
 
@@ -34,6 +35,19 @@ def memory_bytes() -> int:
     """Returns the bytes of main memory that this process may use: the machine's, or the least limit of its control groups."""
     installed, limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), limit_bytes()
     return installed if limit is None else min(installed, limit)
+
+
+def anonymous_bytes() -> int | None:
+    """Returns the bytes of this process's anonymous pages that are in memory; None on a system without /proc.
+
+    Pages of mapped files are left out: the kernel empties the page cache when memory is short, so they show how much memory was free and
+    not how much is needed.
+    """
+    try:
+        _, resident, shared, *_ = map(int, STATM.read_text().split())
+    except OSError:
+        return None
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 @cache

@@ -6,13 +6,12 @@ was free and not how much was needed. The kernel keeps no peak of anonymous page
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-STATM = Path("/proc/self/statm")
+from assets.storage.machine import anonymous_bytes
+
 INTERVAL_SECONDS = 0.02
 WATCHER = "peak memory"
 """Name of the thread that samples."""
@@ -50,12 +49,3 @@ class PeakMemory:
         now = anonymous_bytes()
         if now is not None:
             self.bytes = max(now, self.bytes or 0)
-
-
-def anonymous_bytes() -> int | None:
-    """Returns the bytes of this process's anonymous pages that are in memory; None on a system without /proc."""
-    try:
-        _, resident, shared, *_ = map(int, STATM.read_text().split())
-    except OSError:
-        return None
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")

@@ -13,6 +13,7 @@ from assets.graph.read import Graph
 from assets.sampling.config import Neighbours
 from assets.sampling.drawing import Drawing
 from assets.storage.digests import block_digests
+from assets.storage.machine import anonymous_bytes
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
@@ -28,7 +29,7 @@ from trainers.models.build import build_model
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
 from trainers.recipe.config import TrainConfig
-from trainers.record.memory import PeakMemory, anonymous_bytes
+from trainers.record.memory import PeakMemory
 from trainers.rows.source import MappedSource, MemorySource
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainers.record.memory import STATM, PeakMemory, anonymous_bytes
+from assets.storage.machine import STATM, anonymous_bytes
+from trainers.record.memory import PeakMemory
 
 MIB = 1 << 20
 SLACK = 8 * MIB

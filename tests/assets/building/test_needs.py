@@ -1,0 +1,100 @@
+from dataclasses import replace
+
+import pytest
+
+from assets.building.materialize import materialize
+from assets.building.needs import Need, Sizes, Speed, Term, require_fit, sizes_of
+from assets.building.stage import Check, Stage, Summary
+from assets.storage.store import Store
+from kernels.errors import InputError
+from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
+
+NEED = Need(
+    name="samples",
+    memory=(
+        Term(what="records", num_bytes=3 << 20, key="[sampling] batch_size"),
+        Term(what="Python and libraries", num_bytes=1 << 20),
+        Term(what="rows", num_bytes=2 << 20, key="[memory] host"),
+    ),
+)
+
+
+class Graph(ToyStage):
+    """A stage in the place of the graph's, with the numbers that sizes are read from."""
+
+    name = "graph"
+
+    def build(self, inputs, semantic, execution, writer, progress):
+        summary = super().build(inputs, semantic, execution, writer, progress)
+        numbers = {"num_nodes": 70, "num_edges": 500, "num_train": 7, "num_classes": 3}
+        return replace(summary, numbers=numbers)
+
+
+class Costly(Stage):
+    """A stage that reads the graph and takes so many bytes per edge."""
+
+    name, code_version = "costly", 1
+    Semantic, Execution = Semantic, Execution
+    reads_stages = ("graph",)
+    speed = Speed(per_second=1e6, unit="edges")
+    bytes_per_edge, seen = 1, None
+
+    def need(self, semantic, execution, sizes: Sizes) -> Need:
+        self.seen = sizes
+        term = Term(what="edges", num_bytes=self.bytes_per_edge * sizes.num_edges, key="[graph] edges")
+        return Need(name=self.name, memory=(term,), work=sizes.num_edges, at_most=not sizes.exact)
+
+    def build(self, inputs, semantic, execution, writer, progress):
+        return Summary(checks=[Check(name="built", passed=True)])
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "home")
+
+
+def test_a_sum_that_does_not_fit_names_each_term_and_the_keys_that_lower_it():
+    require_fit(NEED, 6 << 20)
+    with pytest.raises(InputError) as refused:
+        require_fit(NEED, (6 << 20) - 1)
+    lines = refused.value.problem.splitlines()
+    assert lines[0] == "samples needs 6.0 MiB of memory and 6.0 MiB are there:"
+    words = [line.split("B  ")[1] for line in lines[1:]]
+    assert words == [
+        "records   ([sampling] batch_size lowers it)",
+        "rows   ([memory] host lowers it)",
+        "Python and libraries",
+    ]
+    assert refused.value.remedy == "lower [sampling] batch_size or [memory] host"
+
+
+def test_bounds_are_not_refused():
+    require_fit(replace(NEED, at_most=True), 0)
+    require_fit(NEED, None)
+
+
+def test_sizes_come_from_the_graph_and_what_was_built_from_it(store):
+    graph = materialize(store, Graph(), Semantic(), Execution(), {})
+    costly = materialize(store, Costly(), Semantic(), Execution(), {"graph": graph})
+    for inputs in ({"graph": graph}, {"costly": costly}):
+        sizes = sizes_of(inputs)
+        assert sizes is not None and sizes.exact
+        assert (sizes.num_nodes, sizes.num_edges, sizes.num_train, sizes.num_valid) == (70, 500, 7, 0)
+        assert sizes.artifacts["graph"].version == graph.version
+    assert sizes_of({}) is None
+
+
+def test_a_build_that_does_not_fit_is_refused_before_it_begins(store):
+    graph, stage = materialize(store, Graph(), Semantic(), Execution(), {}), Costly()
+    stage.bytes_per_edge = 1 << 60
+    with pytest.raises(InputError, match=r"(?s)costly needs .* edges   \(\[graph\] edges lowers it\)"):
+        materialize(store, stage, Semantic(), Execution(), {"graph": graph})
+    assert not list(store.root.glob("costly/*"))
+
+
+def test_a_build_records_its_work_and_seconds(store):
+    graph = materialize(store, Graph(), Semantic(), Execution(), {})
+    costly = materialize(store, Costly(), Semantic(), Execution(), {"graph": graph})
+    work = costly.run_record()["work"]
+    assert work["units"] == 500 and work["seconds"] >= 0
+    assert "work" not in graph.run_record()
