@@ -131,6 +131,7 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     from trainers.inference.bounds import Bounds
     from trainers.inference.exact import Inference
     from trainers.inference.predict import load_model
+    from trainers.inference.sampled import infer_sampled
     from trainers.rows.source import MappedSource
     from trainers.run import model_configs
     from trainers.training.stage import ModelStage
@@ -143,7 +144,7 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     whole = Drawing(neighbours=Neighbours(fanouts=(-1,) * 3))
     bounds = Bounds(workspace_bytes=2**30, threads=2, drawing=whole)
     plan = EpochPlan(np.arange(len(ids)), 1, seed=0, stream=Stream.EVAL)
-    logits = Inference(model, opened.topology, MappedSource(opened.features), bounds).sampled(ids, plan)
+    logits = infer_sampled(Inference(model, opened.topology, MappedSource(opened.features), bounds), ids, plan)
     table = polars.scan_parquet(out).select("node_id", "probability").collect()
     assert (table["node_id"].to_numpy() == np.arange(opened.topology.num_nodes)).all()
     wanted = logits.softmax(1).max(1).values

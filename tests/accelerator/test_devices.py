@@ -13,6 +13,7 @@ from tests.accelerator.backend import SimulatedBackend, stand_in
 from tests.assets.budgets.test_budgets import write_measured
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import train_small
+from trainers.batches.online import extract_batch
 from trainers.devices.accelerator import ALIGNMENT, Accelerator
 from trainers.devices.cuda import CudaBackend
 from trainers.devices.protocol import OverBudget
@@ -68,10 +69,12 @@ def test_an_evaluation_that_does_not_fit_names_its_own_key(tmp_path, monkeypatch
 def test_a_sampled_evaluation_that_does_not_fit_names_its_own_key(tmp_path, monkeypatch):
     stand_in(monkeypatch)
 
-    def full(*given):
-        raise torch.OutOfMemoryError("out of memory")
+    def full(batching, *given):
+        if batching.transpose == "none":  # a batch of an evaluation
+            raise torch.OutOfMemoryError("out of memory")
+        return extract_batch(batching, *given)
 
-    monkeypatch.setattr("trainers.inference.exact.send_blocks", full)
+    monkeypatch.setattr("trainers.batches.online.extract_batch", full)
     with pytest.raises(OverBudget, match="remedy: lower `eval_workspace`"):
         train_small(tmp_path, device="cuda", eval="sampled", epochs=1)
 

@@ -5,7 +5,7 @@ A source defines the tasks that prepare a batch, and joins the results of the la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -130,3 +130,7 @@ class PreparedSource(BatchSource):
         """Returns a batch, ready for the step, and the ledger of its transfers, from the results of the flow's last tasks."""
         ((batch, moved),) = results
         return batch, moved
+
+
+EvaluationSource = Callable[[Plan], PreparedSource]
+"""A function that returns the source of the batches of an evaluation's plan."""

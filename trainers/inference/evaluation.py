@@ -14,11 +14,13 @@ from assets.sampling.drawing import Drawing
 from assets.sizes import parse_size
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.types import Array, Stream, Topology
+from trainers.batches.source import EvaluationSource
 from trainers.devices.protocol import Device
 from trainers.inference.bounds import Bounds
 from trainers.inference.domain import Domain
 from trainers.inference.exact import Inference
 from trainers.inference.needed import NeededNodes
+from trainers.inference.sampled import infer_sampled
 from trainers.models.own import Model
 from trainers.recipe.config import ModelConfig
 from trainers.rows.source import FeatureSource
@@ -31,19 +33,20 @@ def evaluation(
     device: Device,
     drawing: Drawing | None,
     domain: Callable[[Bounds], Domain] | None = None,
-) -> Callable[[Model, Array, Path, Progress], Tensor]:
+) -> Callable[[Model, Array, Path, Progress, EvaluationSource], Tensor]:
     """Returns the function that evaluates a model in the way of its train table (`Data.infer`, trainers/loop/executor.py).
 
     Args:
         semantic: the recipe.
-        topology, features, device: the graph, its features, and the device that evaluates.
+        topology, device: the graph, and the device that evaluates.
+        features: rows of nodes for an exact evaluation, and for a sampled one of several processes.
         drawing: the way in which mini-batches draw neighbours.
         domain: a function that makes the domain of this process; None for all nodes.
     """
     train, sampling = semantic.train, semantic.sampling
     known: dict[bytes, NeededNodes | None] = {}  # of the validation nodes, and of all splits at the end
 
-    def infer(model: Model, node_ids: Array, folder: Path, progress: Progress) -> Tensor:
+    def infer(model: Model, node_ids: Array, folder: Path, progress: Progress, source: EvaluationSource) -> Tensor:
         bounds = Bounds(
             workspace_bytes=parse_size(train.eval_workspace),
             threads=train.threads,
@@ -60,7 +63,10 @@ def evaluation(
                 known[name] = inference.needed(node_ids)
             return inference.exact(node_ids, known[name])
         assert sampling is not None
-        places, seed = np.arange(len(node_ids)), semantic.seed
-        return inference.sampled(node_ids, EpochPlan(places, sampling.batch_size, seed=seed, stream=Stream.EVAL))
+        words = {"seed": semantic.seed, "stream": Stream.EVAL}
+        places = EpochPlan(np.arange(len(node_ids)), sampling.batch_size, **words)
+        # Processes that share the rows exchange them batch by batch, so there nothing runs ahead.
+        ahead = None if domain else source(EpochPlan(node_ids, sampling.batch_size, **words))
+        return infer_sampled(inference, node_ids, places, ahead)
 
     return infer

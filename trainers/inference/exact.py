@@ -1,4 +1,4 @@
-"""Computes a trained model's logits: exactly, with all neighbours layer by layer, or on samples of the evaluation stream.
+"""Computes a trained model's logits exactly: with all neighbours, layer by layer.
 
 Exact inference computes one layer for all nodes before the next begins, in ranges of destinations. Its memory is the workspace W:
 
@@ -29,22 +29,22 @@ import torch
 from torch import Tensor
 
 from kernels.errors import InputError
-from kernels.sampling.epoch_plan import EpochPlan
 from kernels.types import Array, BatchKey, Block, Stream, Topology
 from trainers.batches.batch import attach_weights
 from trainers.batches.send import send_blocks
-from trainers.inference.bounds import OUTPUT_ROWS, Bounds
+from trainers.inference.bounds import Bounds
 from trainers.inference.domain import AllNodes, Domain, Piece
 from trainers.inference.needed import NeededNodes, find_needed, spread
 from trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
 from trainers.models.own import DglModel, Model, dtype_of
-from trainers.models.precision import BF16, widened
+from trainers.models.precision import BF16
 from trainers.record.ledger import Ledger
 from trainers.rows.source import FeatureSource, RowIds
 
-_EVALUATION = StepRandom(0, training=False)
+EVALUATION = StepRandom(0, training=False)
+"""Draws nothing: there is no dropout in an evaluation."""
 _WHOLE_BATCH = 1024
 
 
@@ -119,41 +119,6 @@ class Inference:
         progress.done()
         return logits
 
-    def sampled(self, node_ids: Array, plan: EpochPlan) -> Tensor:
-        """Computes the logits of nodes from sampled neighbours, the same ones at every call; all processes call it with the same nodes.
-
-        Args:
-            node_ids: ids[n] global.
-            plan: batches of the places 0..n-1, on the evaluation stream.
-
-        Returns:
-            float[n, num_classes], in the order of `node_ids`.
-        """
-        assert plan.stream == Stream.EVAL and self.bounds.drawing is not None
-        sampler = self.bounds.drawing.sampler(self.topology, seed=plan.seed, threads=self.bounds.threads)
-        turns, progress, device = self.nodes.turns(list(plan.batches(0))), self.bounds.progress, self.bounds.device
-
-        def pieces() -> Iterator[Piece]:
-            for item in turns:
-                if item is None:
-                    self.features.gather(RowIds(node_ids[:0]), torch.empty((0, self.features.width)), device.traffic)
-                    continue
-                blocks = sampler.sample(item.key, node_ids[item.seeds], transpose="none")
-                attach_weights(blocks, self.topology, self.model.edge_weight)
-                with torch.no_grad(), device.evaluating(), self.bounds.computing():
-                    shape = (blocks[0].num_src, self.features.width)
-                    x = torch.empty(shape, dtype=dtype_of(self.model), device=device.torch_device)
-                    self.features.gather(RowIds(blocks[0].src_ids), x, device.traffic)
-                    out = self.model(send_blocks(blocks, device, device.traffic), x, _EVALUATION)
-                    out = widened(out)
-                yield Piece(item.seeds, device.fetch(out, OUTPUT_ROWS, device.traffic))
-                progress.advance(1)
-
-        progress.start("evaluate", sum(item is not None for item in turns), "batches")
-        logits = self.nodes.collected(pieces(), len(node_ids))
-        progress.done()
-        return logits
-
     @property
     def num_passes(self) -> int:
         """Number of passes of exact inference over all nodes: one per layer or projection, one for a model that exposes no layers."""
@@ -207,7 +172,7 @@ class Inference:
             blocks = sampler.sample(BatchKey(Stream.EVAL, 0, 0), self.nodes.node_ids(low, high), transpose="none")
             x = torch.empty((blocks[0].num_src, self.features.width), dtype=dtype_of(self.model))
             self.features.gather(RowIds(blocks[0].src_ids), x, Ledger())
-            yield ExactRange(low=low, high=high, logits=self.model(blocks, x, _EVALUATION))
+            yield ExactRange(low=low, high=high, logits=self.model(blocks, x, EVALUATION))
             self.bounds.progress.advance(high - low)
 
     def _require_ids(self, wanted: Array) -> None:
@@ -268,7 +233,7 @@ class _Layers:
         if model.projection is None:
             return rows
         width = model.projection.linear.out_features
-        return self._mapped(0, rows, width, lambda read, ids: model.input(read, ids, _EVALUATION))
+        return self._mapped(0, rows, width, lambda read, ids: model.input(read, ids, EVALUATION))
 
     def _mapped(self, level: int, rows: Rows, width: int, function: Callable[[Tensor, Array], Tensor]) -> Rows:
         """Returns a function of each row, computed range by range in one pass over all nodes.
@@ -362,10 +327,10 @@ class _Layers:
         """Computes a layer on the device from input rows, or from projected rows and the destinations' own."""
         model, bounds, sent = self.model, self.bounds, self.bounds.sent(read)
         if not model.projects_first(index):
-            return model.forward_layer(index, block, sent, _EVALUATION)
+            return model.forward_layer(index, block, sent, EVALUATION)
         # If products are computed from bfloat16, their results were bfloat16; the values are the same.
         z = sent.to(torch.bfloat16) if bounds.dtype == BF16 else sent
-        return model.forward_projected(index, block, z, None if own is None else bounds.sent(own), _EVALUATION)
+        return model.forward_projected(index, block, z, None if own is None else bounds.sent(own), EVALUATION)
 
 
 def _spread_rows(rows: Tensor, places: Array, count: int) -> Tensor:

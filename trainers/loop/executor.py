@@ -11,9 +11,10 @@ evaluation, checkpoints, progress.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +27,8 @@ from assets.samples.read import open_samples
 from kernels.sampling.epoch_plan import Plan
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
-from trainers.batches.source import Batching, BatchSource
+from trainers.batches.online import OnlineSource
+from trainers.batches.source import Batching, EvaluationSource, PreparedSource
 from trainers.batches.stored import planned_counts
 from trainers.models.layer import Between
 from trainers.models.masks import StepRandom
@@ -70,10 +72,12 @@ class Executor(ABC):
     Attributes:
         record: facts about how the work was shared, for run.json.
         repeatable: whether the same recipe gives the same bits.
+        source: supplies the mini-batches; None if there are none, or if several processes or devices have one each.
     """
 
     record: Mapping[str, Any] = MappingProxyType({})
     repeatable: bool = True
+    source: PreparedSource | None = None
 
     def __init__(self, run: Run):
         self.run = run
@@ -90,6 +94,24 @@ class Executor(ABC):
             epoch: training epoch, from 0.
         """
         return {}
+
+    def evaluation_source(self, plan: Plan) -> PreparedSource:
+        """Returns the source of an evaluation's batches, which are prepared ahead of the model as those of a training epoch are.
+
+        By default they are drawn, and their rows come from where those of training batches come from. An evaluation and an epoch take
+        turns, so they share the memory of input rows.
+
+        Args:
+            plan: the nodes of each batch, on the evaluation stream.
+        """
+        run = self.run
+        assert run.drawing is not None
+        seed, topology = run.semantic.seed, run.graph.topology
+        samplers = [run.drawing.sampler(topology, seed=seed) for _ in range(run.num_samplers)]
+        made = OnlineSource(run.evaluation_batching(plan), run.features.source, samplers)
+        if self.source is not None:
+            made.inputs = self.source.inputs
+        return made
 
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns numbers that the ledger of all ranks has after a number of training epochs, by name (trainers/record/checks.py).
@@ -146,13 +168,13 @@ class Data:
     Attributes:
         plan: the order of batches and their seeds; one batch of all seeds if nothing is sampled.
         features: the source of rows, and the device.
-        infer: (model, ids[n], folder for layers that do not fit in memory, progress) -> float[n, num_classes] on the host, by the train
-            table's evaluation; all ranks call it with the same nodes.
+        infer: (model, ids[n], folder for layers that do not fit in memory, progress, source of sampled batches) -> float[n, num_classes]
+            on the host, by the train table's evaluation; all ranks call it with the same nodes.
     """
 
     plan: Plan
     features: Features
-    infer: Callable[[Model, Array, Path, Progress], Tensor]
+    infer: Callable[[Model, Array, Path, Progress, EvaluationSource], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +204,16 @@ class Run(Opening):
         """The time-line of all threads of the training."""
         return self.batching.timeline
 
+    @property
+    def num_samplers(self) -> int:
+        """Number of threads that sample or read ahead of the step."""
+        return self.execution.samplers or max(1, (os.cpu_count() or 1) - 1)
+
+    def evaluation_batching(self, plan: Plan) -> Batching:
+        """Returns the batching of an evaluation: without transposes, and beside the ledger and the time-line of the training."""
+        beside = {"ledger": self.features.device.traffic, "timeline": Timeline()}
+        return replace(self.batching, plan=plan, transpose="none", **beside)
+
 
 class BatchExecutor(Executor):
     """Trains on mini-batches, one after the other.
@@ -191,7 +223,9 @@ class BatchExecutor(Executor):
         source: supplies the mini-batches.
     """
 
-    def __init__(self, run: Run, source: BatchSource):
+    source: PreparedSource
+
+    def __init__(self, run: Run, source: PreparedSource):
         super().__init__(run)
         self.source, self.timeline = source, run.timeline
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)

@@ -6,7 +6,6 @@ affects a weight.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -78,10 +77,9 @@ def open_samplers(run: Run) -> list[AnySampler]:
     Raises:
         InputError: samples are missing, or they are of another graph, drawn otherwise or too few.
     """
-    count = num_threads(run)
     if run.execution.samples == "stored":
-        return [open_stored(run)] * count
-    return [open_sampler(run) for _ in range(count)]
+        return [open_stored(run)] * run.num_samplers
+    return [open_sampler(run) for _ in range(run.num_samplers)]
 
 
 def open_sampler(run: Run) -> AnySampler:
@@ -119,8 +117,3 @@ def open_stored(run: Run) -> StoredSampler:
     samples = open_samples(artifact)
     require_samples(samples, run.plan, train.epochs, sampling, run.semantic.seed)
     return StoredSampler(samples)
-
-
-def num_threads(run: Run) -> int:
-    """Returns the threads that sample or read ahead of the step."""
-    return run.execution.samplers or max(1, (os.cpu_count() or 1) - 1)

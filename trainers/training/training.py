@@ -271,7 +271,8 @@ class Training:
         return found
 
     def _infer(self, node_ids: np.ndarray) -> torch.Tensor:
-        return self.data.infer(self.model, node_ids, self.execution.checkpoints.parent / "spill", self.progress)
+        folder, source = self.execution.checkpoints.parent / "spill", self.loop.executor.evaluation_source
+        return self.data.infer(self.model, node_ids, folder, self.progress, source)
 
 
 def checkpoint_path(folder: Path, version: str) -> Path:

@@ -24,6 +24,7 @@ from tests.trainers.inference.infer import infer_exact
 from trainers.inference.bounds import Bounds
 from trainers.inference.domain import row_ranges
 from trainers.inference.exact import Inference
+from trainers.inference.sampled import infer_sampled
 from trainers.inference.windows import MappedRows, SpilledRows
 from trainers.models.build import build_model
 from trainers.models.layer import LayeredModel
@@ -163,7 +164,7 @@ def test_sampled_inference_repeats_itself_and_follows_the_order_of_ids(graph: Gr
     def infer(batch_size: int, seed: int = 0, *fanouts: int) -> torch.Tensor:
         bounds = Bounds(workspace_bytes=2**20, threads=1, drawing=drawing(*(fanouts or (2, 2))))
         plan = EpochPlan(np.arange(len(ids)), batch_size, seed=seed, stream=Stream.EVAL)
-        return Inference(model, graph.topology, features, bounds).sampled(ids, plan)
+        return infer_sampled(Inference(model, graph.topology, features, bounds), ids, plan)
 
     assert torch.equal(infer(30), infer(30))
     assert not torch.equal(infer(30), infer(30, seed=1))

@@ -31,7 +31,7 @@ from kernels.sampling.part_plan import PartPlan
 from kernels.sampling.sample import TwoStepSampler
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
-from trainers.batches.source import BatchSource
+from trainers.batches.source import PreparedSource
 from trainers.loop.executor import BatchGradient, Done, Executor, Run, add_in_order, taken_gradients
 from trainers.models.layer import Between
 from trainers.ranks.group import Lane, PeerError
@@ -42,7 +42,7 @@ from trainers.techniques.distributed.batches import RankSource
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.distributed.sharded import ShardedSource
 from trainers.techniques.distributed.vanilla import VanillaSampler
-from trainers.techniques.minibatch import num_threads, open_sampler, scheduled
+from trainers.techniques.minibatch import open_sampler, scheduled
 
 GRADIENTS, LOSS = Line("rank", "gradient", "backward"), Line("d2h", "loss")
 TO_HOST, TO_DEVICE_AGAIN = Line("d2h", "gradient", "backward"), Line("h2d", "gradient", "backward")
@@ -84,7 +84,7 @@ def open_samplers(
     sampling = run.semantic.sampling
     assert sampling is not None
     if settings.scheme == "hybrid":
-        return [open_sampler(run) for _ in range(num_threads(run))]
+        return [open_sampler(run) for _ in range(run.num_samplers)]
     if sampling.method != "uniform":
         problem = f'scheme = "{settings.scheme}" is for method = "uniform", not {sampling.method!r}'
         raise InputError(problem, "remove the key")
@@ -96,7 +96,7 @@ def open_samplers(
     def make(fanouts: tuple[int, ...]) -> AnySampler:
         return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.seed, replace=sampling.replace)
 
-    return [scheduled(sampling, make) for _ in range(num_threads(run))]
+    return [scheduled(sampling, make) for _ in range(run.num_samplers)]
 
 
 class Member(NamedTuple):
@@ -124,7 +124,9 @@ class Distributed(Executor):
         ordered: whether gradients are added in batch order.
     """
 
-    def __init__(self, run: Run, source: BatchSource, num_parts: int, lane: Lane, ordered: bool):
+    source: PreparedSource
+
+    def __init__(self, run: Run, source: PreparedSource, num_parts: int, lane: Lane, ordered: bool):
         super().__init__(run)
         self.source, self.num_parts, self.lane, self.ordered = source, num_parts, lane, ordered
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)

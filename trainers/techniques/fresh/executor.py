@@ -84,6 +84,8 @@ class FreshExecutor(Executor):
         probe: compares cached embeddings with authentic ones, or None.
     """
 
+    source: PrunedSource
+
     def __init__(self, run: Run, source: PrunedSource, history: SteppedHistory, probe: Probe | None = None):
         super().__init__(run)
         self.source, self.history, self.probe = source, history, probe

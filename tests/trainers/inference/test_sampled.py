@@ -1,0 +1,70 @@
+"""Sampled inference: the same bits whether batches are prepared ahead, from a cache or a table, or drawn one after the other."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainers.runs import train_small
+from trainers.batches.source import PreparedSource
+from trainers.inference import evaluation
+from trainers.inference.sampled import infer_sampled
+from trainers.rows.cache import CachedSource
+
+MEMORY = {"device": "5%", "host": "20%", "seed": 3}
+
+
+def scores(home: Path, **options: Any) -> dict[str, Any]:
+    numbers = train_small(home, eval="sampled", **options).summary["numbers"]
+    return {name: value for name, value in numbers.items() if "accuracy" in name} | {"loss": numbers["loss"]}
+
+
+@pytest.mark.parametrize("model", [{"model": "gcn"}, {"model": "gat", "heads": 2}])
+def test_batches_that_run_ahead_have_the_bits_of_those_drawn_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any]
+) -> None:
+    compared = []
+
+    def both(inference: Any, node_ids: Any, plan: Any, source: PreparedSource | None = None) -> torch.Tensor:
+        ahead, in_turn = infer_sampled(inference, node_ids, plan, source), infer_sampled(inference, node_ids, plan)
+        assert source is not None and source.batching.transpose == "none"
+        assert torch.equal(ahead, in_turn)
+        compared.append(len(node_ids))
+        return ahead
+
+    monkeypatch.setattr(evaluation, "infer_sampled", both)
+    train_small(tmp_path, eval="sampled", samplers=3, epochs=2, **model)
+    assert len(compared) == 2 + 3  # validation twice, then every split
+
+
+def test_rows_come_through_the_cache_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered, gather = [], CachedSource.gather
+
+    def noted(source: CachedSource, batch: Any, out: torch.Tensor, ledger: Any) -> None:
+        gathered.append(np.asarray(batch.input_ids).copy())
+        gather(source, batch, out, ledger)
+
+    plain = scores(tmp_path / "plain", epochs=1)
+    monkeypatch.setattr(CachedSource, "gather", noted)
+    assert scores(tmp_path / "cached", epochs=1, memory=MEMORY) == plain
+    cached = len(gathered)
+    gathered.clear()
+    train_small(tmp_path / "exact", eval="exact", epochs=1, memory=MEMORY)
+    assert 0 < len(gathered) < cached
+
+
+def test_an_evaluation_takes_the_buffers_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources: list[PreparedSource] = []
+    batches = PreparedSource.batches
+
+    def noted(source: PreparedSource, epoch: int, start_position: int = 0) -> Any:
+        sources.append(source)
+        return batches(source, epoch, start_position)
+
+    monkeypatch.setattr(PreparedSource, "batches", noted)
+    train_small(tmp_path, eval="sampled", epochs=1)
+    training, *evaluations = sources
+    assert len(evaluations) == 1 + 3
+    assert all(each is not training and each.inputs is training.inputs for each in evaluations)

@@ -1,0 +1,79 @@
+"""Computes a trained model's logits of nodes from sampled neighbours, on the evaluation stream: the same ones at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
+from kernels.types import Array, Stream
+from trainers.batches.batch import attach_weights
+from trainers.batches.send import send_blocks
+from trainers.batches.source import BatchSource
+from trainers.inference.bounds import OUTPUT_ROWS
+from trainers.inference.domain import Piece
+from trainers.inference.exact import EVALUATION, Inference
+from trainers.models.own import dtype_of
+from trainers.models.precision import widened
+from trainers.rows.source import RowIds
+
+
+def infer_sampled(inference: Inference, node_ids: Array, plan: EpochPlan, source: BatchSource | None = None) -> Tensor:
+    """Computes the logits of nodes from sampled neighbours; all processes call it with the same nodes.
+
+    Args:
+        inference: the model, and the nodes that this process computes.
+        node_ids: ids[n] global.
+        plan: batches of the places 0..n-1, on the evaluation stream.
+        source: the source of the batches of these nodes, with their rows on the device; None draws one batch after the other here.
+
+    Returns:
+        float[n, num_classes], in the order of `node_ids`.
+    """
+    assert plan.stream == Stream.EVAL
+    progress, turns = inference.bounds.progress, inference.nodes.turns(list(plan.batches(0)))
+    progress.start("evaluate", sum(item is not None for item in turns), "batches")
+    pieces = _drawn(inference, node_ids, plan, turns) if source is None else _supplied(inference, plan, source)
+    logits = inference.nodes.collected(pieces, len(node_ids))
+    progress.done()
+    return logits
+
+
+def _supplied(inference: Inference, plan: EpochPlan, source: BatchSource) -> Iterator[Piece]:
+    """Yields the logits of each batch of a source, whose order is that of the plan."""
+    bounds, batches = inference.bounds, source.batches(0)
+    for item in plan.batches(0):
+        # Errors of the threads that prepare batches come with the next batch.
+        with torch.no_grad(), bounds.device.evaluating():
+            batch = next(batches)
+            with bounds.computing():
+                out = widened(inference.model(batch.blocks, batch.x, EVALUATION))
+        # Its bytes are released when the source is asked for the next one, so no reference may outlive this line.
+        del batch
+        yield Piece(item.seeds, bounds.device.fetch(out, OUTPUT_ROWS, bounds.device.traffic))
+        bounds.progress.advance(1)
+    assert next(batches, None) is None  # its threads end
+
+
+def _drawn(
+    inference: Inference, node_ids: Array, plan: EpochPlan, turns: Sequence[PlannedBatch | None]
+) -> Iterator[Piece]:
+    """Yields the logits of the batches that this process computes, and takes part in the exchanges of the others."""
+    model, topology, features, bounds = inference.model, inference.topology, inference.features, inference.bounds
+    assert bounds.drawing is not None
+    sampler, device = bounds.drawing.sampler(topology, seed=plan.seed, threads=bounds.threads), bounds.device
+    for item in turns:
+        if item is None:
+            features.gather(RowIds(node_ids[:0]), torch.empty((0, features.width)), device.traffic)
+            continue
+        blocks = sampler.sample(item.key, node_ids[item.seeds], transpose="none")
+        attach_weights(blocks, topology, model.edge_weight)
+        with torch.no_grad(), device.evaluating(), bounds.computing():
+            shape = (blocks[0].num_src, features.width)
+            x = torch.empty(shape, dtype=dtype_of(model), device=device.torch_device)
+            features.gather(RowIds(blocks[0].src_ids), x, device.traffic)
+            out = widened(model(send_blocks(blocks, device, device.traffic), x, EVALUATION))
+        yield Piece(item.seeds, device.fetch(out, OUTPUT_ROWS, device.traffic))
+        bounds.progress.advance(1)
