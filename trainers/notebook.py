@@ -67,7 +67,7 @@ class Trained:
         """
         train = self.semantic.train
         bounds = Bounds(
-            workspace_bytes=parse_size(workspace), threads=train.threads, dtype=train.dtype, drawing=self.drawing
+            workspace_bytes=parse_size(workspace), threads=train.num_threads, dtype=train.dtype, drawing=self.drawing
         )
         return Inference(self.model, self.graph.topology, open_source(self.features, "auto"), bounds).exact(node_ids)
 

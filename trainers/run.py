@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from assets.building.materialize import materialize, stage_version
 from assets.building.stage import Progress
@@ -62,7 +63,7 @@ def train_table(
     # Held for the whole table: between two seeds nothing else protects its inputs and the finished models from collection.
     with store.lease(*read, *((stage.name, version) for version in versions)):
         for version, config in versions.items():
-            path, old = checkpoint_path(folder, version), _stored_weights(store, version)
+            path, old = checkpoint_path(folder, version), _stored_model(store, version)
             if path.exists() and not resume and (old is None or retrain):
                 report(f"{table.name}: starts over; --resume would go on from {path}")
             model = materialize(store, stage, config, execution, inputs, progress, reads=reads, anew=retrain)
@@ -81,10 +82,21 @@ def _begin(store: Store, table: TrainTable, report: Callable[[str], None]) -> No
         report(f'{table.name}: device = "auto" is {table.config.device} on this machine')
 
 
-def _stored_weights(store: Store, version: str) -> str | None:
-    """Returns the digest of the weights that the store has for a version, None if it has none."""
+class _Earlier(NamedTuple):
+    """The model that the store had: the digest of its weights, and the number of threads that trained it if it was recorded."""
+
+    weights: str
+    threads: int | None
+
+
+def _stored_model(store: Store, version: str) -> _Earlier | None:
+    """Returns facts about the model that the store has for a version, None if it has none."""
     model = store.find(ModelStage.name, version)
-    return None if model is None else model.files["weights.safetensors"]["digest"]
+    return None if model is None else _Earlier(_weights(model), model.run_record().get("threads"))
+
+
+def _weights(model: Artifact) -> str:
+    return model.files["weights.safetensors"]["digest"]
 
 
 def _finish(model: Artifact, checkpoint: Path, ranks: Ranks) -> None:
@@ -121,12 +133,12 @@ def _follow(
             stage.follow(version, inputs, reads, config, execution)
 
 
-def _said(model: Artifact, old: str | None, seed: int, graph: Artifact) -> Iterator[str]:
+def _said(model: Artifact, old: _Earlier | None, seed: int, graph: Artifact) -> Iterator[str]:
     """Yields the lines about a model: its origin, and each check that failed.
 
     Args:
         model: the trained or found model.
-        old: digest of the weights of the model that was there before, None if there was none.
+        old: the model that was there before, None if there was none.
         seed, graph: its seed and graph.
     """
     took = "" if model.reused else f" in {model.run_record().get('seconds', 0.0):.1f} s"
@@ -137,11 +149,15 @@ def _said(model: Artifact, old: str | None, seed: int, graph: Artifact) -> Itera
             yield f"check failed: {check['name']}: {check['detail']}"
 
 
-def _compared(model: Artifact, old: str | None) -> str:
-    """Returns the comparison with the model that was there before: `old` is the digest of its weights, None if there was none."""
+def _compared(model: Artifact, old: _Earlier | None) -> str:
+    """Returns the comparison with the model that was there before."""
     if old is None:
         return ""
     if model.reused:
         return REUSED
-    same = model.files["weights.safetensors"]["digest"] == old
-    return ", with the same weights to the bit" if same else ", with other weights than the same recipe gave before"
+    if _weights(model) == old.weights:
+        return ", with the same weights to the bit"
+    threads, why = model.run_record().get("threads"), ""
+    if old.threads and old.threads != threads:
+        why = f" on {old.threads} thread{'s' if old.threads > 1 else ''}, not {threads}"
+    return f", with other weights than the same recipe gave before{why}"

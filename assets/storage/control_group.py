@@ -1,4 +1,4 @@
-"""The memory that control groups leave this process, version 2 and 1 (Linux, `man 7 cgroups`).
+"""The memory and the processor time that control groups leave this process, version 2 and 1 (Linux, `man 7 cgroups`).
 
 A group's limit holds for all processes in it and in the groups below it, so the least of its own and its ancestors' counts. Clean pages of
 files do not count as used: the kernel takes them back before it ends a process.
@@ -37,36 +37,58 @@ def free_bytes() -> int | None:
 def kills() -> int:
     """Returns how many processes of this process's groups the kernel has ended so far for want of memory."""
     counted = 0
-    for top, group in _memberships():
+    for top, group in _memberships("memory"):
         folder = top / group.lstrip("/")
         for name in ("memory.events.local", "memory.oom_control"):
             counted += _numbers(folder / name).get("oom_kill", 0)
     return counted
 
 
+def most_cores() -> float | None:
+    """Returns the least processor time per second that this process's groups grant, in seconds; None without a limit."""
+    return min(_granted(), default=None)
+
+
+def _granted() -> Iterator[float]:
+    """Yields the seconds of processor time per second of each group of this process that has a limit."""
+    for top, group in _memberships("cpu"):
+        for folder in _folders(top, group):
+            # Version 2 has both numbers in one file, version 1 in two.
+            words = _text(folder / "cpu.max").split()
+            words = words or [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+            if len(words) == 2 and all(word.isdigit() and int(word) for word in words):
+                yield int(words[0]) / int(words[1])
+
+
 def _limits() -> Iterator[tuple[Path, str, int]]:
     """Yields folder, name of the limit's file and limit of each group of this process that has one, itself first."""
-    for top, group in _memberships():
-        inner = top / group.lstrip("/")
-        # In a container the path may be the host's, of which only the mount is seen.
-        for folder in (inner, *inner.parents):
-            if not folder.is_relative_to(top):
-                break
+    for top, group in _memberships("memory"):
+        for folder in _folders(top, group):
             for name in _FILES:
                 text = _text(folder / name).strip()
                 if text.isdigit() and int(text) < UNLIMITED:
                     yield folder, name, int(text)
 
 
-def _memberships() -> Iterator[tuple[Path, str]]:
-    """Yields the mounted hierarchies that count memory, and this process's group in each."""
+def _folders(top: Path, group: str) -> Iterator[Path]:
+    """Yields the folders of a group and of those above it."""
+    inner = top / group.lstrip("/")
+    # In a container the path may be the host's, of which only the mount is seen.
+    for folder in (inner, *inner.parents):
+        if not folder.is_relative_to(top):
+            break
+        yield folder
+
+
+def _memberships(controller: str) -> Iterator[tuple[Path, str]]:
+    """Yields the mounted hierarchies of a controller ("memory", "cpu"), and this process's group in each."""
     for line in _text(OWN).splitlines():
         _, controllers, group = line.split(":", 2)
         if not controllers:
             yield MOUNT, group
             yield MOUNT / "unified", group
-        elif "memory" in controllers.split(","):
-            yield MOUNT / "memory", group
+        elif controller in controllers.split(","):
+            yield MOUNT / controller, group
 
 
 def _used(folder: Path, limit_name: str) -> int:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from assets.sizes import format_bytes
-from assets.storage.control_group import limit_bytes
+from assets.storage.control_group import limit_bytes, most_cores
 from kernels.errors import InputError
 
 PROCESSORS = Path("/proc/cpuinfo")
@@ -48,6 +48,12 @@ def anonymous_bytes() -> int | None:
     except OSError:
         return None
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+def usable_cores() -> int:
+    """Returns the number of cores that this process may use: those it may run on, or fewer if its control groups grant less time."""
+    cores, granted = len(os.sched_getaffinity(0)), most_cores()
+    return cores if granted is None else max(1, min(cores, int(granted)))
 
 
 @cache

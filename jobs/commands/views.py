@@ -176,6 +176,7 @@ def _metrics(artifacts: Iterable[Artifact], splits: Mapping[str, str]) -> View:
         each for schema in (TrainConfig, SamplingConfig) for each in fields(schema) if each.metadata.get("key", True)
     ]
     columns = columns_of("metrics") | {each.name: TYPES.get(str(each.type), "VARCHAR") for each in keys}
+    columns["threads"] = "BIGINT"  # the number that the training took, also for "auto"
     # A manifest leaves out keys that were added to its configuration later and have their default.
     added = {each.name: each.default for each in keys if each.metadata.get("hashed") == "unless default"}
     rows: list[dict[str, Any]] = []
@@ -186,6 +187,7 @@ def _metrics(artifacts: Iterable[Artifact], splits: Mapping[str, str]) -> View:
         graph = artifact.inputs.get("graph", {}).get("version")
         about = config | {"version": short(artifact.version), "graph": short(graph) if graph else None}
         about["split"] = splits.get(graph or "")
+        about["threads"] = artifact.run_record().get("threads", _number(config.get("threads")))
         rows += [added | about | row for row in measured]
     # A column that later recipes record beside the known ones keeps its name and takes the type of its values.
     for name in sorted({name for row in rows for name in row} - columns.keys()):
@@ -202,6 +204,10 @@ def _type(values: list[Any]) -> str:
 def is_number(value: Any) -> bool:
     """Tells whether a JSON value is a number; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> int | float | None:
+    return value if is_number(value) else None
 
 
 def _text(value: Any) -> str:

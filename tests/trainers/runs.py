@@ -41,7 +41,15 @@ DRAWN = {"weighted": (WEIGHTED, "sage"), "walks": (WALKS, "pinsage")}
 """How neighbours are drawn, and a model that averages by their shares."""
 
 FRESH: dict[str, Any] = {"t_stale": 3, "p_grad": 0.8, "arena": "60%", "policy": "accuracy+features"}
-TABLE: dict[str, Any] = {"name": "small", "layers": 2, "hidden": 8, "epochs": 3, "lr": 0.02, "accumulate": 3}
+TABLE: dict[str, Any] = {
+    "name": "small",
+    "layers": 2,
+    "hidden": 8,
+    "epochs": 3,
+    "lr": 0.02,
+    "accumulate": 3,
+    "threads": 2,
+}
 
 
 def train_small(

@@ -49,7 +49,7 @@ def evaluation(
     def infer(model: Model, node_ids: Array, folder: Path, progress: Progress, source: EvaluationSource) -> Tensor:
         bounds = Bounds(
             workspace_bytes=parse_size(train.eval_workspace),
-            threads=train.threads,
+            threads=train.num_threads,
             folder=folder,
             progress=progress,
             device=device,

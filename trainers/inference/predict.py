@@ -114,15 +114,16 @@ def predict_table(
     _require_place(out)
     if by_ranks is not None:
         _require_ranks(table, nodes)
-    threads, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
+    asked, workspace_bytes = threads or semantic.train.threads, parse_size(workspace)
     inputs = find_model_inputs(pipeline, table, store, {})
     read = [(each.stage, each.version) for each in inputs.values()]
     with store.lease(*read, (ModelRecipe.name, stage_version(ModelRecipe(), semantic, inputs))):
         model = find_model(store, pipeline, name, semantic, inputs)
         if by_ranks is not None:
-            given = {"seed": semantic.seed, "workspace": workspace, "threads": threads, "model": model.version}
+            given = {"seed": semantic.seed, "workspace": workspace, "threads": asked, "model": model.version}
             given |= {"probabilities": probabilities}
             return model, by_ranks(store, pipeline, table, inputs, given, out)
+        threads = threads or semantic.train.num_threads
         bounds = Bounds(workspace_bytes=workspace_bytes, threads=threads, progress=progress or Silent())
         return model, _predict(store, inputs, model, semantic, bounds, out, probabilities, nodes)
 

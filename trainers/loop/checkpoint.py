@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,14 @@ class Checkpoint:
         state: position and scores of the run.
         ledger: the ledger's rows so far.
         parts: part -> name -> tensor, for each of `PARTS`; stored under "PART/NAME".
+        threads: numbers of threads that the run has had, oldest first.
     """
 
     version: str
     state: RunState
     ledger: dict[str, Any]
     parts: Mapping[str, Mapping[str, Tensor]]
+    threads: Sequence[int] = ()
 
 
 def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -90,7 +92,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         InputError: the disk refuses it; the previous checkpoint stays.
     """
     head = {"format": FORMAT, "version": checkpoint.version, "ledger": checkpoint.ledger}
-    text = json.dumps(head | {"state": asdict(checkpoint.state)})
+    text = json.dumps(head | {"state": asdict(checkpoint.state), "threads": list(checkpoint.threads)})
     assert set(checkpoint.parts) <= set(PARTS), f"a checkpoint has the parts {PARTS}"
     tensors = {f"{part}/{name}": tensor for part, named in checkpoint.parts.items() for name, tensor in named.items()}
     data = save(apart(tensors), metadata={"graphmill": text})
@@ -138,7 +140,7 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
     remedy = f"remove {path} and train without --resume"
     try:
         (length,) = struct.unpack_from("<Q", data)
-        head = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["graphmill"])
+        head = _head(data[8 : 8 + length])
         tensors = load(data)
         state = RunState(**head["state"])
     except Exception as error:
@@ -151,7 +153,25 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
         parts[part][rest] = tensor
-    return Checkpoint(version, state, head["ledger"], parts)
+    return Checkpoint(version, state, head["ledger"], parts, head.get("threads", ()))
+
+
+def checkpoint_threads(path: Path) -> list[int]:
+    """Returns the numbers of threads that the run of a checkpoint has had, oldest first, from the file's header.
+
+    It is empty if there is no checkpoint, or if `parse_checkpoint` would refuse it.
+    """
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            found = _head(file.read(length)).get("threads", ())
+        return [int(number) for number in found]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, struct.error):
+        return []
+
+
+def _head(text: bytes) -> dict[str, Any]:
+    return json.loads(json.loads(text)["__metadata__"]["graphmill"])
 
 
 def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

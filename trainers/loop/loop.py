@@ -8,7 +8,7 @@ unequal batches and for any number of trainers that share it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from math import cos, isfinite, pi
 from pathlib import Path
@@ -50,6 +50,7 @@ class Loop:
         ranks: this process among those that share the training; each has a loop, and the first one writes checkpoints.
         checkpoint_path, version, checkpoint_steps: path of the checkpoint, version of its model, and optimiser steps between two
             checkpoints inside an epoch.
+        threads: numbers of threads that the run has had, oldest first, for the checkpoints.
 
     Attributes:
         seconds: duration of each epoch and of each evaluation in this process ("train", "evaluate"); not part of the model's content.
@@ -73,6 +74,7 @@ class Loop:
         device: Device | None = None,
         bounded: bool = False,
         ranks: Ranks = ALONE,
+        threads: Sequence[int] = (),
     ):
         self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
         self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
@@ -80,7 +82,7 @@ class Loop:
         self.optimiser = make_adam(model.parameters(), config.lr, config.weight_decay)
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
-        self.device, self.bounded, self.ranks = device or LogicalDevice(), bounded, ranks
+        self.device, self.bounded, self.ranks, self.threads = device or LogicalDevice(), bounded, ranks, threads
         self.seconds: dict[str, list[float]] = {"train": [], "evaluate": []}
         self.lines = lines or EpochLines(progress, "", config.epochs, "none")
 
@@ -208,7 +210,7 @@ class Loop:
             part: {name: self.device.fetch(tensor, TO_HOST, self.device.traffic) for name, tensor in tensors.items()}
             for part, tensors in parts.items()
         }
-        write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, ledger.rows(), parts))
+        write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, ledger.rows(), parts, self.threads))
 
 
 def rate_factor(schedule: str, step: int, warmup_steps: int, num_steps: int) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from assets.building.keys import Checked, KeyProblem, size_problem, within
 from assets.sampling.config import SamplingConfig
 from assets.sizes import parse_size
+from assets.storage.machine import usable_cores
 from assets.storage.user_code import is_reference
 from kernels.cuda.driver import num_gpus
 from kernels.errors import InputError
@@ -116,8 +117,9 @@ class TrainConfig(Architecture):
     metric: Literal["accuracy", "roc_auc"] = "accuracy"
     # Consecutive mini-batches whose gradients form one optimiser step.
     accumulate: int = field(default=1, metadata=within(1, 10**9))
-    # Threads of the training step itself; torch's reductions differ in the last bits from one count to another.
-    threads: int = field(default=2, metadata=within(1, 4096))
+    # Threads of the training step itself; torch's reductions differ in the last bits from one count to another. auto = the cores that the
+    # process may use, shared by the processes and trainers of one machine; the number is recorded with the run, and not hashed.
+    threads: int | Literal["auto"] = field(default="auto", metadata=within(1, 4096))
     # Evaluation: exact = all neighbours, layer by layer, of the nodes that the scored ones reach; sampled = the training fanouts, on the
     # evaluation stream.
     eval: Literal["exact", "sampled"] = "exact"
@@ -152,6 +154,8 @@ class TrainConfig(Architecture):
             text = f"device = {self.device!r}, but trainer = {self.trainer!r} runs on the CPU alone"
             yield KeyProblem("device trainer", text)
         yield from size_problem("eval_workspace", self.eval_workspace)
+        if isinstance(self.threads, str) and self.threads != "auto":
+            yield KeyProblem("threads", f'threads = {self.threads!r} is not "auto", nor a whole number')
         if self.patience and not self.eval_every:
             text = f"patience = {self.patience} counts evaluations, and eval_every = 0 has one, at the end: set one of them"
             yield KeyProblem("patience eval_every", text)
@@ -173,6 +177,11 @@ class TrainConfig(Architecture):
         if self.eval == "sampled":
             return 'eval = "sampled"'
         return f'trainer = "{self.trainer}"' if "sampling" in find_technique(self.trainer).needs else ""
+
+    @property
+    def num_threads(self) -> int:
+        """The number of threads; for "auto" the cores that this process may use."""
+        return usable_cores() if isinstance(self.threads, str) else self.threads
 
     @property
     def own_settings(self) -> Settings:

@@ -17,3 +17,7 @@ class Settings(Checked):
     ranks = 1
     timeout = 45.0
     rows = "table"
+
+    def trainers_of(self, cores: int) -> int:
+        """Returns the number of trainers that compute at the same time in one process, which may use `cores` cores."""
+        return 1

@@ -6,16 +6,17 @@ docs/pipelines.md#train says which keys enter a model's version; docs/choosing.m
     metrics.jsonl         a row per epoch: `epoch` from 1, `loss`, and `valid` if it was evaluated
     ledger.json           bytes that moved over each link, and counts of seeds, inputs, edges and rows by tier
 
-Seconds, the processor, peak memory, the time-line of the last epoch and what was read (hotness, budgets, samples) are in `run.json`,
-outside the content: two runs of one recipe have equal content and other seconds. If ranks shared the training, the host, the processor,
-the peak memory and the bytes of the shards of each stand there, too. If devices were split into samplers and trainers, `executors` says
-how, what was measured to choose it, who sampled and trained how many batches, and what each device held.
+Seconds, the processor, the number of threads of the step, peak memory, the time-line of the last epoch and what was read (hotness,
+budgets, samples) are in `run.json`, outside the content: two runs of one recipe on one kind of processor with equal `threads` have equal
+content and other seconds. A training that was resumed with fewer threads has the earlier numbers in `threads_before`. If ranks shared the
+training, the host, the processor, the peak memory and the bytes of the shards of each stand there, too. If devices were split into samplers
+and trainers, `executors` says how, what was measured to choose it, who sampled and trained how many batches, and what each device held.
 
 Numbers: the figures are the learning curve with the kept epoch, the cost of an epoch, and the time-line.
 
 Cost: `graphmill leaderboard PIPELINE` shows seconds, bytes by link and peak memory. Exact evaluation stays within `eval_workspace` and
 may spill layers to disk. A checkpoint is written after each epoch, and more often with `checkpoint_steps`; `--resume` ends with the same
-bits as a run that was never interrupted.
+bits as a run that was never interrupted: it keeps the checkpoint's number of threads, unless there are fewer cores than that.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
 from trainers.devices.malloc import keep_freed_memory
 from trainers.devices.torch_threads import torch_threads
+from trainers.loop.checkpoint import checkpoint_threads
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import ModelConfig
 from trainers.recipe.recipe import ModelRecipe
 from trainers.record.memory import PeakMemory
-from trainers.training.training import RunExecution, Training
+from trainers.training.thread_count import ThreadCount, decide_threads
+from trainers.training.training import RunExecution, Training, checkpoint_path
 
 
 class ModelStage(ModelRecipe):
@@ -56,18 +59,23 @@ class ModelStage(ModelRecipe):
             InputError: the graph has no training nodes, a budget is too small, or the checkpoint does not fit.
         """
         keep_freed_memory()
-        with torch_threads(semantic.train.threads):
-            decide = self.inputs(semantic)
-            reads = {role: artifact for role, artifact in inputs.items() if role not in decide}
-            inputs = {role: inputs[role] for role in decide}
-            self.ranks.tell({"train": writer.version})
-            memory = PeakMemory()
+        decide = self.inputs(semantic)
+        reads = {role: artifact for role, artifact in inputs.items() if role not in decide}
+        inputs = {role: inputs[role] for role in decide}
+        self.ranks.tell({"train": writer.version})
+        threads = self._decide_threads(writer.version, semantic, execution)
+        if threads.warning:
+            progress.tell(threads.warning)
+        with torch_threads(threads.number):
+            recipe, memory = threads.resolve(semantic), PeakMemory()
             with memory.watched():
-                run = Training(inputs, reads, semantic, execution, writer.version, progress, self.ranks)
+                run = Training(inputs, reads, recipe, execution, writer.version, progress, self.ranks, threads.all)
                 run.train()
                 results = run.finish()
                 summary = run.write(writer, results)
-            writer.note(peak_memory_bytes=memory.bytes)
+            writer.note(peak_memory_bytes=memory.bytes, threads=threads.number)
+            if before := threads.all[:-1]:
+                writer.note(threads_before=before)
             if self.ranks.world > 1:
                 writer.note(ranks=run.rank_records(memory.bytes))
             return summary
@@ -87,10 +95,17 @@ class ModelStage(ModelRecipe):
             inputs, reads, semantic, execution: as in `build`.
         """
         keep_freed_memory()
-        with torch_threads(semantic.train.threads):
-            memory = PeakMemory()
+        threads = self._decide_threads(version, semantic, execution)
+        with torch_threads(threads.number):
+            recipe, memory = threads.resolve(semantic), PeakMemory()
             with memory.watched():
-                run = Training(inputs, reads, semantic, execution, version, Silent(), self.ranks)
+                run = Training(inputs, reads, recipe, execution, version, Silent(), self.ranks, threads.all)
                 run.train()
                 run.finish()
             run.rank_records(memory.bytes)
+
+    def _decide_threads(self, version: str, semantic: ModelConfig, execution: RunExecution) -> ThreadCount:
+        """Returns the number of threads; all ranks call it."""
+        asked = execution.resume and self.ranks.first
+        before = checkpoint_threads(checkpoint_path(execution.checkpoints, version)) if asked else ()
+        return decide_threads(semantic.train, self.ranks, before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -59,7 +59,16 @@ class RunExecution(TrainExecution):
 
 
 class Training:
-    """One run: the graph, the model and the loop, assembled from a recipe."""
+    """One run: the graph, the model and the loop, assembled from a recipe.
+
+    Args:
+        inputs, reads: role -> artifact: those that decide the weights, and those that only change how the training runs.
+        semantic, execution: the recipe, with the number of threads in place of "auto", and how it is carried out.
+        version: version of the model.
+        progress: listener.
+        ranks: this process among those that share the training.
+        threads: numbers of threads that the training has had, oldest first; checkpoints record them.
+    """
 
     def __init__(
         self,
@@ -70,6 +79,7 @@ class Training:
         version: str,
         progress: Progress,
         ranks: Ranks = ALONE,
+        threads: Sequence[int] = (),
     ):
         self.semantic, self.execution, self.progress, self.ranks = semantic, execution, progress, ranks
         self.graph = open_graph(inputs["graph"])
@@ -96,7 +106,7 @@ class Training:
             self.class_weights = device.send_tensor(self.class_weights, PARAMETERS, device.traffic)
         self._require_scores()
         path = checkpoint_path(execution.checkpoints, version)
-        self.run = self._build_run(opening)
+        self.run, self.threads = self._build_run(opening), threads
         self.loop = self._build_loop(path, version, progress)
         # The first rank has the checkpoint; the others may be on other machines.
         stored = checkpoint_bytes(path) if execution.resume and ranks.first else None
@@ -221,6 +231,7 @@ class Training:
             # Counting takes time, so it is done only with a bound, or if the device has memory of its own.
             bounded=self.execution.workspace is not None or self.features.device.remote,
             ranks=self.ranks,
+            threads=self.threads,
             lines=EpochLines(
                 progress,
                 f"seed {self.semantic.seed}, ",

@@ -29,6 +29,7 @@ from assets.sampling.drawing import open_drawing
 from assets.sizes import parse_size
 from assets.storage.artifact import Artifact
 from assets.storage.frames import write_frames
+from assets.storage.machine import usable_cores
 from assets.storage.store import Store
 from kernels.types import Array
 from trainers.devices.torch_threads import torch_threads
@@ -69,7 +70,8 @@ def predict_by_ranks(
         store: the store of graph, partitions, shards and the model.
         pipeline, table: the recipe.
         inputs: role -> artifact, for those that decide the weights.
-        given: seed, workspace, threads and the version of the model.
+        given: seed, workspace, threads (a number, or "auto" for the cores of the machine, which the ranks share) and the version of the
+            model.
         out: the file; it appears whole or not at all.
         ranks: number of processes.
 
@@ -78,11 +80,12 @@ def predict_by_ranks(
     """
     folder = out.with_name(f".{out.name}.parts")
     order = Order(pipeline=pipeline, table=table.name, home=store.home).plain()
+    threads = max(1, usable_cores() // ranks) if given["threads"] == "auto" else given["threads"]
     folder.mkdir(exist_ok=True)
     try:
         run_ranks(
             [sys.executable, "-m", "trainers.techniques.distributed.predict"],
-            {**order, **given, "folder": str(folder)},
+            {**order, **given, "threads": threads, "folder": str(folder)},
             ranks,
         )
         part_of = open_partitions(inputs["partitions"]).part_of

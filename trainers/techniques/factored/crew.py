@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import threading
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from assets.storage.machine import usable_cores
 from kernels.errors import InputError
 from kernels.types import Stream
 from trainers.loop.executor import Run
@@ -27,6 +27,7 @@ from trainers.techniques.factored.roles import (
     TimeShared,
     TrainerRole,
 )
+from trainers.techniques.factored.settings import default_devices
 from trainers.techniques.factored.simulator.allocation import search
 from trainers.techniques.factored.simulator.simulate import profit
 from trainers.techniques.factored.simulator.workload import Workload
@@ -100,7 +101,7 @@ class Crew:
         if self.run.features.device.remote:
             problem = f'sharing = "time", but device = "{self.run.features.device.kind}"'
             raise InputError(problem, 'remove the key: trainer = "minibatch" shares such a device in time')
-        count = self.settings.trainers or self.settings.devices or _default_devices()
+        count = self.settings.trainers or self.settings.devices or default_devices(usable_cores())
         self.record |= {"sharing": "time", "samplers": 0, "trainers": count}
         self.places = {f"device {i}": sampling_place(self.run, i, self.features) for i in range(count)}
         return [
@@ -119,14 +120,14 @@ class Crew:
 
     def _counts(self) -> tuple[int, int]:
         """Returns the numbers of samplers and trainers."""
-        settings, total = self.settings, self.settings.devices or _default_devices()
+        settings, total = self.settings, self.settings.devices or default_devices(usable_cores())
         if self.run.features.device.remote:
             if settings.trainers > 1:
                 problem = (
                     f"trainers = {settings.trainers}, but one process drives one {self.run.features.device.kind} device"
                 )
                 raise InputError(problem, "leave the key out")
-            return settings.samplers or max(1, _default_devices() - 1), 1
+            return settings.samplers or max(1, default_devices(usable_cores()) - 1), 1
         if settings.samplers and settings.trainers:
             return settings.samplers, settings.trainers
         if settings.samplers:
@@ -198,8 +199,3 @@ class Crew:
         if unknown is not None:
             return unknown
         return self._measured[phase] if self._measured else 0.0
-
-
-def _default_devices() -> int:
-    """Returns one device per core, and at least two."""
-    return max(2, os.cpu_count() or 1)

@@ -192,7 +192,7 @@ class FactoredExecutor(Executor):
 
     def _guarded(self, activity: Activity, loop: Callable[[Epoch], None], epoch: Epoch) -> None:
         try:
-            torch.set_num_threads(self.run.semantic.train.threads)
+            torch.set_num_threads(self.run.semantic.train.num_threads)
             loop(epoch)
         except Closed:
             pass

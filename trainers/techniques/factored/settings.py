@@ -12,6 +12,11 @@ from trainers.recipe.settings import Settings
 MOST_DEVICES, MOST_SECONDS = 4096, 1_000_000
 
 
+def default_devices(cores: int) -> int:
+    """Returns the number of devices if none is given: one per core, and at least two."""
+    return max(2, cores)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FactoredSettings(Settings):
     """How devices share sampling and training."""
@@ -20,7 +25,7 @@ class FactoredSettings(Settings):
     samplers: int = field(default=0, metadata=within(0, MOST_DEVICES, hashed=False))
     # Devices that train; 0 = the devices that do not sample.
     trainers: int = field(default=0, metadata=within(0, MOST_DEVICES, hashed=False))
-    # Devices in all, if one of the two is left out; 0 = one per core of the machine, at least 2.
+    # Devices in all, if one of the two is left out; 0 = one per core that the process may use, at least 2.
     devices: int = field(default=0, metadata=within(0, MOST_DEVICES, hashed=False))
     # A device that has nothing left to sample trains until the epoch ends, if that pays (FGNN 5.3).
     switching: bool = field(default=True, metadata={"hashed": False})
@@ -33,6 +38,13 @@ class FactoredSettings(Settings):
     presample: int = field(default=0, metadata=within(0, 10**9, hashed=False))
     # Updates that the weights of a gradient may lack; above 0 the result does not repeat.
     staleness: int = field(default=0, metadata=within(0, 10**9, hashed="unless default"))
+
+    def trainers_of(self, cores: int) -> int:
+        """Returns the number of devices that train, or may train if the samplers are chosen later."""
+        devices = self.devices or default_devices(cores)
+        if self.sharing == "time":
+            return self.trainers or devices
+        return self.trainers or max(1, devices - max(1, self.samplers))
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields numbers of devices that contradict one another."""

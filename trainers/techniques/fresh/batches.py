@@ -70,7 +70,7 @@ class PrunedSource(PreparedSource):
                 history.arena if history.settings.features else None,
                 batching.device,
                 stages=packed is not None,
-                threads=history.run.semantic.train.threads,
+                threads=history.run.semantic.train.num_threads,
             )
             for part, history in histories.items()
         }

@@ -47,7 +47,7 @@ def open_executor(run: Run) -> FreshExecutor:
     """
     require_layers(run.model, run.semantic.train.trainer)
     settings = run.semantic.train.settings
-    fill = TableFill(run.features.stored, run.graph.topology.num_nodes, run.semantic.train.threads)
+    fill = TableFill(run.features.stored, run.graph.topology.num_nodes, run.semantic.train.num_threads)
     per_step, presampled = run.plan.batches_per_step, run.plan.num_batches
     history = SteppedHistory(run, settings, fill, per_step=per_step, presampled=presampled)
     samplers = open_samplers(run)

@@ -135,7 +135,7 @@ class SteppedHistory:
             max_slots=None if share is None else share.max_slots,
             least=0.0 if share is None else share.least,
             reuse=settings.ranked,
-            threads=train.threads,
+            threads=train.num_threads,
             device=device_of(self.memory) if device.remote else None,
         )
         if device.remote:

@@ -95,6 +95,6 @@ def cut_counts(run: Run, chunks: StoredChunks, chunks_per_part: int, schedule: S
         order=chunks.node_ids,
         schedule=schedule,
         self_term=chunks.self_term,
-        threads=run.semantic.train.threads,
+        threads=run.semantic.train.num_threads,
     )
     return StepCounts.of(np.array([[count_step(each) for each in devices] for devices in steps], np.int64))

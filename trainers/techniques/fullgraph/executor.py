@@ -133,7 +133,7 @@ class FullGraph(OneStep):
         assert settings.mode != "device"
         train, device = run.semantic.train, run.features.device
         places = open_places(device, chunks.num_parts, settings.devices)
-        mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, train.threads, settings.overlap)
+        mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, train.num_threads, settings.overlap)
         shared = chunks.num_parts // len({place.device.index for place in places})
         require_memory(run, chunks, settings, Way(hybrid=settings.hybrid, parts=shared, overlap=mover.overlaps))
         passes = Passes(

@@ -1,0 +1,80 @@
+"""The number of threads of a training whose table leaves it to the machine (`threads = "auto"`).
+
+The ranks on one machine share its cores, and so do trainers that compute at the same time in one process. All ranks take the number of the
+rank with the smallest share: a training has one number, which its run record and its checkpoints name. At equal numbers and kinds of
+processor the bits are equal.
+
+A training that goes on from a checkpoint keeps the checkpoint's number, so that it ends with the bits of an uninterrupted one. Only if a
+process may use fewer cores than that, the training takes the number of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assets.storage.machine import here_and_now, usable_cores
+from trainers.ranks.group import Ranks
+from trainers.recipe.config import ModelConfig, TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadCount:
+    """The number of threads of a training.
+
+    Attributes:
+        number: the number.
+        before: numbers of the checkpoint that the training goes on from, oldest first; empty without one.
+    """
+
+    number: int
+    before: tuple[int, ...] = ()
+
+    @property
+    def all(self) -> list[int]:
+        """The numbers that the training has had, oldest first, each once in a row."""
+        return [*self.before, *(() if self.before[-1:] == (self.number,) else (self.number,))]
+
+    @property
+    def warning(self) -> str:
+        """The sentence about a number that is not the checkpoint's; "" if it is."""
+        if self.before[-1:] in ((), (self.number,)):
+            return ""
+        were = f"{self.before[-1]} thread{'s' if self.before[-1] > 1 else ''}"
+        return (
+            f"goes on with {self.number} of {were}, since there are fewer cores than before: "
+            "the last bits may differ from those of an uninterrupted training"
+        )
+
+    def resolve(self, semantic: ModelConfig) -> ModelConfig:
+        """Returns a recipe with this number in place of "auto". Its version is another one: only the training itself takes it."""
+        return replace(semantic, train=replace(semantic.train, threads=self.number))
+
+
+def decide_threads(train: TrainConfig, ranks: Ranks, before: Sequence[int]) -> ThreadCount:
+    """Returns the number of threads of a training; all its ranks call it, and get the same.
+
+    Args:
+        train: the hashed half of the table.
+        ranks: this process among those that share the training.
+        before: numbers of the checkpoint from which the training goes on, at the first rank; empty without one.
+    """
+    if not isinstance(train.threads, str):
+        return ThreadCount(number=train.threads)
+    # Ranks that may run on the same cores share them; ranks that are pinned to different ones do not.
+    place = [here_and_now(), sorted(os.sched_getaffinity(0))]
+    members = ranks.main.gather_values({"place": place, "cores": usable_cores(), "before": list(before)})
+    before = members[0]["before"]
+    if before and before[-1] <= min(member["cores"] for member in members):
+        return ThreadCount(number=before[-1], before=tuple(before))
+    number = min(_share(member, members, train) for member in members)
+    return ThreadCount(number=max(1, number), before=tuple(before))
+
+
+def _share(member: dict[str, Any], members: Sequence[dict[str, Any]], train: TrainConfig) -> int:
+    """Returns the number of cores for each trainer of a rank."""
+    cores = member["cores"] // sum(other["place"] == member["place"] for other in members)
+    # A device with memory of its own computes for the one trainer that drives it.
+    return cores // (train.own_settings.trainers_of(cores) if train.device == "cpu" else 1)
