@@ -31,7 +31,7 @@ from kernels.types import Array, Topology
 PARTS = 4
 METIS_SECONDS = 600
 CASES = {"sbm": 400_000, "rmat-1m": (1_000_000, 16_000_000, True), "rmat-8m": (8_000_000, 128_000_000, False)}
-"""Nodes of the planted partition; nodes and edges of R-MAT, and whether METIS is tried (it takes 5 times the symmetrised graph)."""
+"""Nodes of the planted partition; nodes and edges of R-MAT, and whether METIS is tried (it takes twelve times the symmetrised graph)."""
 QUICK = {"sbm": 20_000, "rmat": (100_000, 1_600_000, True)}
 CHILD = """
 import sys, time

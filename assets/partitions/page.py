@@ -14,7 +14,8 @@ def headline(artifacts: Sequence[Artifact]) -> str:
     random = numbers.get("edge_cut_random")
     beside = "" if random is None else f" ({100 * random:.0f} % at random)"
     return (
-        f"**{100 * numbers['edge_cut']:.1f} % of the edges cut**{beside}; {numbers['num_parts']:,} parts by {numbers['method']}, "
+        f"**{100 * numbers['edge_cut']:.1f} % of the edges cut**{beside}; {numbers['num_parts']:,} parts by {numbers['method']}"
+        f"{' (auto)' if 'method_chosen' in numbers else ''}, "
         f"{numbers['replication']:.2f} copies per node"
     )
 
@@ -35,6 +36,7 @@ PARTITIONS_PAGE = Page(
         "edge_cut_random": "share of the edges between parts, at random",
         "replication_random": "copies per node, at random",
         "beside_random": "the method beside parts at random",
+        "method_chosen": 'why "auto" chose the method',
     },
     columns={"part_of": "part of node i, in row i"},
 )

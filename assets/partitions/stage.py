@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from assets.building.execution import Threads
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import SAMPLING, Graph, open_graph
 from assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
+from assets.partitions.method import choose_method
 from assets.partitions.page import PARTITIONS_PAGE
 from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
@@ -58,6 +60,9 @@ class PartitionsStage(Stage):
         from assets.partitions.assign import assign, random_parts
 
         graph = open_graph(inputs["graph"])
+        semantic, why = _chosen(graph, inputs["graph"], semantic)
+        if why:
+            progress.tell(f'partitions: method = "auto" is "{semantic.method}": {why}')
         part_of = assign(graph, semantic, writer.path("parts.png").parent, progress, execution.threads)
         writer.save("part_of", part_of)
         measured, cut = quality(graph, part_of, semantic.parts)
@@ -67,6 +72,7 @@ class PartitionsStage(Stage):
             drawn = random_parts(graph.topology.num_nodes, semantic.parts, semantic.seed)
             numbers |= beside_random(semantic.method, numbers, quality(graph, drawn, semantic.parts)[0])
         numbers |= {"num_nodes": graph.topology.num_nodes, "num_parts": semantic.parts, "method": semantic.method}
+        numbers |= {"method_chosen": why} if why else {}
         part_figure(writer.path("parts.png"), np.bincount(part_of, minlength=semantic.parts), cut)
         wrong = int(np.count_nonzero((part_of < 0) | (part_of >= semantic.parts)))
         checks = [
@@ -87,6 +93,13 @@ class PartitionsStage(Stage):
 
 
 PARTITIONS = PartitionsStage()
+
+
+def _chosen(graph: Graph, artifact: Artifact, semantic: PartitionsConfig) -> tuple[PartitionsConfig, str]:
+    """Returns the config with the method that is carried out, and the reason for it if "auto" chose it."""
+    topology, undirected = graph.topology, bool(artifact.config.get("undirected"))
+    method, why = choose_method(semantic.method, topology.num_nodes, topology.num_edges, undirected)
+    return replace(semantic, method=method), why
 
 
 def beside_random(method: str, numbers: Mapping[str, float], drawn: Mapping[str, float]) -> dict[str, Any]:

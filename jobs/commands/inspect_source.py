@@ -34,7 +34,8 @@ def print_source(source: str) -> None:
 
     if source in pipeline_files() or source.endswith(".toml"):
         pipeline, survey = load_pipeline(source), survey_of(source)
-        print("\n".join([*survey.lines(), *_hotness_lines(pipeline, survey.num_nodes)]))
+        more = [*_hotness_lines(pipeline, survey.num_nodes), *_partition_lines(pipeline, survey)]
+        print("\n".join([*survey.lines(), *more]))
         return
     kind, keys = recognise(Path(source).absolute())
     if kind == "table":
@@ -87,6 +88,17 @@ def _hotness_lines(pipeline: Pipeline, num_nodes: int) -> list[str]:
         f"  memory    {format_bytes(memory)}, one batch per thread, and the mapped graph",
         f"  disk      {format_bytes(stored)}",
     ]
+
+
+def _partition_lines(pipeline: Pipeline, survey: Survey) -> list[str]:
+    from assets.partitions.method import say_choice
+
+    table = pipeline.table("partitions")
+    if table is None:
+        return []
+    undirected = bool(getattr(pipeline.graph, "undirected", False))
+    said = say_choice(table.method, survey.num_nodes, survey.num_edges, undirected)
+    return [said] if said else []
 
 
 def recognise(path: Path) -> tuple[str, dict[str, Any]]:

@@ -41,9 +41,13 @@ def validate(pipeline: Asked) -> None:
 
     Example: graphmill validate cora
     """
+    from assets.partitions.method import say_rule
+
     loaded = pipeline.load(files=True)
     names = ", ".join(table.name for table in loaded.train) or "nothing"
     click.echo(f"{loaded.path} is valid: graph from {loaded.graph.source}, trains {names}")
+    if (parts := loaded.table("partitions")) is not None and (said := say_rule(parts.method)):
+        click.echo(said)
 
 
 @click.command()

@@ -1,0 +1,90 @@
+"""`method = "auto"`: METIS up to a bound on its memory, by the graph alone; it is said before and after."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from assets.building.execution import Threads
+from assets.building.materialize import materialize
+from assets.building.stage import Silent
+from assets.graph.stage import GRAPH
+from assets.partitions.config import PartitionsTable, partitions_config
+from assets.partitions.method import AUTO_BYTES, choose_method, metis_bytes
+from assets.partitions.page import headline
+from assets.partitions.stage import PARTITIONS
+from assets.sources.registry import config_class
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from jobs.cli import graphmill
+from tests.recipes import recipe, sbm
+
+
+class Told(Silent):
+    """A listener that keeps the lines that are told."""
+
+    def __init__(self):
+        self.lines: list[str] = []
+
+    def tell(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    made: Any = config_class("sbm")
+    config = made(nodes=300, edges=2000, classes=4, p_in=0.9, features=2, seed=1)
+    return materialize(Store(tmp_path_factory.mktemp("home")), GRAPH, config, Threads(threads=1), {})
+
+
+def build(graph: Artifact, home: Path, method: str, progress: Silent | None = None) -> Artifact:
+    config = partitions_config(PartitionsTable(method=method), 3)  # pyright: ignore[reportArgumentType]
+    return materialize(Store(home), PARTITIONS, config, Threads(threads=1), {"graph": graph}, progress)
+
+
+def test_the_bound_is_on_edges_in_both_directions() -> None:
+    most = (AUTO_BYTES - metis_bytes(1000, 0, True)) // (metis_bytes(0, 1, True))
+    assert most > 25_000_000, "graphs of this size are cut by METIS"
+    assert [choose_method("auto", 1000, most + more, True).method for more in (0, 1)] == ["metis", "ldg"]
+    assert [choose_method("auto", 1000, most // 2 + more, False).method for more in (0, 1)] == ["metis", "ldg"]
+    assert choose_method("auto", 1 << 30, 0, True).method == "ldg", "nodes count as well"
+    assert choose_method("metis", 1 << 30, 1 << 40, True) == ("metis", "")
+
+
+def test_a_small_graph_has_the_parts_of_metis_and_a_large_one_those_of_the_stream(
+    tmp_path: Path, graph: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {method: build(graph, tmp_path, method) for method in ("metis", "ldg")}
+    assert parts["metis"].files["part_of.npy"]["digest"] != parts["ldg"].files["part_of.npy"]["digest"]
+    assert not any("auto" in line for line in (headline([each]) for each in parts.values()))
+    for method, bound in (("metis", AUTO_BYTES), ("ldg", 1000)):
+        monkeypatch.setattr("assets.partitions.method.AUTO_BYTES", bound)
+        found = build(graph, tmp_path / method, "auto", progress := Told())
+        assert found.files["part_of.npy"]["digest"] == parts[method].files["part_of.npy"]["digest"]
+        assert found.summary["numbers"]["method"] == method and f"parts by {method} (auto)" in headline([found])
+        assert found.summary["numbers"]["method_chosen"].startswith("METIS would take up to ")
+        assert any(line.startswith(f'partitions: method = "auto" is "{method}": METIS') for line in progress.lines)
+
+
+def test_a_given_method_keeps_its_version(tmp_path: Path, graph: Artifact) -> None:
+    given = build(graph, tmp_path, "metis")
+    assert dict(given.config) == {"method": "metis", "parts": 4, "seed": 3}
+    assert PartitionsTable().method == "auto" and build(graph, tmp_path, "auto").version != given.version
+
+
+def test_validate_and_inspect_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, home = tmp_path / "one.toml", ["--home", str(tmp_path / "home")]
+    path.write_text(recipe(graph=sbm(nodes=600, edges=5000), partitions={}))
+    rule = 'partitions: method = "auto" is "metis" if that takes at most 4.0 GiB, else "ldg"'
+    assert rule in CliRunner().invoke(graphmill, [*home, "validate", str(path)]).output
+    assert (
+        'method = "auto" is "metis": METIS would take up to'
+        in CliRunner().invoke(graphmill, [*home, "inspect", str(path)]).output
+    )
+    monkeypatch.setattr("assets.partitions.method.AUTO_BYTES", 1000)
+    said = CliRunner().invoke(graphmill, [*home, "inspect", str(path)]).output
+    assert 'method = "auto" is "ldg": METIS would take up to' in said and 'with fewer edges it may be "metis"' in said
+    path.write_text(recipe(graph=sbm(nodes=600, edges=5000), partitions={"method": "ldg"}))
+    for command in ("validate", "inspect"):
+        assert "partitions" not in CliRunner().invoke(graphmill, [*home, command, str(path)]).output
