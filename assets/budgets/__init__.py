@@ -4,12 +4,16 @@ The artifact has no arrays: it is the numbers of its summary, with the arithmeti
 [memory] gives a size, a share of the feature bytes ("10%", "5x") or "auto". Budgets without "auto" have the same version on every
 machine. "auto" is computed from the measured numbers of the home (assets/budgets/measured.py):
 
-    device    a quarter of the memory for a logical device; less the largest `workspace` of a train table
+    device    a quarter of the memory for a logical device, less the largest `workspace` of a train table; of a GPU what was free, less a
+              sixteenth, and less the larger of the step with its `queue` and `eval_workspace`
     host      half of the memory; less the device's share if the device is logical; less the largest `queue` + `eval_workspace`
     disk      half of the bytes that were free on the disk of the home; it bounds the bytes of `cache_plan`
 
-No budget is below 0. On a machine without a GPU the device is a logical one: a part of the same memory that is held to its size. The
-trainer lowers a device budget of "auto" further if one simulated step shows that training needs more (trainers/training/probe_step.py).
+No budget is below 0. The device is a logical one, a part of the same memory that is held to its size, unless a train table has `device =
+"cuda"` and the home was measured with a GPU. A step on a GPU counts with the largest `workspace`, or with an eighth of the free bytes if a
+table has none. If other tables train on the CPU, the lesser of the two budgets is that of both. The trainer adjusts a device budget of
+"auto" by one simulated step (trainers/training/probe_step.py): on the CPU downwards, on a GPU to what is free then. Rows that were packed
+keep to the budget that is resolved here.
 
 Cost: next to none.
 """

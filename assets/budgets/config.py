@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assets.building.keys import Checked, KeyProblem, size_problem
 from assets.sizes import LONGEST_TEXT, parse_size
+from kernels.cuda.driver import num_gpus
 
 AUTO = "auto"
 AUTO_QUEUE = "1GiB"
@@ -48,6 +49,20 @@ class MemoryConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CudaWork:
+    """The working sets that tables with `device = "cuda"` declare."""
+
+    # largest `workspace`; None if a table declares none
+    step_bytes: int | None
+    # largest `queue`
+    queue_bytes: int
+    # largest `eval_workspace`
+    evaluation_bytes: int
+    # whether other tables train on the CPU, so that the budget is for both kinds of device
+    shared: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class BudgetsConfig:
     """The configuration that the stage hashes besides the graph."""
 
@@ -57,6 +72,8 @@ class BudgetsConfig:
     device_work_bytes: int = 0
     # the same for the host
     host_work_bytes: int = 0
+    # work on a GPU; None if nothing is "auto" on device and host, if no table trains on a GPU, or without a GPU
+    cuda: CudaWork | None = field(default=None, metadata={"hashed": "unless default"})
 
     @property
     def automatic(self) -> tuple[str, ...]:
@@ -83,7 +100,22 @@ def budgets_config(memory: MemoryConfig, tables: tuple[Any, ...]) -> BudgetsConf
     if "host" in config.automatic:
         host = max((_declared(t, "queue") + _declared(t, "eval_workspace") for t in tables), default=0)
         config = replace(config, host_work_bytes=host)
+    if {"device", "host"} & {*config.automatic}:
+        config = replace(config, cuda=_cuda_work(tables))
     return config
+
+
+def _cuda_work(tables: tuple[Any, ...]) -> CudaWork | None:
+    on_gpu = [table for table in tables if getattr(table, "device", "cpu") != "cpu"]
+    if not on_gpu or not num_gpus():
+        return None
+    undeclared = any(table.workspace is None for table in on_gpu)
+    return CudaWork(
+        step_bytes=None if undeclared else max(_declared(table, "workspace") for table in on_gpu),
+        queue_bytes=max(_declared(table, "queue") for table in on_gpu),
+        evaluation_bytes=max(_declared(table, "eval_workspace") for table in on_gpu),
+        shared=len(on_gpu) < len(tables),
+    )
 
 
 def _declared(table: Any, key: str) -> int:

@@ -1,6 +1,6 @@
-"""A machine's memory and disk, measured once into the home, so that a budget of "auto" does not change from one day to the next.
+"""A machine's memory, disk and GPU, measured once into the home, so that a budget of "auto" does not change from one day to the next.
 
-    $GRAPHMILL_HOME/measured/memory.json     memory_bytes, disk_bytes
+    $GRAPHMILL_HOME/measured/memory.json     memory_bytes, disk_bytes; device_bytes on a machine with a GPU
 
 A stage that uses such a number names the file's digest as an external input, so of all facts about the machine only the number enters its
 version. Only `graphmill budgets --refresh` measures again.
@@ -18,6 +18,7 @@ from typing import Any
 from assets.storage.filesystem import replace_atomically, write_once
 from assets.storage.home import home_folder
 from assets.storage.machine import memory_bytes
+from kernels.cuda.driver import free_gpu_bytes
 from kernels.errors import InputError
 
 PLACE = Path("measured") / "memory.json"
@@ -25,21 +26,25 @@ PLACE = Path("measured") / "memory.json"
 
 @dataclass(frozen=True, kw_only=True)
 class MachineBytes:
-    """Memory and disk of a machine, in bytes.
+    """Memory, disk and GPU of a machine, in bytes.
 
     Attributes:
         memory_bytes: main memory that this process may use: the machine's, or its control group's limit.
         disk_bytes: free bytes of the file system of the home, when they were measured.
+        device_bytes: free bytes of the memory of the first GPU, when they were measured; None without a GPU, and if a version of graphmill
+            measured that did not ask.
     """
 
     memory_bytes: int
     disk_bytes: int
+    device_bytes: int | None = None
 
 
 def measure(home: Path) -> MachineBytes:
-    """Measures memory and disk. The home need not exist yet."""
+    """Measures memory, disk and GPU. The home need not exist yet."""
     folder = next(parent for parent in (home, *home.parents) if parent.exists())
-    return MachineBytes(memory_bytes=memory_bytes(), disk_bytes=shutil.disk_usage(folder).free)
+    free = shutil.disk_usage(folder).free
+    return MachineBytes(memory_bytes=memory_bytes(), disk_bytes=free, device_bytes=free_gpu_bytes())
 
 
 def measured_bytes(home: Path | None = None) -> MachineBytes:
@@ -53,7 +58,8 @@ def measured_bytes(home: Path | None = None) -> MachineBytes:
     """
     try:
         values: dict[str, Any] = json.loads(_content(home_folder(home)))
-        return MachineBytes(**{name: int(values[name]) for name in ("memory_bytes", "disk_bytes")})
+        names = ("memory_bytes", "disk_bytes", *(("device_bytes",) if "device_bytes" in values else ()))
+        return MachineBytes(**{name: int(values[name]) for name in names})
     except (ValueError, KeyError, TypeError) as error:
         path = home_folder(home) / PLACE
         raise InputError(f"{path} is damaged: {error!r}", "measure again: graphmill budgets --refresh") from error
@@ -77,4 +83,6 @@ def _content(home: Path) -> bytes:
 
 
 def _encode(measured: MachineBytes) -> bytes:
-    return json.dumps(asdict(measured), sort_keys=True, indent=1).encode() + b"\n"
+    # Without a GPU the file, and so its digest, is what it was before GPUs were measured.
+    values = {name: value for name, value in asdict(measured).items() if value is not None}
+    return json.dumps(values, sort_keys=True, indent=1).encode() + b"\n"

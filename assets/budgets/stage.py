@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from assets.budgets.automatic import device_budget, host_budget, logical_bytes
 from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
 from assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
 from assets.budgets.page import BUDGETS_PAGE, MEASURED_PAGE
@@ -93,17 +94,14 @@ class BudgetsStage(Stage):
                 left -= rows
         numbers |= {"automatic": list(semantic.automatic)}
         if memory is not None:
-            numbers |= {"device_total_bytes": _device_total(memory), "memory_bytes": memory.memory_bytes}
+            numbers |= {"device_total_bytes": logical_bytes(memory), "memory_bytes": memory.memory_bytes}
         figures = _draw(numbers, semantic, memory, writer)
-        return Summary(numbers=numbers, checks=[_fits(numbers, memory)], figures=figures)
+        gpu_bytes = memory.device_bytes or 0 if memory and _on_gpu(semantic, memory) else 0
+        return Summary(numbers=numbers, checks=[_fits(numbers, memory, gpu_bytes)], figures=figures)
 
 
 BUDGETS = BudgetsStage()
 """The stage with the numbers of the default home."""
-
-
-def _device_total(memory: MachineBytes) -> int:
-    return memory.memory_bytes // 4
 
 
 def _resolve(name: str, semantic: BudgetsConfig, feature_bytes: int, memory: MachineBytes | None) -> tuple[int, str]:
@@ -116,14 +114,9 @@ def _resolve(name: str, semantic: BudgetsConfig, feature_bytes: int, memory: Mac
     assert memory is not None
     if name == "disk":
         return memory.disk_bytes // 2, f"auto: half of {format_bytes(memory.disk_bytes)} that were free"
-    device, whole = _device_total(memory), format_bytes(memory.memory_bytes)
     if name == "device":
-        work = semantic.device_work_bytes
-        words = f"auto: a quarter of {whole} for the logical device, less {format_bytes(work)} of workspace"
-        return max(0, device - work), words
-    work = semantic.host_work_bytes
-    words = f"auto: half of {whole}, less {format_bytes(device)} of the logical device, less {format_bytes(work)} of queue and evaluation"
-    return max(0, memory.memory_bytes // 2 - device - work), words
+        return device_budget(semantic, memory)[:2]
+    return host_budget(semantic, memory)
 
 
 def _draw(
@@ -145,10 +138,11 @@ def _draw(
             parts = [(f"rows on the {name}", held[name]), ("budget that no row needs", budget - held[name])]
             whole = budget
         if automatic and memory and name == "device":
-            whole = _device_total(memory)
-            parts.append(("work of the training", min(semantic.device_work_bytes, whole)))
+            found = device_budget(semantic, memory)
+            whole = found.whole_bytes
+            parts.append(("work of the training", found.work_bytes))
         if automatic and memory and name == "host":
-            whole, device = memory.memory_bytes, _device_total(memory)
+            whole, device = memory.memory_bytes, 0 if _on_gpu(semantic, memory) else logical_bytes(memory)
             parts += [
                 ("work of the training", min(semantic.host_work_bytes, whole - device - budget)),
                 ("the logical device", device),
@@ -160,12 +154,18 @@ def _draw(
     return {"memory by level": "budgets.png"}
 
 
-def _fits(numbers: Mapping[str, Any], memory: MachineBytes | None) -> Check:
-    """Tests that the rows of device and host fit the memory, or the given budgets if nothing was measured."""
+def _on_gpu(semantic: BudgetsConfig, memory: MachineBytes) -> bool:
+    """Tells whether the rows of the device lie in a GPU's memory, and not in the host's."""
+    return semantic.cuda is not None and not semantic.cuda.shared and memory.device_bytes is not None
+
+
+def _fits(numbers: Mapping[str, Any], memory: MachineBytes | None, gpu_bytes: int) -> Check:
+    """Tests that the rows of device and host fit the memory, with that of a GPU, or the given budgets if nothing was measured."""
     rows = numbers["device_rows"] + numbers["host_rows"]
     held = rows * numbers["row_bytes"]
-    bound = memory.memory_bytes if memory else numbers["device_bytes"] + numbers["host_bytes"]
-    of_what = "the machine's memory" if memory else "the two given budgets; the memory of the machine was not asked for"
+    bound = memory.memory_bytes + gpu_bytes if memory else numbers["device_bytes"] + numbers["host_bytes"]
+    given = "the two given budgets; the memory of the machine was not asked for"
+    of_what = ("the memories of machine and GPU" if gpu_bytes else "the machine's memory") if memory else given
     return Check(
         name=FITS,
         passed=held <= bound,

@@ -14,6 +14,7 @@ from assets.pipeline.steps import Versions, find_all
 from assets.sizes import format_bytes
 from assets.storage.home import home_folder
 from assets.storage.store import Store
+from kernels.cuda.driver import num_gpus
 from kernels.errors import InputError
 
 
@@ -32,7 +33,10 @@ def print_budgets(home: Path | None, pipeline: Pipeline | None, *, again: bool =
     how = "measured again" if again else "measured before" if (folder / PLACE).exists() else "measured now"
     memory = refresh(folder) if again else measured_bytes(folder)
     print(f"{folder / PLACE}: {how}")
-    print(f"  memory {format_bytes(memory.memory_bytes)}, free disk {format_bytes(memory.disk_bytes)}")
+    gpu = "" if memory.device_bytes is None else f", free on the GPU {format_bytes(memory.device_bytes)}"
+    print(f"  memory {format_bytes(memory.memory_bytes)}, free disk {format_bytes(memory.disk_bytes)}{gpu}")
+    if memory.device_bytes is None and num_gpus():
+        print("  the GPU was not there when these were measured: --refresh measures it, too")
     if pipeline is not None:
         _print_resolved(Store(folder), pipeline)
 

@@ -68,6 +68,37 @@ def gpus() -> tuple[Gpu, ...]:
     return tuple(found)
 
 
+def free_gpu_bytes(index: int = 0) -> int | None:
+    """Returns the free bytes of a GPU's memory, None if there is no such GPU.
+
+    NVML tells them: to ask CUDA would take some hundred MiB of the GPU for a context. Without NVML the memory counts as free.
+
+    Args:
+        index: number of the GPU among those that the driver shows this process.
+    """
+    if index >= num_gpus():
+        return None
+    driver, total = _driver(), gpus()[index].total_bytes
+    management = _management()
+    if driver is None or management is None or management.nvmlInit_v2() != 0:
+        return total
+    try:
+        place, handle, memory = ctypes.create_string_buffer(32), ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
+        device = ctypes.c_int()
+        failed = (
+            driver.cuDeviceGet(ctypes.byref(device), index)
+            or driver.cuDeviceGetPCIBusId(place, len(place), device)
+            or management.nvmlDeviceGetHandleByPciBusId_v2(place, ctypes.byref(handle))
+            or management.nvmlDeviceGetMemoryInfo(handle, memory)
+        )
+        if failed:
+            return total
+        # Of a GPU in slices (MIG) NVML describes the whole, and CUDA the slice.
+        return min(total, memory[1])
+    finally:
+        management.nvmlShutdown()
+
+
 def driver_cuda_version() -> tuple[int, int] | None:
     """Returns the newest version of CUDA that the driver supports, None without a driver."""
     driver, version = _driver(), ctypes.c_int(0)
@@ -77,7 +108,16 @@ def driver_cuda_version() -> tuple[int, int] | None:
 
 
 def _driver() -> ctypes.CDLL | None:
+    return _library("libcuda.so.1")
+
+
+def _management() -> ctypes.CDLL | None:
+    """Returns NVML, the library of the driver that describes GPUs: total, free and used bytes are the three numbers of its memory."""
+    return _library("libnvidia-ml.so.1")
+
+
+def _library(name: str) -> ctypes.CDLL | None:
     try:
-        return ctypes.CDLL("libcuda.so.1")
+        return ctypes.CDLL(name)
     except OSError:
         return None

@@ -9,11 +9,10 @@ once to two batches of the largest size, so that one can be prepared while anoth
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Generic, TypeVar
 
-from assets.budgets.measured import measure
 from assets.sizes import parse_size
+from assets.storage.machine import memory_bytes
 from trainers.devices.protocol import OverBudget
 
 Item = TypeVar("Item")
@@ -32,7 +31,7 @@ def queue_bounds(queue: str) -> tuple[int, int]:
     """
     if queue != AUTO:
         return parse_size(queue), parse_size(queue)
-    return AUTO_BYTES, max(AUTO_BYTES, measure(Path.cwd()).memory_bytes // 2)
+    return AUTO_BYTES, max(AUTO_BYTES, memory_bytes() // 2)
 
 
 class Closed(Exception):

@@ -1,8 +1,8 @@
-"""Which GPU a process of several takes, said without the driver."""
+"""Which GPU a process of several takes, said without the driver; and what a GPU has free, asked without a context on it."""
 
 import pytest
 
-from kernels.cuda.driver import VISIBLE, gpu_of_rank
+from kernels.cuda.driver import VISIBLE, Gpu, free_gpu_bytes, gpu_of_rank
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,56 @@ def test_ranks_take_the_visible_gpus_in_turn(tmp_path, monkeypatch, named, folde
         (tmp_path / f"0000:0{number}:00.0").mkdir()
     environment = {} if named is None else {VISIBLE: named}
     assert [gpu_of_rank(rank, environment) for rank in range(3)] == taken
+
+
+class Library:
+    """Stands in for the driver and for NVML: one GPU with 16,000 bytes, of which `free` are free; a call of `failing` fails."""
+
+    def __init__(self, free, failing=""):
+        self.free, self.failing, self.open, self.asked = free, failing, 0, []
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            self.asked.append(name)
+            if name == self.failing:
+                return 3
+            if name == "cuDeviceGetPCIBusId":
+                arguments[0].value = b"0000:00:1e.0"
+            elif name == "nvmlDeviceGetHandleByPciBusId_v2":
+                assert arguments[0].value == b"0000:00:1e.0"
+                arguments[1]._obj.value = 77
+            elif name == "nvmlDeviceGetMemoryInfo":
+                assert arguments[0].value == 77
+                arguments[1][:] = [16_000, self.free, 16_000 - self.free]
+            self.open += {"nvmlInit_v2": 1, "nvmlShutdown": -1}.get(name, 0)
+            return 0
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("failing", "free", "expected"),
+    [
+        ("", 9_000, 9_000),
+        ("", 99_000, 16_000),
+        ("nvmlInit_v2", 9_000, 16_000),
+        ("cuDeviceGetPCIBusId", 9_000, 16_000),
+        ("nvmlDeviceGetHandleByPciBusId_v2", 9_000, 16_000),
+        ("nvmlDeviceGetMemoryInfo", 9_000, 16_000),
+    ],
+)
+def test_the_free_bytes_of_a_gpu_are_asked_without_a_context(monkeypatch, failing, free, expected):
+    library = Library(free, failing)
+    monkeypatch.setattr("kernels.cuda.driver.gpus", lambda: (Gpu("one", 16_000),))
+    monkeypatch.setattr("kernels.cuda.driver._library", lambda name: library)
+    assert free_gpu_bytes() == expected and library.open == 0
+    assert not any("Ctx" in name or "Retain" in name for name in library.asked)
+    assert free_gpu_bytes(1) is None
+
+
+def test_without_a_driver_or_nvml(monkeypatch):
+    monkeypatch.setattr("kernels.cuda.driver._library", lambda name: None)
+    monkeypatch.setattr("kernels.cuda.driver.gpus", lambda: ())
+    assert free_gpu_bytes() is None
+    monkeypatch.setattr("kernels.cuda.driver.gpus", lambda: (Gpu("one", 16_000),))
+    assert free_gpu_bytes() == 16_000

@@ -109,11 +109,7 @@ def test_a_queue_that_may_grow_has_room_for_two_of_the_largest_items() -> None:
 
 
 def test_a_given_size_is_kept_to_and_auto_begins_with_one_gibibyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    from assets.budgets.measured import MachineBytes
-
     assert queue_bounds("3MiB") == (3 << 20, 3 << 20)
     for installed, most in ((1 << 40, 1 << 39), (1 << 20, 1 << 30)):
-        monkeypatch.setattr(
-            "trainers.batches.queue.measure", lambda _, n=installed: MachineBytes(memory_bytes=n, disk_bytes=0)
-        )
+        monkeypatch.setattr("trainers.batches.queue.memory_bytes", lambda n=installed: n)
         assert queue_bounds("auto") == (1 << 30, most)
