@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
 from assets.building.keys import Checked, within
+from assets.storage.machine import usable_cores
 
 MOST_THREADS = 4096
 """Most threads or processes of a stage; more would exhaust the system before they help."""
@@ -16,7 +16,7 @@ class Threads(Checked):
     """Execution config of a stage that runs on threads of one process; subclasses add fields."""
 
     # Number of threads that work side by side.
-    threads: int = field(default_factory=lambda: min(8, len(os.sched_getaffinity(0))), metadata=within(1, MOST_THREADS))
+    threads: int = field(default_factory=lambda: min(8, usable_cores()), metadata=within(1, MOST_THREADS))
 
 
 @dataclass(frozen=True, kw_only=True)

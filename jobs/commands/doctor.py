@@ -25,6 +25,7 @@ from assets.budgets.measured import measure
 from assets.sizes import format_bytes
 from assets.storage.filesystem import make_folder, replace_atomically
 from assets.storage.home import home_folder
+from assets.storage.machine import usable_cores
 from kernels.errors import InputError
 
 SPEEDS = Path("measured") / "speeds.json"
@@ -125,7 +126,12 @@ def _native_module() -> Iterator[Finding]:
     yield _finding("processor", "native module", there, found, "pip install -e .", needed=True)
     flags = _text("/proc/cpuinfo").partition("flags")[2].partition("\n")[0].split()
     wide = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "no wide vectors"
-    yield _finding("processor", "cores", True, f"{os.cpu_count()}, {wide}")
+    yield _finding("processor", "cores", True, f"{_cores()}, {wide}")
+
+
+def _cores() -> str:
+    there, usable = os.cpu_count() or 1, usable_cores()
+    return str(there) if usable == there else f"{usable} of {there}, by affinity or the control group's limit"
 
 
 def _graphics() -> Iterator[Finding]:

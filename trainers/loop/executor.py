@@ -11,7 +11,6 @@ evaluation, checkpoints, progress.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from assets.samples.read import open_samples
+from assets.storage.machine import usable_cores
 from kernels.sampling.epoch_plan import Plan
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
@@ -207,7 +207,7 @@ class Run(Opening):
     @property
     def num_samplers(self) -> int:
         """Number of threads that sample or read ahead of the step."""
-        return self.execution.samplers or max(1, (os.cpu_count() or 1) - 1)
+        return self.execution.samplers or max(1, usable_cores() - 1)
 
     def evaluation_batching(self, plan: Plan) -> Batching:
         """Returns the batching of an evaluation: without transposes, and beside the ledger and the time-line of the training."""

@@ -193,7 +193,7 @@ class TrainConfig(Architecture):
 class TrainExecution(Checked):
     """How a run is carried out; changing it changes no result."""
 
-    # Threads that sample and gather ahead of the step; 0 = one less than the machine's cores, at least 1.
+    # Threads that sample and gather ahead of the step; 0 = one less than the cores that the process may use, at least 1.
     samplers: int = field(default=0, metadata=within(0, 4096))
     # Cache of feature rows: auto = rows are cached if the pipeline has [memory] and [hotness]; none = every row comes from the table.
     cache: Literal["auto", "none"] = "auto"

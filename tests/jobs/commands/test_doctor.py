@@ -64,6 +64,14 @@ def test_a_gpu_whose_memory_others_hold_is_said_and_measured_the_next_time(
     assert not (tmp_path / SPEEDS).exists()
 
 
+def test_cores_are_those_that_the_process_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.commands.doctor.os.cpu_count", lambda: 64)
+    monkeypatch.setattr("jobs.commands.doctor.usable_cores", lambda: 6)
+    assert found(tmp_path, "cores").found.startswith("6 of 64, by affinity or the control group's limit, ")
+    monkeypatch.setattr("jobs.commands.doctor.usable_cores", lambda: 64)
+    assert found(tmp_path, "cores").found.startswith("64, ")
+
+
 def test_a_machine_without_a_driver_trains_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernels.cuda.driver.driver_cuda_version", lambda: None)
     assert found(tmp_path, "driver").state == NOTE and can_train(examine(tmp_path))
