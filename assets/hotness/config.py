@@ -9,11 +9,16 @@ from typing import Literal
 from assets.building.keys import Checked, KeyProblem, within
 from assets.sampling.config import SamplingConfig
 from kernels.errors import InputError
+from kernels.ranges import NODES_AT_ONCE, SUMS_AT_ONCE
+from kernels.sampling.sample import Sampler
 from kernels.types import id_dtype
 
 Policy = Literal["bayes", "presample", "degree", "pagerank", "random", "optimal"]
 COUNTING: tuple[Policy, ...] = ("bayes", "presample")
 """Policies that count epochs of their own."""
+
+SUM_BYTES, RANGE_BYTES = 16, 160
+"""Bytes per node of a range of sums, and of a range whose temporary arrays exist at one time (kernels/ranges.py)."""
 
 MOST_EPOCHS = 10_000
 """Most epochs that may be counted; further counts stop changing the ranking long before."""
@@ -82,7 +87,9 @@ def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: i
 
 
 def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[int, int]:
-    """Returns (peak memory beside the mapped graph, bytes in the store) of building this ranking, by the formulas above.
+    """Returns (peak memory beside mapped files, bytes in the store) of building this ranking, by the formulas above.
+
+    The maps and batches of samplers are left out where the graph has so many nodes that a map is sized by the batch.
 
     Args:
         config: configuration of the stage.
@@ -91,12 +98,21 @@ def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[i
     """
     table, id_bytes = config.hotness, id_dtype(num_nodes).itemsize
     layers = len(config.sampling.fanouts) if config.sampling else 0
-    memory, stored = 28, id_bytes
+    stored = id_bytes
     if table.presamples:
-        memory += (
-            8 * threads + 20 + 8 * layers * (table.counted_layers != "none") + 8 * layers * (table.layers == "inputs")
-        )
         stored += 4 + 4 * layers * (table.layers != "none") + 8 * layers * (table.layers == "inputs")
-    memory += (4 * layers + 150) * (table.policy == "bayes" or table.evaluate_epochs > 0)
     stored += 8 * (table.policy in ("bayes", "degree", "pagerank"))
-    return memory * num_nodes, stored * num_nodes
+    ranges = SUM_BYTES * min(num_nodes, SUMS_AT_ONCE) + RANGE_BYTES * min(num_nodes, NODES_AT_ONCE)
+    # The maps of samplers are gone before nodes are ranked.
+    maps = 8 * threads * num_nodes * (table.presamples and num_nodes <= Sampler.MOST_DIRECT_NODES)
+    return counted_node_bytes(config) * num_nodes + max(maps, ranges), stored * num_nodes
+
+
+def counted_node_bytes(config: HotnessConfig) -> int:
+    """Returns the bytes of memory per node of the graph, beside the maps of samplers."""
+    table, layers = config.hotness, len(config.sampling.fanouts) if config.sampling else 0
+    if not table.presamples:
+        return 1  # the test that the order is a permutation
+    counts = 4 + 4 * layers * (table.counted_layers != "none") + 8 * layers * (table.layers == "inputs")
+    compared = 8 * (max(table.rounds, table.evaluate_epochs) > 1)  # visits of the epoch before, and of all before it
+    return counts + 4 * (table.evaluate_epochs > 0) + compared + 1

@@ -19,6 +19,7 @@ from kernels.errors import InputError
 from kernels.hotness.presample import Tally, count_batches
 from kernels.hotness.ranking import similarity
 from kernels.hotness.visits import VisitCounter
+from kernels.ranges import Allocate
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.own_sampling import AnySampler
 from kernels.types import Array, Stream
@@ -103,13 +104,22 @@ class Epochs:
         drawing: the way neighbours are drawn, None if nothing is sampled.
         threads: number of threads that sample.
         progress: listener, which gets every batch.
+        allocate: function that makes arrays with an element per node, for work that goes through them in order.
 
     Raises:
         InputError: epochs are wanted, and the graph lacks training nodes or the sampling is not sound.
     """
 
-    def __init__(self, graph: Graph, config: HotnessConfig, drawing: Drawing | None, threads: int, progress: Progress):
-        self.graph, self.config, self.progress = graph, config, progress
+    def __init__(
+        self,
+        graph: Graph,
+        config: HotnessConfig,
+        drawing: Drawing | None,
+        threads: int,
+        progress: Progress,
+        allocate: Allocate,
+    ):
+        self.graph, self.config, self.progress, self.allocate = graph, config, progress, allocate
         self._samplers: list[AnySampler] = []
         if drawing is None:
             return
@@ -141,7 +151,7 @@ class Epochs:
             if before is not None:
                 visits = np.subtract(counter.visits, before, out=before)
                 if last is not None:
-                    similarities.append(similarity(last, visits))
+                    similarities.append(similarity(last, visits, allocate=self.allocate))
                 last = visits
         self.progress.done()
         return Counted(counter=counter, tally=tally, num_epochs=num_epochs, similarities=tuple(similarities))

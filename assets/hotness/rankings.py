@@ -27,6 +27,7 @@ from kernels.hotness.reach import ReachModel, reciprocity
 from kernels.hotness.visits import VisitCounter
 from kernels.hotness.walk_reach import WalkReach
 from kernels.hotness.weighted_reach import WeightedReach
+from kernels.ranges import Allocate, node_ranges
 from kernels.types import Array
 
 RATIOS = (0.01, 0.05, 0.1, 0.2)
@@ -44,6 +45,7 @@ class Rankings:
         drawing: the way neighbours are drawn, None if nothing is sampled.
         presampled, evaluated: the counted epochs, None if none were counted.
         threads: number of native threads.
+        allocate: function that makes arrays with an element per node.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class Rankings:
         presampled: Counted | None,
         evaluated: Counted | None,
         threads: int,
+        allocate: Allocate,
     ):
         self.graph, self.config, self.drawing, self.threads = graph, config, drawing, threads
+        self.allocate = allocate
         self.presampled, self.evaluated = presampled, evaluated
 
     @property
@@ -73,9 +77,10 @@ class Rankings:
         if policy == "random":
             return None
         if policy == "degree":
-            return np.asarray(self.graph.topology.out_degree, np.float64)
+            return self._scaled(self.graph.topology.out_degree, 1)
         if policy == "pagerank":
-            return reverse_pagerank(self.graph.topology, np.asarray(self.graph.train_ids), threads=self.threads)
+            train_ids = np.asarray(self.graph.train_ids)
+            return reverse_pagerank(self.graph.topology, train_ids, threads=self.threads, allocate=self.allocate)
         return self._blended() if policy == "bayes" else self.visits(policy)
 
     def _blended(self) -> Array:
@@ -83,7 +88,7 @@ class Rankings:
         sampling, counted = self.config.sampling, self.presampled
         assert sampling is not None and counted is not None, "bayes presamples"
         if not self.blends:
-            return counted.visits / counted.tally.num_batches
+            return self._scaled(counted.visits, counted.tally.num_batches)
         return visit_rates(
             self.graph.topology,
             np.asarray(self.graph.train_ids),
@@ -95,7 +100,15 @@ class Rankings:
             seed=self.config.seed,
             threads=self.threads,
             model=self._model(),
+            allocate=self.allocate,
         )
+
+    def _scaled(self, counts: Array, unit: int) -> Array:
+        """f64[N]: counts in units of a number."""
+        score = self.allocate(len(counts), np.float64)
+        for low, high in node_ranges(len(counts)):
+            score[low:high] = counts[low:high] / unit
+        return score
 
     @property
     def blends(self) -> bool:
@@ -106,18 +119,18 @@ class Rankings:
         """Returns the model of the sampler."""
         assert self.drawing is not None
         topology, how = self.graph.topology, self.drawing.neighbours
-        back = reciprocity(topology, self.config.seed)
+        back, means = reciprocity(topology, self.config.seed), {"threads": self.threads, "allocate": self.allocate}
         if self.drawing.tables is not None:
-            return WeightedReach(topology, self.drawing.tables, back, replace=how.replace, threads=self.threads)
+            return WeightedReach(topology, self.drawing.tables, back, replace=how.replace, **means)
         if how.method == "random_walk":
-            return WalkReach(topology, self.drawing.walks(), back, threads=self.threads)
-        return ReachModel(topology, back, self.threads, replace=how.replace)
+            return WalkReach(topology, self.drawing.walks(), back, **means)
+        return ReachModel(topology, back, replace=how.replace, **means)
 
-    def order(self, policy: Policy, score: Array | None) -> Array:
-        """ids[N]: a policy's ranking from its score."""
+    def order(self, policy: Policy, score: Array | None, out: Array | None = None) -> Array:
+        """ids[N]: a policy's ranking from its score, in `out` if it is given."""
         if score is None:
-            return random_ranking(self.graph.topology.num_nodes, self.config.seed)
-        return rank(score)
+            return random_ranking(self.graph.topology.num_nodes, self.config.seed, self.allocate, out)
+        return rank(score, self.allocate, out)
 
 
 def evaluate(rankings: Rankings, visits: Array, writer: Writer) -> tuple[dict[str, Any], dict[str, str]]:

@@ -13,10 +13,12 @@ from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import SAMPLING, open_graph
 from assets.hotness.config import HotnessConfig, HotnessTable, hotness_config
 from assets.hotness.page import HOTNESS_PAGE
+from assets.storage.arrays import scratch_arrays
 from assets.storage.artifact import Artifact
 from assets.storage.user_code import code_digests
 from assets.storage.writer import Writer
-from kernels.types import Array
+from kernels.ranges import node_ranges
+from kernels.types import Array, id_dtype
 
 COUNTING_CHECKS = (
     "visits add up to the inputs",
@@ -102,14 +104,15 @@ class HotnessStage(Stage):
         from assets.sampling.drawing import open_drawing
 
         graph, table = open_graph(inputs["graph"]), semantic.hotness
-        drawing = open_drawing(semantic.sampling, inputs)
-        epochs = Epochs(graph, semantic, drawing, execution.threads, progress)
+        drawing, allocate = open_drawing(semantic.sampling, inputs), scratch_arrays(writer.scratch())
+        epochs = Epochs(graph, semantic, drawing, execution.threads, progress, allocate)
         started = time.perf_counter()
         presampled = epochs.presample() if table.presamples else None
         after_rounds = time.perf_counter()
         evaluated = epochs.evaluate() if table.evaluate_epochs else None
         after_epochs = time.perf_counter()
-        rankings = Rankings(graph, semantic, drawing, presampled, evaluated, execution.threads)
+        del epochs  # the maps of its samplers take 8 bytes per node each
+        rankings = Rankings(graph, semantic, drawing, presampled, evaluated, execution.threads, allocate)
         order, score = _write(rankings, writer)
         numbers: dict[str, Any] = {"num_nodes": graph.topology.num_nodes}
         figures: dict[str, str] = {}
@@ -137,9 +140,8 @@ HOTNESS = HotnessStage()
 def _write(rankings: Any, writer: Writer) -> tuple[Array, Array | None]:
     """Writes the arrays of the configured policy; returns the order and the score."""
     policy, counter = rankings.config.hotness.policy, rankings.counter
-    score = rankings.score(policy)
-    order = rankings.order(policy, score)
-    writer.save("order", order)
+    score, num_nodes = rankings.score(policy), rankings.graph.topology.num_nodes
+    order = rankings.order(policy, score, writer.create("order", num_nodes, id_dtype(num_nodes)))
     if score is not None and score.dtype == np.float64:
         writer.save("score", score)
     visits = rankings.visits(policy)
@@ -155,7 +157,8 @@ def _write(rankings: Any, writer: Writer) -> tuple[Array, Array | None]:
 
 def _is_permutation(order: Array) -> Check:
     seen = np.zeros(len(order), bool)
-    seen[order] = True
+    for low, high in node_ranges(len(order)):
+        seen[order[low:high]] = True
     held = int(np.count_nonzero(seen))
     return Check(
         name=PERMUTATION,

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import math
 import mmap
 import os
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tokenize import TokenError
@@ -76,6 +78,23 @@ def write_array(path: Path, array: ArrayLike) -> np.memmap[Any, Any]:
     mapped = create_array(path, values.shape, values.dtype)
     mapped[...] = values
     return mapped
+
+
+def scratch_arrays(folder: Path) -> Callable[[int, DTypeLike], Array]:
+    """Returns a function from (length, dtype) to a new array of zeros in a file of the folder, for work that goes through it in order.
+
+    The system writes its pages out when it needs their memory. The file has no name any more when the function returns, so its space is
+    free again when the array is gone. The function raises an InputError if the disk has no space.
+    """
+    numbers = itertools.count()
+
+    def allocate(length: int, dtype: DTypeLike) -> Array:
+        path = folder / f"scratch-{next(numbers)}.npy"
+        mapped = create_array(path, length, dtype)
+        path.unlink()
+        return mapped
+
+    return allocate
 
 
 class ArrayAppender:

@@ -25,12 +25,15 @@ calibration mends: there the blend lost up to 16 points to plain counts. The hot
 The estimate is also called a shrinkage estimator. Not checked: that the counts come from a sampler with these fanouts.
 
 Sources: Robbins, An empirical Bayes approach to statistics (1956), for the idea; the blend is this project's own.
-Cost: a push over the edges and a sort of the nodes for each layer, next to counting layers while presampling. Memory: 150 bytes per node.
+Cost: a push over the edges and a sort of the nodes for each layer, next to counting layers while presampling. Memory: 16 bytes per node
+for rates and sorted reaches, and those of the model (16 of `ReachModel`), read and written in order: they may be mapped files. All else is
+computed for ranges of nodes (kernels/ranges.py), twice if it is needed twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +41,8 @@ import numpy as np
 from kernels.arrays import as_ids
 from kernels.errors import InputError
 from kernels.hotness.reach import ReachModel, reciprocity
+from kernels.hotness.sorted_runs import order_statistics
+from kernels.ranges import Allocate, node_ranges
 from kernels.types import Array, Topology
 
 MOST_BINS = 200
@@ -52,6 +57,10 @@ class Reach(Protocol):
         ...
 
 
+Parts = Callable[[], Iterator[tuple[Array, Array, Array]]]
+"""Function that goes through ranges of nodes anew: (drawn, trials, reach) of each, as `posterior` takes them."""
+
+
 def posterior(drawn: Array, trials: Array, reach: Array) -> Array:
     """Returns f64[N]: the probability that a batch draws the node, from counts and a model.
 
@@ -60,21 +69,61 @@ def posterior(drawn: Array, trials: Array, reach: Array) -> Array:
         trials: [N] integers, number of batches that could have drawn it.
         reach: f64[N] in [0, 1], the probability that the model gives.
     """
-    result = np.divide(drawn, trials, out=np.zeros(len(drawn)), where=trials > 0)
-    known = (reach > 0) & (trials > 0)
-    if not known.any():
+    return calibrate(lambda: iter([(drawn, trials, reach)]), np.zeros(len(reach))).posterior(drawn, trials, reach)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A model that was compared with counts, bin by bin.
+
+    Attributes:
+        edges: f64[b], the least reach of each bin; empty if no node that the model reaches was counted.
+        ratio: f64[b], counts that the model expects of a bin to those that it has.
+        error: f64[b], phi of the formulas above.
+    """
+
+    edges: Array
+    ratio: Array
+    error: Array
+
+    def posterior(self, drawn: Array, trials: Array, reach: Array) -> Array:
+        """Returns f64[n] of some of the nodes that were compared; arguments as of the function `posterior`."""
+        result = np.divide(drawn, trials, out=np.zeros(len(drawn)), where=trials > 0)
+        known = _known(trials, reach)
+        count, trial, bins, mean, noise = self.compare(drawn[known], trials[known], reach[known])
+        error = self.error[bins] * mean * mean
+        trust = np.divide(error, error + noise, out=np.ones(len(mean)), where=error + noise > 0)
+        result[known] = (mean + trust * (count - mean)) / trial
         return result
-    count, trial, model = drawn[known].astype(np.float64), trials[known].astype(np.float64), reach[known]
-    bins = _bins(model)
-    expected = trial * model
-    # bincount adds one after the other, so the sums are the same bits everywhere.
-    mean = np.minimum(expected * _ratio(np.bincount(bins, count), np.bincount(bins, expected))[bins], trial)
-    noise = mean * (1 - mean / trial)
-    beyond = np.bincount(bins, (count - mean) ** 2 - noise)
-    error = np.maximum(_ratio(beyond, np.bincount(bins, mean * mean)), 0)[bins] * mean * mean
-    trust = np.divide(error, error + noise, out=np.ones(len(mean)), where=error + noise > 0)
-    result[known] = (mean + trust * (count - mean)) / trial
-    return result
+
+    def compare(self, drawn: Array, trials: Array, reach: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """Returns (counts, trials, bins, m, m (1 - m / n)) of nodes that the model knows."""
+        count, trial, bins = drawn.astype(np.float64), trials.astype(np.float64), _bins(self.edges, reach)
+        mean = np.minimum(trial * reach * self.ratio[bins], trial)
+        return count, trial, bins, mean, mean * (1 - mean / trial)
+
+
+def calibrate(parts: Parts, reaches: Array) -> Calibration:
+    """Compares a model with counts; the result does not depend on how nodes are cut into parts.
+
+    Args:
+        parts: function that goes through the parts, which is called three times.
+        reaches: f64[N] to write the sorted reaches of each part to.
+    """
+    edges = _edges(parts, reaches)
+    sums = np.zeros((2, len(edges)))
+    for drawn, trials, reach in parts():
+        known = _known(trials, reach)
+        count, trial, model = drawn[known].astype(np.float64), trials[known].astype(np.float64), reach[known]
+        bins = _bins(edges, model)
+        _add(sums, bins, count, trial * model)
+    middle = Calibration(edges, _ratio(*sums), sums[0])
+    sums = np.zeros((2, len(edges)))
+    for drawn, trials, reach in parts():
+        known = _known(trials, reach)
+        count, _, bins, mean, noise = middle.compare(drawn[known], trials[known], reach[known])
+        _add(sums, bins, (count - mean) ** 2 - noise, mean * mean)
+    return Calibration(edges, middle.ratio, np.maximum(_ratio(*sums), 0))
 
 
 def visit_rates(
@@ -89,6 +138,7 @@ def visit_rates(
     seed: int,
     threads: int = 1,
     model: Reach | None = None,
+    allocate: Allocate = np.zeros,
 ) -> Array:
     """Estimates how often batches ask for each node.
 
@@ -102,6 +152,7 @@ def visit_rates(
         seed: seed that decides which edges are probed for a reverse.
         threads: number of native threads; the result does not depend on it.
         model: the reach of a sampler that does not draw uniformly without replacement; None for one that does.
+        allocate: function that makes the arrays of N elements that the work needs, and the result.
 
     Returns:
         f64[N], the probability that a batch has the node among its inputs.
@@ -112,22 +163,56 @@ def visit_rates(
     if layer_visits.shape != (len(fanouts), topology.num_nodes) or visits.shape != (topology.num_nodes,):
         problem = f"visits {list(visits.shape)} and layer_visits {list(layer_visits.shape)} for {len(fanouts)} fanouts"
         raise InputError(problem, f"count layers on this graph of {topology.num_nodes} nodes")
-    rates, total = np.zeros(topology.num_nodes), num_batches * rounds
+    rates, total = allocate(topology.num_nodes, np.float64), num_batches * rounds
     rates[as_ids(train_ids, "train_ids")] = 1 / num_batches
-    model = model or ReachModel(topology, reciprocity(topology, seed), threads)
-    seated = layer_visits[-1].astype(np.int64)
+    model = model or ReachModel(topology, reciprocity(topology, seed), threads, allocate=allocate)
+    seated, reaches = layer_visits[-1], allocate(topology.num_nodes, np.float64)
     for below, fanout in zip([*layer_visits[-2::-1], visits], fanouts, strict=True):
-        drawn = posterior(below - seated, total - seated, model.step(rates, fanout))
-        rates += (1 - rates) * drawn
-        seated = below.astype(np.int64)
+        _blend(rates, model.step(rates, fanout), (seated, below, total), reaches)
+        seated = below
     return rates
 
 
-def _bins(model: Array) -> Array:
-    """Returns i64[n], the bin of each value: bins of nearly equal size by ascending value; equal values share one."""
-    count = min(MOST_BINS, max(1, len(model) // LEAST_IN_BIN))
-    ascending = np.sort(model)
-    return np.searchsorted(ascending[np.arange(count) * len(model) // count], model, "right") - 1
+def _blend(rates: Array, reach: Array, counts: tuple[Array, Array, int], reaches: Array) -> None:
+    """Adds to the rates what a layer draws: counts are (batches that had the node above, and in this layer as well; all batches)."""
+    seated, below, total = counts
+
+    def part(low: int, high: int) -> tuple[Array, Array, Array]:
+        before = seated[low:high].astype(np.int64)
+        return below[low:high] - before, total - before, np.asarray(reach[low:high])
+
+    calibration = calibrate(lambda: (part(*nodes) for nodes in node_ranges(len(rates))), reaches)
+    for low, high in node_ranges(len(rates)):
+        rates[low:high] += (1 - rates[low:high]) * calibration.posterior(*part(low, high))
+
+
+def _known(trials: Array, reach: Array) -> Array:
+    return (reach > 0) & (trials > 0)
+
+
+def _edges(parts: Parts, reaches: Array) -> Array:
+    """Returns f64[b], where bins of nearly equal size begin by ascending value, equal values in one; empty if no node is known."""
+    runs, first = [], 0
+    for _, trials, reach in parts():
+        found = reach[_known(trials, reach)]
+        run = reaches[first : first + len(found)]
+        run[:] = np.sort(found)
+        # Numbers above 0 are in the order of their bits.
+        runs, first = [*runs, run.view(np.uint64)], first + len(found)
+    count = min(MOST_BINS, max(1, first // LEAST_IN_BIN)) if first else 0
+    return order_statistics(runs, np.arange(count) * first // max(1, count)).view(np.float64)
+
+
+def _bins(edges: Array, reach: Array) -> Array:
+    """Returns i64[n], the bin of each value."""
+    return np.searchsorted(edges, reach, "right") - 1
+
+
+def _add(sums: Array, bins: Array, *values: Array) -> None:
+    """Adds values to the sums f64[2, b] of their bins, one after the other: the same bits everywhere and for any parts."""
+    for row, added in zip(sums, values, strict=True):
+        places = np.concatenate([np.arange(len(row)), bins])
+        row[:] = np.bincount(places, np.concatenate([row, added]), len(row)) if len(row) else row
 
 
 def _ratio(above: Array, below: Array) -> Array:

@@ -11,11 +11,13 @@ below 2^64; they wrap around.
 Weighted reverse PageRank (Min et al.: Graph neural network training with data tiering, KDD 2022): a walker starts at a training node,
 follows edges backwards, and returns to a training node with probability 1 - DAMPING. Its shares are integers of 2^-55.
 
-Memory: 8 bytes per node for values and 8 for sums.
+Memory: 8 bytes per node for values and 8 for sums, of all nodes in `push` and of ranges in `push_by_ranges`; PageRank has two masses per
+node, 16 bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ import numpy as np
 from kernels import _native
 from kernels.arrays import as_ids, check_threads
 from kernels.errors import InputError
+from kernels.ranges import Allocate, node_ranges, sum_ranges
 from kernels.types import Array, Topology
 
 DAMPING = 85, 100  # numerator, denominator
@@ -51,18 +54,58 @@ def push(topology: Topology, values: Array, *, threads: int = 1) -> Array:
     Raises:
         InputError: values do not fit the graph, or an edge begins outside it.
     """
-    values = np.require(values, requirements=["C", "A"])
     if values.dtype != np.uint64 or values.shape not in ((topology.num_nodes,), (topology.num_nodes, 2)):
         raise InputError(f"values are {values.dtype}{list(values.shape)}", f"give uint64[{topology.num_nodes}]")
-    if topology.indptr[-1] != topology.num_edges or (np.diff(topology.indptr) < 0).any():
+    if topology.indptr[-1] != topology.num_edges:
         raise InputError("indptr is no list of row ends", "rebuild the graph with build_csc")
-    sums = np.zeros_like(values)
-    indptr, indices = (np.require(array, requirements=["C", "A"]) for array in (topology.indptr, topology.indices))
-    _native.push(indptr, indices, values, sums, check_threads(threads))
+    sums = np.zeros_like(values, order="C", subok=False)
+    _add_values(topology, 0, values, sums, 0, check_threads(threads))
     return sums
 
 
-def reverse_pagerank(topology: Topology, train_ids: Any, *, iterations: int = ITERATIONS, threads: int = 1) -> Array:
+def push_by_ranges(
+    topology: Topology,
+    values_of: Callable[[int, int], Array],
+    take: Callable[[int, int, Array], None],
+    *,
+    pairs: bool = False,
+    threads: int = 1,
+) -> None:
+    """Scatters values as `push` does, without an array of all values or sums: one pass over the edges per range of sums.
+
+    Args:
+        topology: the in-neighbours.
+        values_of: function from (first, last) to the values of these nodes, u64[last - first] or u64[last - first, 2]; it is asked for
+            every range of nodes in every pass.
+        take: function that gets (low, high, sums), the finished sums of these nodes, of the same shape.
+        pairs: whether there are two values per node.
+        threads: number of native threads; the result does not depend on it.
+
+    Raises:
+        InputError: an edge begins outside the graph.
+    """
+    for low, high in sum_ranges(topology.num_nodes):
+        sums = np.zeros((high - low, 2) if pairs else high - low, np.uint64)
+        for first, last in node_ranges(topology.num_nodes):
+            _add_values(topology, first, values_of(first, last), sums, low, check_threads(threads))
+        take(low, high, sums)
+
+
+def _add_values(topology: Topology, first: int, values: Array, sums: Array, low: int, threads: int) -> None:
+    """Adds the values of the nodes from `first` on to the sums, which are those of the nodes from `low` on."""
+    arrays = topology.indptr[first : first + len(values) + 1], topology.indices, values
+    indptr, indices, values = (np.require(array, requirements=["C", "A"]) for array in arrays)
+    _native.push(indptr, indices, values, sums, low, topology.num_nodes, threads)
+
+
+def reverse_pagerank(
+    topology: Topology,
+    train_ids: Any,
+    *,
+    iterations: int = ITERATIONS,
+    threads: int = 1,
+    allocate: Allocate = np.zeros,
+) -> Array:
     """Returns f64[N]: the share of walkers at each node, multiples of 2^-55; the mass that reaches a node without in-neighbours is lost.
 
     Args:
@@ -70,6 +113,7 @@ def reverse_pagerank(topology: Topology, train_ids: Any, *, iterations: int = IT
         train_ids: ids[n], nodes that walkers start at and return to.
         iterations: steps of the walk.
         threads: number of native threads; the result does not depend on it.
+        allocate: function that makes the arrays of N elements that the work needs.
 
     Raises:
         InputError: `train_ids` is empty.
@@ -77,12 +121,22 @@ def reverse_pagerank(topology: Topology, train_ids: Any, *, iterations: int = IT
     train_ids = as_ids(train_ids, "train_ids")
     if len(train_ids) == 0:
         raise InputError("there are no training nodes to start from", "give a split with at least one node")
-    numerator, denominator = DAMPING
-    start = np.zeros(topology.num_nodes, np.uint64)
-    start[train_ids] = WHOLE // len(train_ids)
-    back = start // np.uint64(denominator) * np.uint64(denominator - numerator)
-    degree = np.maximum(np.diff(topology.indptr), 1).astype(np.uint64)
-    mass = start
+    numerator, denominator = map(np.uint64, DAMPING)
+    back = np.uint64(WHOLE // len(train_ids)) // denominator * (denominator - numerator)
+    mass, after = (allocate(topology.num_nodes, np.uint64) for _ in range(2))
+    mass[train_ids] = WHOLE // len(train_ids)
+
+    def values_of(first: int, last: int) -> Array:
+        return mass[first:last] // np.maximum(np.diff(topology.indptr[first : last + 1]), 1).astype(np.uint64)
+
+    def take(low: int, high: int, sums: Array) -> None:
+        after[low:high] = sums * numerator // denominator
+
     for _ in range(iterations):
-        mass = back + push(topology, mass // degree, threads=threads) * np.uint64(numerator) // np.uint64(denominator)
-    return mass.astype(np.float64) / WHOLE
+        push_by_ranges(topology, values_of, take, threads=threads)
+        after[train_ids] += back
+        mass, after = after, mass
+    share = after.view(np.float64)  # in the place of the masses before
+    for low, high in node_ranges(topology.num_nodes):
+        share[low:high] = mass[low:high].astype(np.float64) / WHOLE
+    return share

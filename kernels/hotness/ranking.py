@@ -6,42 +6,68 @@ of input rows, one for each batch and input, that it holds. A ranking by the cou
 Similarity of two epochs (section 6.2, Table 2): with T_i the top tenth of all nodes by the visits f_i of epoch i,
 sum over T_i and T_j of min(f_i, f_j), divided by the sum over T_j of f_j.
 
-Cost: one stable sort; memory 24 bytes per node while it runs.
+Cost: one stable sort, out of core (kernels/hotness/sorted_runs.py): 12 bytes per node that are read and written in order, and temporary
+arrays of one range of nodes. Scores and visits are read at random in the order of a ranking.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from kernels.errors import InputError
+from kernels.hotness.sorted_runs import order as ascending
+from kernels.ranges import Allocate, node_ranges
 from kernels.rng import absorb_ids, key
 from kernels.types import Array, Stream, id_dtype
 
 TOP = 0.1  # of all nodes, in the similarity
+_SIGN = np.uint64(1 << 63)
 RANDOM_WORD = -2  # after the stream: no epoch and no order of reused batches shares it
 
 
-def rank(score: Array) -> Array:
+def rank(score: Array, allocate: Allocate = np.zeros, out: Array | None = None) -> Array:
     """Returns ids[N]: the nodes by descending score, ties by ascending id.
 
     Args:
         score: [N] integers below 2^63 or floats.
+        allocate: function that makes the arrays of N elements that the work needs.
+        out: ids[N] to write to; None makes one.
 
     Raises:
         InputError: the score is not a vector, or has NaN.
     """
-    if score.ndim != 1 or (score.dtype.kind == "f" and np.isnan(score).any()):
+    if score.ndim != 1 or any(_has_nan(score[low:high]) for low, high in node_ranges(len(score))):
         raise InputError(f"score is {score.dtype}{list(score.shape)} or has NaN", "give one number per node")
-    signed = score if score.dtype.kind == "f" else score.astype(np.int64)
-    return np.argsort(-signed, kind="stable").astype(id_dtype(len(score)))
+    return _ordered(len(score), lambda low, high: _descending(score[low:high]), allocate, out)
 
 
-def random_ranking(num_nodes: int, seed: int) -> Array:
-    """Returns ids[N]: a permutation that only the seed decides."""
-    keys = absorb_ids(key(seed, Stream.PRESAMPLE, RANDOM_WORD), np.arange(num_nodes, dtype=np.int64))
-    return np.argsort(keys, kind="stable").astype(id_dtype(num_nodes))
+def random_ranking(num_nodes: int, seed: int, allocate: Allocate = np.zeros, out: Array | None = None) -> Array:
+    """Returns ids[N]: a permutation that only the seed decides; `allocate` and `out` as of `rank`."""
+    stream = key(seed, Stream.PRESAMPLE, RANDOM_WORD)
+    return _ordered(
+        num_nodes, lambda low, high: absorb_ids(stream, np.arange(low, high, dtype=np.int64)), allocate, out
+    )
+
+
+def _ordered(num_nodes: int, keys_of: Callable[[int, int], Array], allocate: Allocate, out: Array | None) -> Array:
+    out = allocate(num_nodes, id_dtype(num_nodes)) if out is None else out
+    ascending(num_nodes, keys_of, out, allocate)
+    return out
+
+
+def _has_nan(score: Array) -> bool:
+    return score.dtype.kind == "f" and bool(np.isnan(score).any())
+
+
+def _descending(score: Array) -> Array:
+    """Returns u64[n] that ascend as the scores descend."""
+    if score.dtype.kind != "f":
+        return (-score.astype(np.int64)).view(np.uint64) ^ _SIGN
+    bits = (0.0 - score.astype(np.float64)).view(np.uint64)  # both zeros become 0
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
 def cache_sizes(ratios: Any, num_nodes: int) -> Array:
@@ -57,8 +83,8 @@ def hit_ratios(order: Array, visits: Array, sizes: Array) -> Array:
         visits: u32 or u64 [N], visits in the epochs in question.
         sizes: i64[n] nodes in the cache, each in 0..N.
     """
-    held = np.concatenate([[0], np.cumsum(visits[order], dtype=np.uint64)])
-    return held[sizes] / max(1, int(held[-1]))
+    held, total = _sums_before(order, visits, sizes, np.uint64)
+    return held / max(1, int(total))
 
 
 def expected_hit_ratios(order: Array, rates: Array, sizes: Array) -> Array:
@@ -69,8 +95,18 @@ def expected_hit_ratios(order: Array, rates: Array, sizes: Array) -> Array:
         rates: f64[N], not negative: visits per batch.
         sizes: i64[n] nodes in the cache, each in 0..N.
     """
-    held = np.concatenate([[0.0], np.cumsum(rates[order])])
-    return held[sizes] / held[-1] if held[-1] > 0 else np.zeros(len(sizes))
+    held, total = _sums_before(order, rates, sizes, np.float64)
+    return held / total if total > 0 else np.zeros(len(sizes))
+
+
+def _sums_before(order: Array, values: Array, sizes: Array, dtype: Any) -> tuple[Array, Any]:
+    """Returns (the sums of the values of the first sizes[i] nodes of an order, that of all), added one after the other."""
+    held, total = np.zeros(len(sizes), dtype), np.zeros(1, dtype)
+    for low, high in node_ranges(len(order)):
+        sums = np.cumsum(np.concatenate([total, values[order[low:high]].astype(dtype, copy=False)]), dtype=dtype)
+        inside = (sizes > low) & (sizes <= high)
+        held[inside], total = sums[sizes[inside] - low], sums[-1:]
+    return held, total[0]
 
 
 def held_out_hit_ratios(visits: Array, num_batches: int, sizes: Array) -> Array:
@@ -86,7 +122,9 @@ def held_out_hit_ratios(visits: Array, num_batches: int, sizes: Array) -> Array:
         num_batches: B, the batches that were counted.
         sizes: i64[n] nodes in the cache, each in 0..N.
     """
-    counts = np.bincount(visits).astype(np.float64)  # nodes by their visits
+    counts = np.zeros(int(visits.max(initial=0)) + 1)  # nodes by their visits
+    for low, high in node_ranges(len(visits)):
+        counts += np.bincount(visits[low:high], minlength=len(counts))
     level = np.arange(len(counts))
     voted = level * counts  # visits of the nodes of each count
     lost = np.append(voted[1:], 0) / num_batches  # nodes that are in a batch and have each count without it
@@ -96,15 +134,16 @@ def held_out_hit_ratios(visits: Array, num_batches: int, sizes: Array) -> Array:
     return np.interp(sizes, nodes, found) / max(1.0, found[-1])
 
 
-def similarity(first: Array, second: Array, top: float = TOP) -> float:
+def similarity(first: Array, second: Array, top: float = TOP, allocate: Allocate = np.zeros) -> float:
     """Returns the similarity of two epochs' footprints, in [0, 1]: FGNN's formula above; 1 if the second is empty.
 
     Args:
         first, second: u32[N] visits of two epochs.
         top: share of all nodes that counts as the footprint.
+        allocate: function that makes the arrays of N elements that the work needs.
     """
     size = int(cache_sizes(top, len(first)))
-    hottest = [rank(visits)[:size] for visits in (first, second)]
+    hottest = [rank(visits, allocate)[:size] for visits in (first, second)]
     both = np.intersect1d(*hottest, assume_unique=True)
     total = int(second[hottest[1]].sum(dtype=np.uint64))
     return int(np.minimum(first[both], second[both]).sum(dtype=np.uint64)) / total if total else 1.0

@@ -21,7 +21,7 @@ whose sum over u is a second column of the same push. Only edges with a reverse 
 
 Determinism: exponents are fixed-point integers, so sums do not depend on their order; logarithms and exponentials are made of IEEE
 operations. Equal bytes at any thread count and on every machine. Precision: the fixed point is at least 2^-28 for a node of 2^31
-out-edges, 2^-40 below 2^19. Memory: 72 bytes per node.
+out-edges, 2^-40 below 2^19. Memory: 16 bytes per node, read and written in order, and 16 per sum of a range (kernels/ranges.py).
 
 Neighbours that are drawn by weight or by walks have models of their own (kernels/hotness/weighted_reach.py, walk_reach.py).
 
@@ -36,7 +36,8 @@ import numpy as np
 
 from kernels import _native
 from kernels.arrays import check_threads
-from kernels.hotness.push import push
+from kernels.hotness.push import push_by_ranges
+from kernels.ranges import Allocate, node_ranges
 from kernels.rng import draws, key
 from kernels.types import Array, Stream, Topology
 
@@ -80,13 +81,22 @@ class ReachModel:
         reciprocity: share of edges that have a reverse.
         threads: number of native threads; the result does not depend on it.
         replace: whether neighbours are drawn with replacement.
+        allocate: function that makes arrays of N elements.
     """
 
-    def __init__(self, topology: Topology, reciprocity: float, threads: int = 1, *, replace: bool = False):
+    def __init__(
+        self,
+        topology: Topology,
+        reciprocity: float,
+        threads: int = 1,
+        *,
+        replace: bool = False,
+        allocate: Allocate = np.zeros,
+    ):
         self.topology, self.reciprocity, self.threads = topology, reciprocity, check_threads(threads)
         self.replace, self._scale = replace, exponent_scale(topology)
         self._indptr = np.require(topology.indptr, requirements=["C", "A"])
-        self._drawn = np.zeros(topology.num_nodes)  # t
+        self._allocate, self._drawn = allocate, allocate(topology.num_nodes, np.float64)  # t
 
     def step(self, rates: Array, fanout: int) -> Array:
         """Returns the reach f64[N]: the probability that a node which is not a destination of the layer is drawn by one.
@@ -96,14 +106,23 @@ class ReachModel:
             fanout: neighbours that a destination draws, -1 = all.
         """
         rates = np.require(rates, np.float64, ["C", "A"])
-        values, drawn = np.empty((len(rates), 2), np.uint64), np.empty(len(rates))
-        _native.pick_exponents(
-            self._indptr, rates, fanout, self.replace, self._scale, self._drawn, drawn, values, self.threads
-        )
-        sums, out = push(self.topology, values, threads=self.threads), np.empty(len(rates))
-        _native.reach(sums, self._drawn, self.reciprocity, self._scale, out, self.threads)
-        self._drawn = drawn
-        return out
+        drawn, reach = self._drawn, self._allocate(len(rates), np.float64)
+
+        def pick(first: int, last: int) -> tuple[Array, Array]:
+            values, after = np.empty((last - first, 2), np.uint64), np.empty(last - first)
+            arrays = self._indptr[first : last + 1], rates[first:last]
+            settings = fanout, self.replace, self._scale
+            _native.pick_exponents(*arrays, *settings, drawn[first:last], after, values, self.threads)
+            return values, after
+
+        def take(low: int, high: int, sums: Array) -> None:
+            _native.reach(sums, drawn[low:high], self.reciprocity, self._scale, reach[low:high], self.threads)
+
+        push_by_ranges(self.topology, lambda *nodes: pick(*nodes)[0], take, pairs=True, threads=self.threads)
+        # Only now, since every sum needs what was drawn before.
+        for first, last in node_ranges(len(rates)):
+            drawn[first:last] = pick(first, last)[1]
+        return reach
 
 
 def reciprocity(topology: Topology, seed: int) -> float:

@@ -9,7 +9,7 @@ counter here takes the batches of any sampler, and counts layers:
                         access of a cached (l, v) is layer_inputs / layer_visits inputs at each of its visits
 
 The sources of every block are a prefix of one list of nodes, and a node's place in it determines all blocks in which it is a destination:
-one addition to one of L columns counts all its layers, and the layers' counts are running sums of the columns.
+additions to the L neighbouring columns of one row count all its layers.
 
 Additions are relaxed atomics on integers: any number of threads add to one table, in any order, and the sums are the same bytes.
 
@@ -77,7 +77,7 @@ class VisitCounter:
             raise InputError(f"{num_nodes} nodes, {num_layers} layers", "give a count of nodes and at least one layer")
         self.num_layers, self.layers = num_layers, layers
         self.visits = np.zeros(num_nodes, np.uint32)
-        # Column j: batches in which the node is a destination of blocks[L - 1 - j], and of no block above it.
+        # Column j: batches in which the node is a destination of blocks[L - 1 - j].
         self._columns = np.zeros((num_nodes, 0 if layers == "none" else num_layers), np.uint32)
         self._inputs = np.zeros((num_layers if layers == "inputs" else 0, num_nodes), np.uint64)
 
@@ -113,8 +113,8 @@ class VisitCounter:
 
     @property
     def layer_visits(self) -> Array:
-        """u32[L, N]: batches in which the node is a destination of blocks[l]."""
-        return np.ascontiguousarray(np.cumsum(self._columns, axis=1, dtype=np.uint32).T[::-1])
+        """u32[L, N]: batches in which the node is a destination of blocks[l]; a view, whose rows have the stride L."""
+        return self._columns.T[::-1]
 
     @property
     def layer_inputs(self) -> Array:

@@ -15,7 +15,8 @@ node's average.
 
 Cost: per layer one pass over the rows that a batch can have, each with its masses and a root by Newton's method, about 10 exponentials per
 edge; an addition per edge. Exponents are fixed-point integers and functions are made of IEEE operations: equal bytes at any thread count.
-Memory: 8 bytes per node and layer for rates, 16 for sums, and 32 per neighbour of the longest row and thread.
+Memory: 8 bytes per node and layer for rates, 8 for the reach and 8 for its state, read and written in order; 16 per sum of a range
+(kernels/ranges.py), each range with all of the cost; and 32 per neighbour of the longest row and thread.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 from kernels import _native
 from kernels.arrays import check_threads
 from kernels.hotness.reach import SUREST, exponent_scale
+from kernels.ranges import Allocate, node_ranges, sum_ranges
 from kernels.sampling.alias import WHOLE, AliasTables, masses
 from kernels.types import Array, Topology
 
@@ -55,32 +57,46 @@ class WeightedReach:
         reciprocity: share of edges that have a reverse.
         replace: whether neighbours are drawn with replacement.
         threads: number of native threads; the result does not depend on it.
+        allocate: function that makes arrays of N elements.
     """
 
     def __init__(
-        self, topology: Topology, tables: AliasTables, reciprocity: float, *, replace: bool = False, threads: int = 1
+        self,
+        topology: Topology,
+        tables: AliasTables,
+        reciprocity: float,
+        *,
+        replace: bool = False,
+        threads: int = 1,
+        allocate: Allocate = np.zeros,
     ):
         self.topology, self.tables, self.reciprocity, self.replace = topology, tables, reciprocity, replace
         self.threads, self._scale = check_threads(threads), exponent_scale(topology)
         self._rates: list[Array] = []
         self._fanouts: list[int] = []
-        self._drawn = np.zeros(topology.num_nodes)  # that a node drew a given neighbour in the layers above, on average
+        self._allocate = allocate
+        self._drawn = allocate(
+            topology.num_nodes, np.float64
+        )  # that a node drew a neighbour in the layers above, on average
 
     def step(self, rates: Array, fanout: int) -> Array:
         """Returns the reach f64[N], as `ReachModel.step`."""
-        topology = self.topology
-        self._rates.append(np.array(rates, np.float64))
+        topology, drawn = self.topology, self._drawn
+        kept, out = (self._allocate(topology.num_nodes, np.float64) for _ in range(2))
+        kept[:] = rates
+        self._rates.append(kept)
         self._fanouts.append(fanout)
-        sums, out = np.zeros((topology.num_nodes, 2), np.uint64), np.empty(topology.num_nodes)
         arrays = (topology.indptr, topology.indices, self.tables.table)
         indptr, indices, table = (np.require(array, requirements=["C", "A"]) for array in arrays)
-        history = np.stack(self._rates)
-        _native.push_weighted(
-            indptr, indices, table, history, self._fanouts, self.replace, self._scale, sums, self.threads
-        )
-        _native.reach(sums, self._drawn, self.reciprocity, self._scale, out, self.threads)
-        degree = np.maximum(np.diff(topology.indptr), 1)
-        picked = np.ones(len(degree)) if fanout < 0 else np.minimum(1.0, fanout / degree)
-        hit = np.minimum(np.maximum(rates - self._drawn, 0) / (1 - self._drawn) * picked, SUREST)
-        self._drawn = np.minimum(1 - (1 - self._drawn) * (1 - hit), SUREST)
+        settings = self._fanouts, self.replace, self._scale
+        for low, high in sum_ranges(topology.num_nodes):
+            sums = np.zeros((high - low, 2), np.uint64)
+            _native.push_weighted(indptr, indices, table, self._rates, *settings, sums, low, self.threads)
+            _native.reach(sums, drawn[low:high], self.reciprocity, self._scale, out[low:high], self.threads)
+        for low, high in node_ranges(topology.num_nodes):
+            degree = np.maximum(np.diff(topology.indptr[low : high + 1]), 1)
+            picked = np.ones(len(degree)) if fanout < 0 else np.minimum(1.0, fanout / degree)
+            before = drawn[low:high]
+            hit = np.minimum(np.maximum(rates[low:high] - before, 0) / (1 - before) * picked, SUREST)
+            drawn[low:high] = np.minimum(1 - (1 - before) * (1 - hit), SUREST)
         return out

@@ -68,7 +68,7 @@ def test_the_folders_are_ours(layer: str) -> None:
 
 # The rooms of a layer, lowest first: a room imports rooms before it only. A room is a file or folder directly in a layer.
 ROOMS = {
-    "kernels": "errors types arrays warn_once rng cuda graph sampling hotness rows disk_cache layers chunks history",
+    "kernels": "errors types arrays ranges warn_once rng cuda graph sampling hotness rows disk_cache layers chunks history",
     "assets": "sizes storage building figures sources graph features partitions chunks shards sampling "
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
     "trainers": "record devices ranks rows batches recipe models loop inference techniques training run notebook __main__",

@@ -5,35 +5,47 @@
 namespace graphmill {
 namespace {
 
+// Throws InputError unless the ends of rows begin .. end-1 ascend within the edges, and every neighbour is a node.
+template <class Id>
+void check_rows(const int64_t* row, const Id* neighbours, int64_t begin, int64_t end, int64_t num_nodes, int64_t num_edges) {
+    bool sound = row[begin] >= 0 && row[end] <= num_edges;
+    for (int64_t u = begin; u < end; ++u) sound &= row[u] <= row[u + 1];
+    if (!sound) throw InputError("indptr is no list of row ends", "rebuild the graph with build_csc");
+    uint64_t largest = 0;  // a negative id becomes a huge one
+    for (int64_t e = row[begin]; e < row[end]; ++e) {
+        const uint64_t id = static_cast<uint64_t>(static_cast<int64_t>(neighbours[e]));
+        largest = id > largest ? id : largest;
+    }
+    if (row[begin] < row[end] && largest >= static_cast<uint64_t>(num_nodes)) {
+        throw InputError("the graph has an edge from a node outside 0.." + std::to_string(num_nodes - 1),
+                         "run graphmill verify on the graph, then build it again");
+    }
+}
+
 // Integer sums do not depend on their order, so relaxed additions give the same bytes at any number of threads. The columns of a row are
-// neighbours in memory: two sums an edge cost little more than one.
+// neighbours in memory: two sums an edge cost little more than one. `sums` are those of the nodes from `low` on; others are left out.
 template <class Id, int Columns>
-void push_rows(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums,
-               int threads) {
+void push_rows(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums, int64_t low,
+               int64_t num_nodes, int threads) {
     constexpr int64_t AHEAD = 24;  // edges between the prefetch of a sum and its addition
     const int64_t* row = indptr.data();
     const Id* neighbours = indices.data();
     const uint64_t* value = values.data();
     uint64_t* sum = sums.mutable_data();
-    const int64_t num_nodes = values.shape(0), num_edges = indices.size();
+    const int64_t num_edges = indices.size();
+    const uint64_t held = static_cast<uint64_t>(sums.shape(0));
     py::gil_scoped_release unlocked;
-    parallel_for(num_nodes, 1 << 12, threads, [=](int64_t begin, int64_t end) {
-        uint64_t largest = 0;  // a negative id becomes a huge one
-        for (int64_t e = row[begin]; e < row[end]; ++e) {
-            const uint64_t id = static_cast<uint64_t>(static_cast<int64_t>(neighbours[e]));
-            largest = id > largest ? id : largest;
-        }
-        if (row[begin] < row[end] && largest >= static_cast<uint64_t>(num_nodes)) {
-            throw InputError("the graph has an edge from a node outside 0.." + std::to_string(num_nodes - 1),
-                             "run graphmill verify on the graph, then build it again");
-        }
+    parallel_for(values.shape(0), 1 << 12, threads, [=](int64_t begin, int64_t end) {
+        check_rows(row, neighbours, begin, end, num_nodes, num_edges);
+        const auto place = [=](int64_t e) { return static_cast<uint64_t>(static_cast<int64_t>(neighbours[e]) - low); };
         for (int64_t u = begin; u < end; ++u) {
             const uint64_t* given = value + u * Columns;
             if (given[0] == 0 && given[Columns - 1] == 0) continue;
             for (int64_t e = row[u]; e < row[u + 1]; ++e) {
-                if (e + AHEAD < num_edges) __builtin_prefetch(sum + neighbours[e + AHEAD] * Columns, 1);
+                if (e + AHEAD < num_edges && place(e + AHEAD) < held) __builtin_prefetch(sum + place(e + AHEAD) * Columns, 1);
+                if (place(e) >= held) continue;
                 for (int column = 0; column < Columns; ++column) {
-                    __atomic_fetch_add(sum + neighbours[e] * Columns + column, given[column], __ATOMIC_RELAXED);
+                    __atomic_fetch_add(sum + place(e) * Columns + column, given[column], __ATOMIC_RELAXED);
                 }
             }
         }
@@ -41,9 +53,10 @@ void push_rows(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values,
 }
 
 template <class Id>
-void push(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums, int threads) {
+void push(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums, int64_t low, int64_t num_nodes,
+          int threads) {
     const bool pairs = values.ndim() == 2;
-    (pairs ? push_rows<Id, 2> : push_rows<Id, 1>)(indptr, indices, values, sums, threads);
+    (pairs ? push_rows<Id, 2> : push_rows<Id, 1>)(indptr, indices, values, sums, low, num_nodes, threads);
 }
 
 }  // namespace
@@ -51,9 +64,9 @@ void push(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Arra
 void bind_push(py::module_& m) {
     using py::arg;
     m.def("push", &push<int32_t>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("values").noconvert(),
-          arg("sums").noconvert(), arg("threads"));
+          arg("sums").noconvert(), arg("low"), arg("num_nodes"), arg("threads"));
     m.def("push", &push<int64_t>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("values").noconvert(),
-          arg("sums").noconvert(), arg("threads"));
+          arg("sums").noconvert(), arg("low"), arg("num_nodes"), arg("threads"));
 }
 
 }  // namespace graphmill

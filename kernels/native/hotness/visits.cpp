@@ -23,7 +23,7 @@ void check_ids(const Id* ids, int64_t count, int64_t num_nodes) {
     }
 }
 
-// Node ids[i] with ends[j-1] <= i < ends[j] gets one in its column j.
+// Node ids[i] with ends[j-1] <= i < ends[j] gets one in its column j and in all after it.
 template <class Id>
 void count_prefixes(Array<Id> ids, std::vector<int64_t> ends, Array<uint32_t> counts) {
     const Id* node_ids = ids.data();
@@ -35,7 +35,7 @@ void count_prefixes(Array<Id> ids, std::vector<int64_t> ends, Array<uint32_t> co
     for (int64_t column = 0; column < width; ++column) {
         for (; i < ends[column]; ++i) {
             if (i + AHEAD < size) __builtin_prefetch(table + node_ids[i + AHEAD] * width, 1);
-            add(table + node_ids[i] * width + column, uint32_t{1});
+            for (int64_t later = column; later < width; ++later) add(table + node_ids[i] * width + later, uint32_t{1});
         }
     }
 }

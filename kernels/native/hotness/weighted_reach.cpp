@@ -67,32 +67,35 @@ void include(const std::vector<double>& chance, int64_t support, int64_t fanout,
     }
 }
 
-// rates[l] and fanouts[l] are those of the layers so far, the last of them at hand.
+// rates[l] and fanouts[l] are those of the layers so far, the last of them at hand. `sums` are those of the nodes from `low` on; others
+// are left out.
 template <class Id>
-void push_weighted(Array<int64_t> indptr, Array<Id> indices, Array<uint32_t> table, Array<double> rates,
-                   std::vector<int64_t> fanouts, bool replace, double scale, Array<uint64_t> sums, int threads) {
+void push_weighted(Array<int64_t> indptr, Array<Id> indices, Array<uint32_t> table, std::vector<Array<double>> rates,
+                   std::vector<int64_t> fanouts, bool replace, double scale, Array<uint64_t> sums, int64_t low, int threads) {
     const int64_t* ends = indptr.data();
     const Id* ids = indices.data();
     const AliasEntry* entries = reinterpret_cast<const AliasEntry*>(table.data());
     const int64_t num_nodes = indptr.size() - 1, layers = static_cast<int64_t>(fanouts.size());
-    const double* rate = rates.data();
+    std::vector<const double*> rate;
+    for (const Array<double>& each : rates) rate.push_back(each.data());
     uint64_t* sum = sums.mutable_data();
+    const int64_t high = low + sums.shape(0);
     py::gil_scoped_release unlocked;
     parallel_for(num_nodes, PIECE, threads, [&](int64_t begin, int64_t end) {
         std::vector<uint64_t> mass;
         std::vector<double> chance, inclusion, missed;
         for (int64_t u = begin; u < end; ++u) {
             const int64_t first = ends[u], degree = ends[u + 1] - first;
-            const double now = rate[(layers - 1) * num_nodes + u];
+            const double now = rate[layers - 1][u];
             if (degree == 0 || now <= 0) continue;
             const int64_t support = read_chances(u, entries + first, degree, mass, chance);
             inclusion.resize(degree);
             missed.assign(degree, 1.0);
             for (int64_t layer = 0; layer < layers; ++layer) {
-                const double q = rate[layer * num_nodes + u];
+                const double q = rate[layer][u];
                 if (q <= 0) continue;
                 // Layers with the same fanout draw with the same probabilities.
-                if (layer == 0 || rate[(layer - 1) * num_nodes + u] <= 0 || fanouts[layer] != fanouts[layer - 1]) {
+                if (layer == 0 || rate[layer - 1][u] <= 0 || fanouts[layer] != fanouts[layer - 1]) {
                     include(chance, support, fanouts[layer], replace, inclusion.data());
                 }
                 for (int64_t i = 0; i < degree; ++i) {
@@ -103,9 +106,10 @@ void push_weighted(Array<int64_t> indptr, Array<Id> indices, Array<uint32_t> tab
                     }
                     const int64_t v = static_cast<int64_t>(ids[first + i]);
                     if (v < 0 || v >= num_nodes) throw InputError("the graph has an edge from a node that it does not have", "build it again");
+                    if (v < low || v >= high) continue;
                     const double slope = std::min(1.0, inclusion[i] * (1 - q) / missed[i] / (1 - hit));
-                    __atomic_fetch_add(sum + 2 * v, static_cast<uint64_t>(minus_log(1 - hit) * scale + 0.5), __ATOMIC_RELAXED);
-                    __atomic_fetch_add(sum + 2 * v + 1, static_cast<uint64_t>(slope * scale + 0.5), __ATOMIC_RELAXED);
+                    __atomic_fetch_add(sum + 2 * (v - low), static_cast<uint64_t>(minus_log(1 - hit) * scale + 0.5), __ATOMIC_RELAXED);
+                    __atomic_fetch_add(sum + 2 * (v - low) + 1, static_cast<uint64_t>(slope * scale + 0.5), __ATOMIC_RELAXED);
                 }
             }
         }
@@ -127,7 +131,8 @@ template <class Id>
 void bind(py::module_& m) {
     using py::arg;
     m.def("push_weighted", &push_weighted<Id>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("table").noconvert(),
-          arg("rates").noconvert(), arg("fanouts"), arg("replace"), arg("scale"), arg("sums").noconvert(), arg("threads"));
+          arg("rates").noconvert(), arg("fanouts"), arg("replace"), arg("scale"), arg("sums").noconvert(), arg("low"),
+          arg("threads"));
 }
 
 }  // namespace

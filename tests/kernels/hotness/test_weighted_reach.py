@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kernels import _native
 from kernels.errors import InputError
 from kernels.hotness.reach import ReachModel
-from kernels.hotness.walk_reach import WalkReach, expected_visits
+from kernels.hotness.walk_reach import WalkReach
 from kernels.hotness.weighted_reach import WeightedReach, inclusions_reference
 from kernels.sampling.alias import build_alias
 from kernels.sampling.walk import Walks, WalkSampler
@@ -76,9 +76,9 @@ def test_reach_is_the_same_bytes_at_any_number_of_threads(threads):
 @pytest.mark.parametrize("restart", [0.2, 1.0])
 def test_expected_visits_are_exact_sums_of_transition_powers(restart):
     graph = topology([[1, 2, 3], [0, 4], [0, 0, 5], [4], [1], [4, 2, 0, 5]])  # no dead ends
-    walks, reach = Walks(paths=3, length=4, restart=restart), WalkReach(graph, Walks(length=4, restart=restart), 0.0)
+    reach = WalkReach(graph, Walks(length=4, restart=restart), 0.0)
     starts = np.eye(6)[0] * 2.0**40
-    found = expected_visits(starts, walks, reach._push) / 2.0**40
+    found = reach.expected_visits(starts) / 2.0**40
     assert np.allclose(found, steps(graph, restart, 4, 0).sum(axis=0), atol=1e-6)
 
 

@@ -1,0 +1,91 @@
+"""Results are the same bytes however nodes are cut into ranges, and sorting out of core is sorting."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels import ranges
+from kernels.graph.csc import build_csc
+from kernels.graph.generate import rmat_edges
+from kernels.hotness.bayes import visit_rates
+from kernels.hotness.presample import count_batches
+from kernels.hotness.push import reverse_pagerank
+from kernels.hotness.ranking import (
+    cache_sizes,
+    expected_hit_ratios,
+    held_out_hit_ratios,
+    hit_ratios,
+    random_ranking,
+    rank,
+)
+from kernels.hotness.reach import ReachModel
+from kernels.hotness.sorted_runs import cuts, order, order_reference, order_statistics
+from kernels.hotness.visits import VisitCounter
+from kernels.hotness.walk_reach import WalkReach
+from kernels.hotness.weighted_reach import WeightedReach
+from kernels.sampling.alias import build_alias
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
+from kernels.sampling.walk import Walks
+from kernels.types import Stream, Topology
+
+NODES, FANOUTS = 3000, (4, 3)
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    csc = build_csc(*rmat_edges(NODES, 20_000, seed=3), NODES, undirected=False, duplicates="merge", self_loops="drop")
+    weights = np.random.default_rng(0).random(len(csc.indices)).astype(np.float32)
+    arrays = {"indptr": csc.indptr, "indices": csc.indices, "in_degree": csc.in_degree, "out_degree": csc.out_degree}
+    graph = Topology(**arrays, weights=weights)
+    plan, counter = (
+        EpochPlan(np.arange(0, NODES, 7), 40, seed=1, stream=Stream.PRESAMPLE),
+        VisitCounter(NODES, 2, "visits"),
+    )
+    count_batches([Sampler(graph, FANOUTS, seed=1)], plan.batches(0), counter)
+    return graph, plan, counter, build_alias(graph, weights)
+
+
+def results(sampled):
+    graph, plan, counter, tables = sampled
+    models = ReachModel(graph, 0.2), WeightedReach(graph, tables, 0.2), WalkReach(graph, Walks(), 0.2)
+    made, sizes = [], cache_sizes([0, 0.1, 0.5, 1], NODES)
+    for model in models:
+        score = visit_rates(
+            graph, plan.train_ids, FANOUTS, num_batches=plan.num_batches, rounds=1, visits=counter.visits,
+            layer_visits=counter.layer_visits, seed=1, threads=2, model=model,
+        )  # fmt: skip
+        made += [score, rank(score), expected_hit_ratios(rank(score), score, sizes)]
+        made += [hit_ratios(rank(score), counter.visits, sizes)]
+    made += [reverse_pagerank(graph, plan.train_ids), rank(counter.visits), random_ranking(NODES, 4)]
+    return [*made, held_out_hit_ratios(counter.visits, plan.num_batches, sizes)]
+
+
+@pytest.mark.parametrize(("nodes", "sums"), [(37, 1 << 24), (97, 500), (1000, 2999), (1 << 20, 1700)])
+def test_no_result_depends_on_the_ranges(sampled, nodes, sums, monkeypatch):
+    whole = [each.tobytes() for each in results(sampled)]
+    monkeypatch.setattr(ranges, "NODES_AT_ONCE", nodes)
+    monkeypatch.setattr(ranges, "SUMS_AT_ONCE", sums)
+    assert [each.tobytes() for each in results(sampled)] == whole
+
+
+KEYS = st.lists(st.sampled_from([0, 1, 2, 2**63, 2**64 - 1]) | st.integers(0, 2**64 - 1), max_size=40)
+
+
+@given(keys=KEYS, step=st.integers(1, 12))
+def test_sorted_runs_make_the_sorted_whole(keys, step):
+    values = np.array(keys, np.uint64)
+    runs = [np.sort(values[low : low + step]) for low in range(0, len(values), step)]
+    places = np.arange(len(values))
+    assert order_statistics(runs, places).tolist() == sorted(keys)
+    ends = cuts(runs, np.arange(len(values) + 1))
+    assert ends.sum(axis=1).tolist() == list(range(len(values) + 1))
+    for place, held in zip(places.tolist(), ends, strict=False):
+        before = [key for run, count in zip(runs, held, strict=True) for key in run[:count].tolist()]
+        assert sorted(before) == sorted(keys)[:place]
+    found = np.full(len(values), -1, np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "NODES_AT_ONCE", step)
+        order(len(values), lambda low, high: values[low:high], found)
+    assert found.tolist() == order_reference(values).tolist()
