@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from assets.figures.style import BLUE, RED, clip, count_axis, grid, new_figure, save
+from kernels.ranges import node_ranges
 from kernels.types import Array
 
 MOST_BARS = 30
@@ -26,7 +27,10 @@ def degree_histogram(path: Path, in_degree: Array, out_degree: Array) -> None:
     same = np.array_equal(in_degree, out_degree)
     curves = [("degree", in_degree)] if same else [("in-degree", in_degree), ("out-degree", out_degree)]
     for (label, degree), colour, marker in zip(curves, (BLUE, RED), ("o", "x"), strict=False):
-        counts = np.bincount(degree, minlength=1)
+        counts = np.zeros(int(degree.max(initial=0)) + 1, np.int64)
+        for low, high in node_ranges(len(degree)):
+            found = np.bincount(degree[low:high])
+            counts[: len(found)] += found
         present = np.flatnonzero(counts[1:]) + 1
         axes.scatter(
             present, counts[present], s=12, label=label, color=colour, marker=marker, linewidths=0.8, alpha=0.8
@@ -37,7 +41,10 @@ def degree_histogram(path: Path, in_degree: Array, out_degree: Array) -> None:
         count_axis(axis)
     grid(axes)
     axes.set(xlabel="neighbours of a node" if same else "edges into or out of a node", ylabel="nodes with so many")
-    isolated = int(np.count_nonzero((in_degree == 0) & (out_degree == 0)))
+    isolated = sum(
+        int(np.count_nonzero((in_degree[low:high] == 0) & (out_degree[low:high] == 0)))
+        for low, high in node_ranges(len(in_degree))
+    )
     axes.set_title(
         f"{len(in_degree):,} nodes, {int(in_degree.sum(dtype=np.int64)):,} edges; {isolated:,} nodes without an edge",
         fontsize=10,

@@ -13,6 +13,7 @@ import numpy as np
 from assets.building.stage import Check
 from assets.sources.splits import split_problems
 from assets.storage.arrays import forget_pages
+from kernels.ranges import node_ranges
 from kernels.types import Array, Topology
 
 SLICE_EDGES = 4 << 20
@@ -38,7 +39,9 @@ def topology_checks(topology: Topology, *, merged: bool) -> list[Check]:
         merged: whether duplicates were merged, so that each row must be strictly ascending.
     """
     indptr, num_edges = topology.indptr, len(topology.indices)
-    falls = int(np.count_nonzero(np.diff(indptr) < 0))
+    falls = sum(
+        int(np.count_nonzero(np.diff(indptr[low : high + 1]) < 0)) for low, high in node_ranges(len(indptr) - 1)
+    )
     monotone = falls == 0 and indptr[0] == 0 and indptr[-1] == num_edges
     checks = [
         Check(
@@ -127,8 +130,12 @@ def _row_checks(topology: Topology, merged: bool) -> Iterator[Check]:
 
 def node_checks(labels: Array, num_classes: int, parts: tuple[Array, Array, Array]) -> list[Check]:
     """Tests labels i32[N] and the split."""
-    outside = int(np.count_nonzero((labels < -1) | (labels >= num_classes)))
-    unknown, largest = int(np.count_nonzero(labels == -1)), int(labels.max(initial=-1))
+    outside = unknown = 0
+    for low, high in node_ranges(len(labels)):
+        part = labels[low:high]
+        outside += int(np.count_nonzero((part < -1) | (part >= num_classes)))
+        unknown += int(np.count_nonzero(part == -1))
+    largest = int(labels.max(initial=-1))
     problems, sizes = list(split_problems(parts, labels)), [len(part) for part in parts]
     split = f"{sizes[0]:,} training, {sizes[1]:,} validation and {sizes[2]:,} test nodes"
     return [
@@ -167,8 +174,13 @@ def describe(
 ) -> dict[str, Any]:
     """Returns the numbers of the summary: sizes, degrees, classes, homophily."""
     equal, known = homophily(topology, labels)
-    counts = np.bincount(labels[labels >= 0], minlength=len(class_names))
-    in_degree, out_degree = topology.in_degree, topology.out_degree
+    counts, isolated = np.zeros(len(class_names), np.int64), 0
+    for low, high in node_ranges(len(labels)):
+        found = np.bincount(labels[low:high][labels[low:high] >= 0])  # of labels outside the classes as well
+        counts = np.pad(counts, (0, max(0, len(found) - len(counts))))
+        counts[: len(found)] += found
+        isolated += int(np.count_nonzero((topology.in_degree[low:high] == 0) & (topology.out_degree[low:high] == 0)))
+    in_degree = topology.in_degree
     quantiles = np.quantile(in_degree, [0, 0.25, 0.5, 0.75, 0.99, 1], method="lower") if len(in_degree) else np.zeros(6)
     return {
         "num_nodes": topology.num_nodes,
@@ -181,7 +193,7 @@ def describe(
         "num_valid": len(parts[1]),
         "num_test": len(parts[2]),
         "in_degree_quantiles": dict(zip(("min", "25%", "50%", "75%", "99%", "max"), quantiles.tolist(), strict=True)),
-        "num_isolated": int(np.count_nonzero((in_degree == 0) & (out_degree == 0))),
+        "num_isolated": isolated,
         "homophily_ratio": equal / known if known else -1.0,
         "topology_bytes": topology.indptr.nbytes + topology.indices.nbytes,
     }

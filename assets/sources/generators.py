@@ -6,8 +6,8 @@ neighbourhood is not. `kernels/graph/generate.py` draws all of it, and names the
 Every edge is a function of its number, so more than `HELD_EDGES` edges are drawn in batches to a file and sorted out of core
 (assets/graph/edge_sort.py), with the same result.
 
-Peak memory: 4 bytes per node for the classes (twice that while some are hidden) and one slice of 8 MiB of features; for the edges 8 bytes
-each (twice that from 2^31 nodes on), or one batch and `SORT_BYTES`.
+Peak memory: 4 bytes per node for the classes and one slice of 8 MiB of features; for the edges 8 bytes each (twice that from 2^31 nodes
+on), or one batch and `SORT_BYTES`.
 """
 
 from __future__ import annotations
@@ -257,10 +257,11 @@ class GeneratedSource:
 
     def _known_labels(self) -> Array:
         """Returns i32[N], the classes, -1 for nodes whose label is hidden."""
-        config, labels = self.config, self.labels
+        config = self.config
         if config.labelled == 1:
-            return labels
-        labels, name = labels.copy(), key(config.seed, Stream.GENERATORS, HIDDEN)
+            return self.labels
+        # Drawn for themselves, since a graph is mostly opened without its features.
+        labels, name = config.draw_labels(self.threads), key(config.seed, Stream.GENERATORS, HIDDEN)
         most = np.uint64(round(config.labelled * 2**32))
         for low, high in row_ranges(config.nodes, 8):
             drawn = draws(absorb_ids(name, np.arange(low, high)), 0) >> np.uint64(32)

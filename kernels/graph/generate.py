@@ -264,7 +264,7 @@ def class_features(
         raise InputError(f"rows {lo}..{hi} of {len(labels)}", "give a range of the labels' nodes")
     if out.shape != (hi - lo, width) or out.dtype != np.float32 or not out.flags.c_contiguous:
         raise InputError(f"out is {out.dtype}{list(out.shape)}", f"give C-contiguous float32[{hi - lo}, {width}]")
-    num_classes = int(labels.max(initial=-1)) + 1
+    num_classes = int(labels[lo:hi].max(initial=-1)) + 1  # of all labels, it would make ranges cost N each
     centroids = normal_int(_key(seed, CENTROIDS), np.arange(num_classes), width)
     step = round(noise * 256)
     _native.class_features(
