@@ -19,7 +19,15 @@ from typing import Any
 import numpy as np
 
 from assets.building.stage import Silent
-from assets.partitions.assign import LDG_PASSES, balanced_pass, balances, is_overfull, random_parts, range_parts
+from assets.partitions.assign import (
+    LDG_PASSES,
+    balanced_pass,
+    balances,
+    is_overfull,
+    measures,
+    random_parts,
+    range_parts,
+)
 from assets.partitions.config import PartitionsConfig
 from assets.partitions.metis import metis_parts
 from benchmarks.record import record
@@ -88,7 +96,7 @@ def parts(method: str, topology: Topology, folder: Path) -> Array:
         part_of = metis_parts(topology, trained, config, folder, Ending(METIS_SECONDS), 2)
         # As the stage does: a stream moves nodes out of parts that are too full.
         overfull = is_overfull(topology, trained, PARTS, part_of)
-        return balanced_pass(topology, trained, PARTS, part_of) if overfull else part_of
+        return balanced_pass(topology, measures(topology, trained), PARTS, part_of) if overfull else part_of
     if method == "ldg":
         return ldg_parts(topology, trained)
     return range_parts(topology, PARTS) if method == "range" else random_parts(topology.num_nodes, PARTS, 1)
@@ -96,9 +104,9 @@ def parts(method: str, topology: Topology, folder: Path) -> Array:
 
 def ldg_parts(topology: Topology, trained: Array) -> Array:
     """Returns i32[N] after all passes of the stream."""
-    part_of = None
+    part_of, weights = None, measures(topology, trained)
     for _ in range(LDG_PASSES):
-        part_of = balanced_pass(topology, trained, PARTS, part_of)
+        part_of = balanced_pass(topology, weights, PARTS, part_of)
     assert part_of is not None
     return part_of
 

@@ -17,10 +17,12 @@ from assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_si
 from assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
 from assets.features.read import open_features, require_nodes
 from assets.samples.read import open_samples
+from assets.storage.arrays import scratch_arrays
 from assets.storage.artifact import Artifact
 from assets.storage.table import FeatureTable
 from assets.storage.writer import Writer
 from kernels.hotness.ranking import rank
+from kernels.ranges import Allocate
 from kernels.rows.placement import Placement, place_rows
 from kernels.types import Array
 
@@ -65,7 +67,7 @@ class CachePlanStage(Stage):
         samples = open_samples(inputs["samples"])
         visits = np.asarray(samples.access_counts())
         require_nodes(table, len(visits), inputs["samples"].label)
-        placement = place_visited(visits, table, budgets)
+        placement = place_visited(visits, table, budgets, scratch_arrays(writer.scratch()))
         for name in ("slot", "device_ids", "host_ids"):
             writer.save(name, getattr(placement, name))
         asked = semantic.table
@@ -85,15 +87,16 @@ class CachePlanStage(Stage):
 CACHE_PLAN = CachePlanStage()
 
 
-def place_visited(visits: Array, table: FeatureTable, budgets: Budgets) -> Placement:
+def place_visited(visits: Array, table: FeatureTable, budgets: Budgets, allocate: Allocate = np.zeros) -> Placement:
     """Places the most visited nodes within the budgets; nodes that no batch needs, or that have no features, take no space.
 
     Args:
         visits: u32[N], number of batches that need each node.
         table: the feature table.
         budgets: budgets of the device and the host.
+        allocate: function that makes the arrays of N elements that the work needs.
     """
-    order, needed = rank(visits), visits if table.row_of is None else visits[np.asarray(table.row_of) >= 0]
+    order, needed = rank(visits, allocate), visits if table.row_of is None else visits[np.asarray(table.row_of) >= 0]
     left, rows = int(np.count_nonzero(needed)), []
     for budget in (budgets.device_bytes, budgets.host_bytes):
         rows.append(min(left, budget // table.row_bytes) if table.row_bytes else left)

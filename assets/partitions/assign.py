@@ -10,7 +10,9 @@ from assets.building.stage import Progress
 from assets.graph.read import Graph
 from assets.partitions.config import PartitionsConfig
 from assets.partitions.metis import metis_parts
+from assets.storage.arrays import scratch_arrays
 from kernels.chunks.ldg import ldg
+from kernels.ranges import Allocate, node_ranges
 from kernels.rng import absorb_ids, draws, key
 from kernels.types import Array, Stream, Topology
 
@@ -43,19 +45,20 @@ def assign(graph: Graph, config: PartitionsConfig, folder: Path, progress: Progr
     trained = train_mask(graph)
     if config.method == "ldg":
         progress.start("ldg", LDG_PASSES, "passes")
-        part_of = None
+        part_of, weights = None, measures(topology, trained, scratch_arrays(folder))
         for _ in range(LDG_PASSES):
-            part_of = balanced_pass(topology, trained, num_parts, part_of)
+            part_of = balanced_pass(topology, weights, num_parts, part_of)
             progress.advance(1)
         progress.done()
         assert part_of is not None
         return part_of
     part_of = metis_parts(topology, trained, config, folder, progress, threads)
     if config.method == "metis":
+        weights = measures(topology, trained, scratch_arrays(folder))
         for _ in range(LDG_PASSES):
             if not is_overfull(topology, trained, num_parts, part_of):
                 break
-            part_of = balanced_pass(topology, trained, num_parts, part_of)
+            part_of = balanced_pass(topology, weights, num_parts, part_of)
     return part_of
 
 
@@ -66,10 +69,17 @@ def train_mask(graph: Graph) -> Array:
     return trained
 
 
-def balanced_pass(topology: Topology, trained: Array, num_parts: int, part_of: Array | None) -> Array:
-    """Returns the parts after one more pass of `ldg`, balanced by nodes, edges and training nodes."""
-    weights = np.ones((topology.num_nodes, 3), np.int64)
-    weights[:, 1], weights[:, 2] = topology.in_degree, trained
+def measures(topology: Topology, trained: Array, allocate: Allocate = np.zeros) -> Array:
+    """Returns i64[N, 3], what each node adds to a part: itself, its in-edges, and 1 for a training node; `ldg` reads it in order."""
+    weights = allocate(3 * topology.num_nodes, np.int64).reshape(-1, 3)
+    for low, high in node_ranges(topology.num_nodes):
+        weights[low:high, 0] = 1
+        weights[low:high, 1], weights[low:high, 2] = topology.in_degree[low:high], trained[low:high]
+    return weights
+
+
+def balanced_pass(topology: Topology, weights: Array, num_parts: int, part_of: Array | None) -> Array:
+    """Returns the parts after one more pass of `ldg`, balanced by the `measures` of the nodes."""
     return ldg(topology.indptr, topology.indices, weights, num_parts, slack=SLACK, part_of=part_of)
 
 
@@ -82,19 +92,28 @@ def balances(topology: Topology, trained: Array, num_parts: int, part_of: Array)
     """Returns the largest part over the mean, in nodes, in-edges and training nodes; 1 is even."""
     found = []
     for weights in (None, topology.in_degree, trained):
-        held = np.bincount(part_of, weights=weights, minlength=num_parts)
+        held = np.zeros(num_parts)
+        for low, high in node_ranges(len(part_of)):
+            part = None if weights is None else weights[low:high]
+            held += np.bincount(part_of[low:high], weights=part, minlength=num_parts)
         found.append(float(held.max(initial=0) * num_parts / held.sum()) if held.sum() else 1.0)
     return found
 
 
 def random_parts(num_nodes: int, num_parts: int, seed: int) -> Array:
     """Returns i32[N], random parts: a pure function of seed and node."""
-    words = draws(absorb_ids(key(seed, Stream.GENERATORS, PARTS), np.arange(num_nodes)), 0)
-    return ((words >> np.uint64(32)) * np.uint64(num_parts) >> np.uint64(32)).astype(np.int32)
+    part_of, stream = np.empty(num_nodes, np.int32), key(seed, Stream.GENERATORS, PARTS)
+    for low, high in node_ranges(num_nodes):
+        words = draws(absorb_ids(stream, np.arange(low, high)), 0)
+        part_of[low:high] = (words >> np.uint64(32)) * np.uint64(num_parts) >> np.uint64(32)
+    return part_of
 
 
 def range_parts(topology: Topology, num_parts: int) -> Array:
     """Returns i32[N], ascending: ranges of ids that cost the same in nodes and in-edges, which count half each."""
-    nodes = np.arange(topology.num_nodes) * (num_parts / (2 * topology.num_nodes))
-    edges = np.asarray(topology.indptr)[:-1] * (num_parts / (2 * max(1, topology.num_edges)))
-    return np.minimum(nodes + edges, num_parts - 1).astype(np.int32)
+    part_of = np.empty(topology.num_nodes, np.int32)
+    for low, high in node_ranges(topology.num_nodes):
+        nodes = np.arange(low, high) * (num_parts / (2 * topology.num_nodes))
+        edges = np.asarray(topology.indptr[low:high]) * (num_parts / (2 * max(1, topology.num_edges)))
+        part_of[low:high] = np.minimum(nodes + edges, num_parts - 1)
+    return part_of

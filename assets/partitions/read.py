@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from assets.storage.artifact import Artifact
-from assets.storage.read_verified import read_vector
+from assets.storage.read_verified import map_vector
 from assets.storage.require import require
+from kernels.ranges import node_ranges
 from kernels.types import Array
 
 
@@ -17,7 +18,7 @@ class Partitions:
     """Parts of a graph.
 
     Attributes:
-        part_of: i32[N], part of each node.
+        part_of: i32[N], part of each node; mapped.
         num_parts: number P of parts.
         num_nodes: i64[P], number of nodes of each part.
     """
@@ -34,5 +35,8 @@ def open_partitions(artifact: Artifact) -> Partitions:
         InputError: the artifact is of another stage, lacks the array, or is damaged.
     """
     require(artifact, {"stage": "partitions", "arrays": {"part_of": {"dtype": "int32", "ndim": 1}}})
-    part_of, num_parts = read_vector(artifact, "part_of"), int(artifact.config["parts"])
-    return Partitions(part_of=part_of, num_parts=num_parts, num_nodes=np.bincount(part_of, minlength=num_parts))
+    part_of, num_parts = map_vector(artifact, "part_of"), int(artifact.config["parts"])
+    num_nodes = np.zeros(num_parts, np.int64)
+    for low, high in node_ranges(len(part_of)):
+        num_nodes += np.bincount(part_of[low:high], minlength=num_parts)
+    return Partitions(part_of=part_of, num_parts=num_parts, num_nodes=num_nodes)

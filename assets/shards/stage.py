@@ -16,7 +16,8 @@ from assets.storage.artifact import Artifact
 from assets.storage.read_verified import read_rows
 from assets.storage.table import FeatureTable
 from assets.storage.writer import Writer
-from kernels.types import Array
+from kernels.ranges import node_ranges
+from kernels.types import Array, id_dtype
 
 EVERY_ROW, ROWS_EQUAL = "every row is in one shard", "rows are the features"
 CHECKED_ROWS = 64
@@ -130,15 +131,15 @@ def _node_lists(inputs: Mapping[str, Artifact]) -> list[Array]:
     """
     table, partitions = open_features(inputs["features"]), open_partitions(inputs["partitions"])
     require_nodes(table, len(partitions.part_of), "the parts")
-    part_of = partitions.part_of
-    if table.row_of is not None:
-        part_of = np.where(np.asarray(table.row_of) >= 0, part_of, partitions.num_parts)
-    order = np.argsort(part_of, kind="stable").astype(np.int32 if len(part_of) < 2**31 else np.int64)
-    ends = np.cumsum(np.bincount(part_of, minlength=partitions.num_parts))[: partitions.num_parts - 1]
-    lists = np.split(order, ends)
-    if table.row_of is not None:
-        lists[-1] = lists[-1][: np.count_nonzero(part_of == partitions.num_parts - 1)]
-    return lists
+    lists: list[list[Array]] = [[] for _ in range(partitions.num_parts)]
+    for low, high in node_ranges(len(partitions.part_of)):
+        places = np.arange(high - low) if table.row_of is None else np.flatnonzero(table.row_of[low:high] >= 0)
+        part_of = partitions.part_of[low:high][places]
+        order = places[np.argsort(part_of, kind="stable")]
+        ends = np.cumsum(np.bincount(part_of, minlength=len(lists)))[:-1]
+        for found, node_ids in zip(lists, np.split(order, ends), strict=True):
+            found.append((low + node_ids).astype(id_dtype(len(partitions.part_of))))
+    return [np.concatenate(found or [np.zeros(0, np.int32)]) for found in lists]
 
 
 def _compared(table: FeatureTable, node_ids: Array, rows: Array) -> Check:

@@ -13,7 +13,7 @@ import numpy as np
 from assets.storage.artifact import Artifact
 from assets.storage.digests import BLOCK_BYTES, SPAN_BLOCKS
 from assets.storage.table import FeatureTable
-from assets.storage.verified import damaged_block, damaged_file, require_block, require_size
+from assets.storage.verified import damaged_block, damaged_file, require_block, require_size, verify_once
 from kernels.rows.aligned import aligned_empty
 from kernels.types import Array
 
@@ -59,6 +59,18 @@ def read_vector(artifact: Artifact, name: str) -> Array:
         InputError: the artifact has no array of that name, or its file is damaged.
     """
     return read_table(artifact.table(name))[:, 0]
+
+
+def map_vector(artifact: Artifact, name: str) -> Array:
+    """Maps the one-dimensional array `name` of an artifact, dtype[n], after every byte of its file was verified, once per process.
+
+    Raises:
+        InputError: the artifact has no array of that name, or its file is damaged.
+    """
+    table = artifact.table(name)
+    assert table.block_digest is not None, f"{table.path} has no block digests"
+    verify_once(table.path, table.block_digest, table.offset + table.num_rows * table.row_bytes)
+    return artifact.array(name)
 
 
 def read_rows(table: FeatureTable, wanted: Sequence[tuple[Array, Array]]) -> None:

@@ -11,7 +11,8 @@ This is a static cache: nothing enters or leaves it while training. Not checked:
 
 Nodes without features (`row_of` = -1) have a slot that says so, and take no space in any tier.
 
-Space: 4 bytes per node, and an id for each cached row. Building reads the order once and writes 4 N bytes.
+Space: 4 bytes per node, and an id for each cached row. Building reads the order twice, writes 4 N bytes, and takes 1 byte per node more to
+test the order.
 Limits: fewer than 2^29 rows per tier. The cut is by rows: budgets are rounded down to whole rows.
 """
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from kernels.arrays import as_ids
 from kernels.errors import InputError
+from kernels.ranges import node_ranges
 from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, make_slots
 from kernels.types import Array
 
@@ -78,12 +80,26 @@ def place_rows(order: Array, device_rows: int, host_rows: int, row_of: Array | N
         )
     slot = np.full(len(order), ELSEWHERE, np.int32)
     if row_of is not None:
-        slot[np.asarray(row_of) < 0] = NO_FEATURES
-        order = order[slot[order] != NO_FEATURES]
+        for low, high in node_ranges(len(row_of)):
+            slot[low:high][np.asarray(row_of[low:high]) < 0] = NO_FEATURES
+        order = _first_with_features(order, slot, device_rows + host_rows)
     device_ids, host_ids = order[:device_rows], order[device_rows : device_rows + host_rows]
     for tier, ids in ((DEVICE, device_ids), (HOST, host_ids)):
-        slot[ids] = make_slots(tier, np.arange(len(ids)))
+        for low, high in node_ranges(len(ids)):
+            slot[ids[low:high]] = make_slots(tier, np.arange(low, high))
     return Placement(slot=slot, device_ids=np.array(device_ids), host_ids=np.array(host_ids))
+
+
+def _first_with_features(order: Array, slot: Array, count: int) -> Array:
+    """Returns the first nodes of an order that have features, at least `count` if there are so many."""
+    found = [order[:0]]
+    for low, high in node_ranges(len(order)):
+        part = order[low:high]
+        found.append(part[slot[part] != NO_FEATURES])
+        count -= len(found[-1])
+        if count <= 0:
+            break
+    return np.concatenate(found)
 
 
 def place_bytes(
@@ -105,6 +121,7 @@ def _check_order(order: Array) -> None:
     seen = np.zeros(len(order), bool)
     sound = len(order) == 0 or (order.min() >= 0 and order.max() < len(order))
     if sound:
-        seen[order] = True
+        for low, high in node_ranges(len(order)):
+            seen[order[low:high]] = True
     if not (sound and seen.all()):
         raise InputError(f"an order of {len(order)} ids does not name every node once", "give a permutation of 0..N-1")

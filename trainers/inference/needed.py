@@ -7,11 +7,12 @@ Ranges are cut as for all nodes, and matrix products keep their shapes: the roun
 logits of a node are to be the same bits whatever nodes are asked for beside it. The work that is left out is that of ranges without a
 wanted node, and in the others the input rows and edges of the nodes that are not wanted.
 
-Memory: N / 8 bytes per layer and once more, and N bytes while the sets are made.
+Memory: N / 8 bytes per layer and once more, and N bytes while the sets are made, for ranges of the nodes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,9 @@ from kernels.types import Array, BatchKey, Block, Stream
 
 EDGE_BYTES = 64
 """Bytes of a walked edge: its local id and place in a block, its source, and the sampler's map."""
+
+RANGE_BYTES = 1 << 17
+"""Bytes of a set of bits whose nodes are listed at one time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,27 +62,32 @@ def find_needed(sampler: Sampler, ends: Array, wanted: Array, layers: int, memor
         memory_bytes: bound on the memory of the edges that are walked at once, but for those of a single node.
     """
     num_nodes, most = len(ends) - 1, max(1, memory_bytes // EDGE_BYTES)
-    marked = np.zeros(num_nodes, bool)
+    marked, edges = np.zeros(num_nodes, bool), 0
     marked[wanted] = True
-    frontier, edges = np.flatnonzero(marked), 0
-    sets, counts, edge_counts = [np.packbits(marked)], [len(frontier)], []
+    sets, counts, edge_counts = [np.packbits(marked)], [int(np.count_nonzero(marked))], []
+    walked = np.zeros_like(sets[0])
     for _ in range(layers):
-        degrees = (ends[frontier + 1] - ends[frontier]).astype(np.int64)
-        edges += int(degrees.sum())
-        cuts = np.flatnonzero(np.diff(np.cumsum(degrees) // most, prepend=0)) if len(frontier) else []
-        found = []
-        for part in np.split(frontier, cuts):
-            if not len(part):
-                continue
-            (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), part, transpose="none")
-            new = block.src_ids[~marked[block.src_ids]]
-            marked[new] = True
-            found.append(new)
-        frontier = np.sort(np.concatenate(found)) if found else frontier[:0]
+        for part in _members(sets[0] & ~walked):
+            degrees = ends[part + 1] - ends[part]
+            edges += int(degrees.sum())
+            cuts = np.flatnonzero(np.diff(np.cumsum(degrees) // most, prepend=0))
+            for seeds in np.split(part, cuts):
+                if len(seeds):
+                    (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
+                    marked[block.src_ids] = True
+        walked = sets[0]
         sets.insert(0, np.packbits(marked))
-        counts.insert(0, counts[0] + len(frontier))
+        counts.insert(0, int(np.count_nonzero(marked)))
         edge_counts.insert(0, edges)
     return NeededNodes(sets=tuple(sets), num_nodes=tuple(counts), num_edges=tuple(edge_counts))
+
+
+def _members(bits: Array) -> Iterator[Array]:
+    """Yields i64[n], the nodes of a set of bits in ascending order, range by range."""
+    for low in range(0, len(bits), RANGE_BYTES):
+        found = np.flatnonzero(np.unpackbits(bits[low : low + RANGE_BYTES]))
+        if len(found):
+            yield 8 * low + found
 
 
 def spread(block: Block, seeds: Array, wanted: Array) -> tuple[Block, Array]:

@@ -11,14 +11,14 @@ take the slots of the staged tier, whose array is the table itself; a table of m
 buffer of the batch's missing rows, and so is one that is read past the page cache (trainers/rows/direct.py).
 
 Both images are filled in one sequential pass over the table that verifies every block it reads. Peak memory: the images, a block of 1 MiB,
-and 8 bytes per node.
+4 bytes per node, and 4 more while the slots are made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ import torch
 from assets.storage.read_verified import read_rows
 from assets.storage.table import FeatureTable
 from kernels.cuda.device import device_of
+from kernels.ranges import node_ranges
 from kernels.rows.gather import gather_tiered
 from kernels.rows.gather_cuda import gather_tiered_cuda
 from kernels.rows.placement import Placement
@@ -81,11 +82,14 @@ class CachedSource(FeatureSource):
         self._place(placement)
 
     def _place(self, placement: Placement) -> None:
-        self.placement, self._slot, self._slot_there = placement, placement.slot, None
+        slot = placement.slot
         if self.in_place:
-            elsewhere = np.flatnonzero(placement.slot == ELSEWHERE)
-            self._slot = placement.slot.copy()
-            self._slot[elsewhere] = make_slots(STAGED, self._table.rows_of(elsewhere))
+            slot = slot.copy()
+            for low, high in node_ranges(len(slot)):
+                elsewhere = low + np.flatnonzero(slot[low:high] == ELSEWHERE)
+                slot[elsewhere] = make_slots(STAGED, self._table.rows_of(elsewhere))
+        # A prefix makes rows `ELSEWHERE` again, and they come here once more; so one array of slots is kept.
+        self.placement, self._slot, self._slot_there = replace(placement, slot=slot), slot, None
 
     def prefix(self, device_bytes: int) -> CachedSource:
         """Returns a source whose device holds at most `device_bytes` bytes of rows, the hottest ones; the images are shared."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from assets.samples.read import open_samples
 from assets.sampling.config import SamplingConfig
 from assets.storage.require import require
@@ -67,7 +65,7 @@ def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDev
     if drawing.tables is None:
         return CudaSampler(topology, sampling.fanouts, replace=sampling.replace, **how)
     tables = place_tables(drawing.tables, where, run.features.device)
-    longest = int(np.diff(run.graph.topology.indptr).max(initial=0))
+    longest = int(run.graph.topology.in_degree.max(initial=0))
     return CudaWeightedSampler(topology, tables, sampling.fanouts, longest=longest, replace=sampling.replace, **how)
 
 

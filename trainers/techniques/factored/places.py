@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
@@ -138,15 +139,16 @@ def cut(topology: Topology, room: int) -> tuple[Array, Array] | None:
         room: bytes on the device.
     """
     per_edge = topology.indices.dtype.itemsize + (0 if topology.weights is None else topology.weights.dtype.itemsize)
-    row_bytes = 8 + np.diff(np.asarray(topology.indptr)) * per_edge
-    if len(row_bytes) and row_bytes.max() > room:
+    if topology.num_nodes and 8 + int(topology.in_degree.max()) * per_edge > room:
         return None
-    ends = np.concatenate([[0], np.cumsum(row_bytes)])
-    starts = [0]
-    while starts[-1] < len(row_bytes):
-        starts.append(int(np.searchsorted(ends, ends[starts[-1]] + room, side="right")) - 1)
-    found = np.array(starts, np.int64)
-    return found, ends[found[1:]] - ends[found[:-1]]
+
+    def end(node: int) -> int:
+        return 8 * node + per_edge * int(topology.indptr[node])
+
+    nodes, starts = range(topology.num_nodes + 1), [0]
+    while starts[-1] < topology.num_nodes:
+        starts.append(bisect_right(nodes, end(starts[-1]) + room, key=end) - 1)
+    return np.array(starts, np.int64), np.diff([end(node) for node in starts])
 
 
 def _ranges(topology: Topology, held: int, cached: int, work: int) -> tuple[Array, Array]:

@@ -116,7 +116,8 @@ class SteppedHistory:
         side, size = None, parse_size(settings.arena, fill.num_bytes) // 8 * 8
         if settings.features:
             order = np.asarray(open_hotness(hotness).order)
-            side = FeatureSide(order[fill.allowed[order]], fill.width)
+            # A selection of all nodes would be a copy of 12 bytes per node.
+            side = FeatureSide(order if fill.allowed.all() else order[fill.allowed[order]], fill.width)
         share = self._share(open_hotness(hotness), size, per_step, presampled) if settings.ranked else None
         self._score: Any = None if share is None else share.score
         # The user sets the arena's size, so it has its own budget beside that of cached features.
@@ -151,7 +152,7 @@ class SteppedHistory:
         run, layers = self.run, self.run.semantic.train.layers - 1
         assert hotness.layer_inputs is not None and hotness.layer_visits is not None
         # If the hotness policy counts no visits of features, the visits of the first layer's nodes stand in.
-        visits = np.asarray(hotness.layer_visits[0] if hotness.visits is None else hotness.visits).astype(np.float64)
+        visits = np.array(hotness.layer_visits[0] if hotness.visits is None else hotness.visits)
         itemsize = np.dtype(self.dtype).itemsize
         visits[~self.fill.allowed] = 0
         rounds = run.inputs["hotness"].config["hotness"]["rounds"]

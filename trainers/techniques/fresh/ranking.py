@@ -124,8 +124,9 @@ def share_of_time(rates: Array, p_grad: float, longest: int | None) -> Array:
 
 
 def _weights(counted: BatchVisits, found: Array, row_bytes: int, size: int) -> Array:
-    """Returns f64[L-1], w of each layer."""
-    hottest = np.sort(found)[::-1]
+    """Returns f64[L-1], w of each layer; `found` f64[N], the visits per batch, is sorted in place."""
+    found.sort()
+    hottest = found[::-1]
     total = hottest.sum()
     features_alone = hottest[: size // max(1, row_bytes)].sum()
     missed = 1 - features_alone / total if total else 0.0
