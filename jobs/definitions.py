@@ -31,6 +31,7 @@ from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline, pipeline_files
 from assets.pipeline.rules import JOBS
 from assets.pipeline.steps import Step
+from assets.storage.filesystem import read_whole_file
 from assets.storage.store import Store
 from jobs.operations.difference import PIPELINE_TAG
 from jobs.operations.failures import failure_sensor
@@ -205,7 +206,7 @@ def _read_all() -> dict[Path, bytes]:
     files = {}
     for path in pipeline_files().values():
         try:
-            files[path] = path.read_bytes()
-        except OSError:  # removed since it was listed
+            files[path] = read_whole_file(path)
+        except OSError:  # removed since it was listed, or no file
             continue
     return files

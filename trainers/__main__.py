@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from assets.building.child import end_with_parent
-from assets.pipeline.file import find_pipeline, parse_pipeline
-from assets.pipeline.schema import VARIABLE
+from assets.pipeline.file import parse_pipeline, read_pipeline_file
 from assets.storage.artifact import Artifact
 from assets.storage.refused import refusal
 from assets.storage.store import Store
 from kernels.cuda.driver import VISIBLE, gpu_of_rank
 from kernels.errors import InputError
-from trainers.ranks.launch import EXIT_PEER, PARENT
+from trainers.ranks.launch import EXIT_PEER, MOST_RANKS, PARENT, asked_ranks, launcher_id, launcher_number
 from trainers.ranks.leave import EXIT_INPUT, EXIT_INTERRUPTED, end, leave, report
 from trainers.recipe.config import TrainTable, find_table
 from trainers.recipe.order import Order, plain_order
@@ -69,8 +68,8 @@ def _from_pipeline(options: argparse.Namespace) -> Order:
     """Returns the order of a training, from a pipeline file and the name of a table."""
     if not (options.pipeline and options.name):
         raise InputError("it is not said what to train", "write PIPELINE NAME, or --from BUNDLE")
-    path = find_pipeline(options.pipeline)
-    pipeline = parse_pipeline(path, path.read_bytes(), TrainTable, options.pipeline)
+    path, data = read_pipeline_file(options.pipeline)
+    pipeline = parse_pipeline(path, data, TrainTable, options.pipeline)
     return Order(pipeline=pipeline, table=options.name, home=options.home, inputs=dict(options.input))
 
 
@@ -83,12 +82,12 @@ def _from_bundle(options: argparse.Namespace) -> Order:
             "a bundle names pipeline, table and artifacts itself", "leave PIPELINE, NAME and --input out beside --from"
         )
     bundle = open_bundle(options.source)
-    for name in VARIABLE.findall(bundle.text):
-        # Nothing reads the raw data here, so any folder will do.
-        os.environ.setdefault(name, str(bundle.folder))
-    pipeline = parse_pipeline(bundle.folder / bundle.file, bundle.text.encode(), TrainTable)
+    # Nothing reads the raw data here, so any folder will do for theirs; the environment is the user's, and no text of a bundle enters it.
+    variables = bundle.folder.absolute()
+    pipeline = parse_pipeline(bundle.folder / bundle.file, bundle.text.encode(), TrainTable, variables=variables)
     take_from(bundle, Store(options.home), lambda line: print(line, file=sys.stderr))
-    return Order(pipeline=pipeline, table=bundle.table, home=options.home, inputs=bundle.inputs)
+    given = {"home": options.home, "inputs": bundle.inputs, "variables": variables}
+    return Order(pipeline=pipeline, table=bundle.table, **given)
 
 
 def train(order: Order) -> Sequence[Artifact]:
@@ -109,7 +108,7 @@ def _train_split(order: Order) -> Sequence[Artifact]:
     """Returns the models of one split."""
     pipeline, store = order.pipeline, Store(order.home)
     table = find_table(pipeline, order.table)
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank, world = asked_ranks()
     asked = order.ranks or table.own_settings.ranks
     if not table.technique.by_parts and max(asked, world) > 1:
         problem = f"{max(asked, world)} ranks, but trainer = {table.trainer!r} trains in one process"
@@ -167,13 +166,13 @@ def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> 
 def _join_torchrun() -> None:
     """Makes this process end with torchrun, whose sessions a group kill does not reach, and takes its GPU before the driver is asked."""
     end_with_parent()
-    if gpu := gpu_of_rank(int(os.environ.get("LOCAL_RANK", "0")), os.environ):
+    if gpu := gpu_of_rank(launcher_number("LOCAL_RANK", "0", 0, MOST_RANKS), os.environ):
         os.environ[VISIBLE] = gpu
 
 
 def _train_as_rank() -> int:
     """Trains as one of the ranks that a launcher has started, and returns the exit code."""
-    end_with_parent(int(os.environ[PARENT]))
+    end_with_parent(launcher_id())
     train(plain_order(json.load(sys.stdin)))
     return 0
 

@@ -54,6 +54,10 @@ def within(
     return {"least": least, "most": most, "above": above, "below": below} | more
 
 
+LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
+"""Range of a speed: slower, a batch would take longer than a run lasts, and a wait longer than a clock counts."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Checked:
     """A configuration that checks itself: choices (`Literal`), ranges (`within`), and `problems`.

@@ -39,6 +39,7 @@ from assets.pipeline.schema import Problem, Tables
 from assets.pipeline.toml_lines import key_lines
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import GraphConfig
+from assets.storage.filesystem import read_whole_file
 from assets.storage.home import ROOT
 from kernels.errors import InputError, did_you_mean
 
@@ -200,15 +201,24 @@ def load_pipeline(
     Raises:
         InputError: the file does not exist, or all mistakes in it, each with its line.
     """
-    path = find_pipeline(path_or_name)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", "correct the path or its permissions") from error
+    path, data = read_pipeline_file(path_or_name)
     called = os.fspath(path_or_name)
     if not settings:
         return parse_pipeline(path, data, train_schema, called, files=files)
     return _parse_with(settings, path, data, train_schema, called, files=files)
+
+
+def read_pipeline_file(path_or_name: str | os.PathLike[str]) -> tuple[Path, bytes]:
+    """Returns the path and content of a pipeline file, named as for `load_pipeline`.
+
+    Raises:
+        InputError: the file does not exist or cannot be read.
+    """
+    path = find_pipeline(path_or_name)
+    try:
+        return path, read_whole_file(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", "correct the path or its permissions") from error
 
 
 def _parse_with(settings: Sequence[str], path: Path, data: bytes, *rest: Any, files: bool) -> Pipeline:
@@ -224,7 +234,13 @@ def _parse_with(settings: Sequence[str], path: Path, data: bytes, *rest: Any, fi
 
 
 def parse_pipeline(
-    path: Path, data: bytes, train_schema: type | None = None, called: str | None = None, *, files: bool = False
+    path: Path,
+    data: bytes,
+    train_schema: type | None = None,
+    called: str | None = None,
+    *,
+    files: bool = False,
+    variables: Path | None = None,
 ) -> Pipeline:
     """Checks the content of a pipeline file without reading the file, so a launched recipe does not change.
 
@@ -233,13 +249,14 @@ def parse_pipeline(
         data: the content.
         train_schema, files: as in `load_pipeline`.
         called: name that the user gave, None for its path.
+        variables: path that stands for every environment variable in it, where its raw data are not read; None reads the environment.
 
     Raises:
         InputError: all mistakes in it, each with its line; a `MissingDataError` if only the variable with the path of its data is not set.
     """
     text = _text_of(path, data)
     raw = tomllib.loads(text)
-    tables = Tables(lines=key_lines(text), folder=path.parent, later=LATER_VALUES, files=files)
+    tables = Tables(lines=key_lines(text), folder=path.parent, later=LATER_VALUES, files=files, variables=variables)
     values, problems = _parse(raw, tables, path.stem, train_schema)
     pipeline = None if problems else Pipeline(path=path, text=text, **values)
     if pipeline is not None and train_schema is not None:

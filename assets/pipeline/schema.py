@@ -67,12 +67,14 @@ class Tables:
         folder: folder that relative paths start in.
         later: key -> values that are known but not implemented yet.
         files: whether a path without a file, folder or (for a pattern) match is a mistake.
+        variables: path that stands for every environment variable; None asks the environment.
     """
 
     lines: dict[KeyPath, int] = field(default_factory=dict)
     folder: Path = Path()
     later: Mapping[str, Collection[str]] = field(default_factory=dict)
     files: bool = False
+    variables: Path | None = None
 
     def problem(self, path: KeyPath, message: str) -> Problem:
         """Returns a problem at the line of a key."""
@@ -196,6 +198,8 @@ class Tables:
         return (None if None in made else made), problems
 
     def _convert_path(self, text: str, where: KeyPath) -> tuple[Any, list[Problem]]:
+        if self.variables is not None:
+            return self.folder / VARIABLE.sub(lambda _: str(self.variables), text), []
         unset = [name for name in VARIABLE.findall(text) if not os.environ.get(name)]
         if unset:
             names = " and ".join(f"${{{name}}}" for name in dict.fromkeys(unset))

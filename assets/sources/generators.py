@@ -48,6 +48,8 @@ from kernels.types import Array, Stream
 if TYPE_CHECKING:
     from assets.building.stage import Progress
 
+MOST_FEATURES, MOST_ROWS = 1 << 24, 1 << 48
+"""More than any machine stores; sums of sizes stay below 2^63."""
 HELD_EDGES = 1 << 25
 """Most drawn edges of a graph that is built in memory."""
 SORT_BYTES = 512 << 20
@@ -65,11 +67,11 @@ class GeneratedConfig(GraphConfig):
     """
 
     # number of nodes
-    nodes: int = field(metadata=within(1, **FEATURES_TOO))
+    nodes: int = field(metadata=within(1, MOST_ROWS, **FEATURES_TOO))
     # number of drawn edges, before reverse edges are added and duplicates merged
-    edges: int = field(metadata=within(1))
+    edges: int = field(metadata=within(1, MOST_ROWS))
     # feature columns
-    features: int = field(default=32, metadata=within(1, **FEATURES_ONLY))
+    features: int = field(default=32, metadata=within(1, MOST_FEATURES, **FEATURES_ONLY))
     # number of classes, of nearly equal size
     classes: int = field(default=8, metadata=FEATURES_TOO)
     # share of the nodes whose class is known; the others have no label, and are in no split

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from assets.storage.filesystem import reporting_full_disk
+from assets.storage.refused import is_unread
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -200,11 +201,14 @@ def open_array(path: Path) -> Array:
 
     Raises:
         InputError: the file is missing, cut short, or not a plain `.npy` file.
+        OSError: it cannot be read now.
     """
     try:
         with READING:
             return np.load(path, mmap_mode="r")
     except (OSError, *BAD_HEADER) as error:
+        if isinstance(error, OSError) and is_unread(error):
+            raise  # too many open files, say: nothing is damaged
         raise InputError(
             f"{path} cannot be mapped as an array: {error}", "`graphmill verify` tells what is damaged"
         ) from error

@@ -25,6 +25,7 @@ import xxhash
 from assets.storage.arrays import DATA_OFFSET, open_array, read_header
 from assets.storage.digests import block_digests, words_digest
 from assets.storage.leases import Address
+from assets.storage.refused import is_unread
 from assets.storage.sealed_json import unseal, unseal_if_sound
 from assets.storage.table import FeatureTable
 from assets.storage.verified import damaged_block, repair_remedy, verify_again, verify_once
@@ -230,17 +231,24 @@ class Artifact:
 
         Args:
             threads: number of reading threads.
+
+        Raises:
+            OSError: no byte that was read is wrong, and a file cannot be read now.
         """
-        problems = self.verify_shallow()
+        problems, unread = self.verify_shallow(), []
         try:
             unseal(self.path / RUN)
         except ValueError as error:
             problems.append(str(error))
+        except OSError as error:
+            unread.append(error)
         known = OWN_FILES | self.files.keys()
         present = {str(path.relative_to(self.path)) for path in self.path.rglob("*") if not path.is_dir()}
         problems += [f"{name} is not in the manifest" for name in sorted(present - known)]
         if not any(problem.startswith(WORDS) for problem in problems):
-            problems += self._damaged_blocks(threads)
+            problems += self._damaged_blocks(threads, unread)
+        if unread and not problems:
+            raise unread[0]
         return problems
 
     @property
@@ -262,7 +270,7 @@ class Artifact:
         """Returns the block digests of a file."""
         return np.fromfile(self.path / WORDS, "<u8", entry["num_blocks"], offset=8 * entry["first_block"])
 
-    def _damaged_blocks(self, threads: int) -> Iterator[str]:
+    def _damaged_blocks(self, threads: int, unread: list[OSError]) -> Iterator[str]:
         for name, entry in self.files.items():
             path = self.path / name
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
@@ -273,7 +281,10 @@ class Artifact:
             try:
                 bad = np.flatnonzero(block_digests(path, threads) != expected)
             except OSError as error:
-                yield f"{name} cannot be read: {error.strerror}"
+                if is_unread(error):
+                    unread.append(error)
+                else:
+                    yield f"{name} cannot be read: {error.strerror}"
                 continue
             if len(bad):
                 more = f", and {len(bad) - 1} more blocks" if len(bad) > 1 else ""
@@ -308,6 +319,7 @@ def read_artifact(path: Path) -> Artifact:
     Raises:
         FileNotFoundError: the directory does not exist.
         ValueError: it is damaged; the text says how.
+        OSError: it cannot be read now.
     """
     while True:
         folder = identity(path)
@@ -320,7 +332,7 @@ def read_artifact(path: Path) -> Artifact:
 
 
 def find_artifact(path: Path) -> Artifact | None:
-    """Opens an artifact as `read_artifact` does; returns None if it is absent or damaged."""
+    """Opens an artifact as `read_artifact` does; returns None if it is absent or damaged. One that cannot be read now is an error."""
     try:
         return read_artifact(path)
     except (FileNotFoundError, ValueError):

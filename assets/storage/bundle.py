@@ -21,8 +21,9 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 from assets.storage.artifact import MANIFEST, Artifact, read_artifact, references
 from assets.storage.collect import lineage
@@ -147,15 +148,37 @@ def open_bundle(folder: Path) -> Bundle:
         raise InputError(
             f"{folder} is a bundle of format {found.get('format')}, not {FORMAT}", "update graphmill here or there"
         )
-    bundle = Bundle(
-        folder=folder, **{name: found[name] for name in ("pipeline", "file", "text", "table", "inputs", "sizes")}
-    )
+    bundle = _listed(folder, found)
     bundle.addresses()
     wrong = list(_wrong_sizes(bundle))
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise InputError(f"the bundle {folder} was cut short: {'; '.join(wrong[:3])}{more}", COPIED_AGAIN)
     return bundle
+
+
+def _listed(folder: Path, found: Mapping[str, Any]) -> Bundle:
+    """Returns the bundle of a list. The seal is no signature: anybody can write another list and seal it.
+
+    Raises:
+        InputError: a value is missing, or is none of its kind.
+    """
+    texts: dict[str, Any] = {name: found.get(name) for name in ("pipeline", "file", "text", "table")}
+    inputs: Any = found.get("inputs")
+    sizes: Any = found.get("sizes")
+    wrong = [name for name, value in texts.items() if not isinstance(value, str)]
+    if not _maps_to(inputs, str):
+        wrong.append("inputs")
+    if not _maps_to(sizes, int):
+        wrong.append("sizes")
+    if wrong or "/" in texts["file"] or "\0" in texts["file"]:
+        what = " and ".join(wrong) or "file"
+        raise InputError(f"{folder / LIST} says nothing sound about {what}", COPIED_AGAIN)
+    return Bundle(folder=folder, **texts, inputs=inputs, sizes=sizes)
+
+
+def _maps_to(value: Any, kind: type) -> bool:
+    return isinstance(value, dict) and all(type(each) is kind for each in value.values())
 
 
 def take_from(bundle: Bundle, store: Store, report: Callable[[str], None] = lambda line: None) -> None:
@@ -167,7 +190,13 @@ def take_from(bundle: Bundle, store: Store, report: Callable[[str], None] = lamb
     waiting = {address for address in bundle.addresses() if store.find(*address) is None}
     # Inputs come before the artifacts built from them: an interrupted run leaves no gap in a lineage.
     order = TopologicalSorter({each: waiting & _references(bundle.folder.joinpath("store", *each)) for each in waiting})
-    order.prepare()
+    try:
+        order.prepare()
+    except CycleError as error:
+        names = " from ".join(f"{stage}/{short(version)}" for stage, version in error.args[1])
+        raise InputError(
+            f"the bundle {bundle.folder} lists artifacts that were built from themselves: {names}", COPIED_AGAIN
+        ) from error
     while order.is_active():
         for stage, version in sorted(order.get_ready()):
             _publish(bundle.folder / "store" / stage / version, store, (stage, version))
@@ -208,7 +237,7 @@ def _copy(source: Path, target: Path) -> None:
 def _problems(path: Path) -> list[str]:
     try:
         return read_artifact(path).verify()
-    except (ValueError, OSError) as error:
+    except (FileNotFoundError, ValueError) as error:
         return [str(error)]
 
 

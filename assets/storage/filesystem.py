@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -167,7 +168,16 @@ def write_once(path: Path, make: Callable[[], bytes]) -> bytes:
             pass
         finally:
             own.unlink(missing_ok=True)
-    return path.read_bytes()
+    return read_whole_file(path)
+
+
+def read_whole_file(path: Path) -> bytes:
+    """Returns the content of a file. A named pipe or a device, whose reading may never end, is an `OSError` like a missing file."""
+    # Without O_NONBLOCK, opening a pipe waits for a writer; a file ignores it.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+        return file.read()
 
 
 def take_lock(path: Path, *, create: bool) -> int | None:

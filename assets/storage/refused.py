@@ -17,7 +17,7 @@ from assets.sizes import format_bytes
 from assets.storage.filesystem import full_disk, full_errno
 from kernels.errors import InputError
 
-WRITABLE = "correct its permissions, or point GRAPHMILL_HOME at a folder that can be written"
+WRITABLE = "correct its permissions, or point GRAPHMILL_HOME at a folder that this user may read and write"
 REFUSED = {
     errno.EACCES: WRITABLE,
     errno.EPERM: WRITABLE,
@@ -46,6 +46,24 @@ OUT_OF_MEMORY = ("OutOfMemoryError", "OutOfMemoryException")
 """Names of the exceptions of torch and DuckDB, which are not imported for this."""
 
 
+NO_THREAD = "can't start new thread"
+"""What Python says where the system refuses a thread: too many of this user, or no address space for its stack."""
+
+
+def is_unread(error: OSError) -> bool:
+    """Returns whether an error means that a file is there and cannot be read now: a missing right, too many open files, a failing device.
+
+    Nothing says then that its bytes are wrong. Not so if it is missing or something else stands there.
+    """
+    return error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL)
+
+
+def unread(error: OSError) -> str:
+    """Returns why a file cannot be read now, and the remedy, in words."""
+    said = refusal(error)
+    return f"{said.problem}; {said.remedy}" if said else str(error)
+
+
 def refusal(error: BaseException) -> InputError | None:
     """Returns the `InputError` for an error of the machine, None for any other error.
 
@@ -60,6 +78,10 @@ def refusal(error: BaseException) -> InputError | None:
         return full_disk(code, path)
     if is_memory(error):
         return out_of_memory(error)
+    if isinstance(error, RuntimeError) and str(error) == NO_THREAD:
+        return InputError(
+            "this process may start no more threads", "raise `ulimit -u`, or `ulimit -v` if it has little address space"
+        )
     if isinstance(error, OSError) and (error.errno in REFUSED or code is not None):
         where = f"{path}: " if path else ""
         other = f" ({os.fsdecode(error.filename2)})" if error.filename2 else ""

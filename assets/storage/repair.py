@@ -17,6 +17,7 @@ from pathlib import Path
 
 from assets.storage.artifact import MANIFEST, Artifact, content_digest, identity, read_artifact, whole_of
 from assets.storage.leases import Address
+from assets.storage.refused import unread
 from assets.storage.sealed_json import unseal_if_sound
 from assets.storage.store import Store
 from assets.storage.version import short
@@ -49,18 +50,32 @@ class Damage:
         return f"{self.path.parent.name}/{short(self.path.name)}"
 
 
-def find_damage(store: Store, folders: Sequence[Path] | None = None, threads: int = 2) -> list[Damage]:
+def find_damage(
+    store: Store,
+    folders: Sequence[Path] | None = None,
+    not_read: dict[Path, str] | None = None,
+    threads: int = 2,
+) -> list[Damage]:
     """Reads every byte of artifacts and returns those that cannot be trusted, inputs before the artifacts built from them.
+
+    A file that cannot be read now does not count as damaged, since no wrong byte was seen in it.
 
     Args:
         store: the store with the artifacts.
         folders: artifacts to read; None for all. Artifacts built from a damaged one are looked for in the whole store.
+        not_read: takes the reason of each artifact that cannot be read now; None drops them.
         threads: number of reading threads.
     """
-    found = {}
+    found: dict[Address, Damage] = {}
     for path in store.folders() if folders is None else folders:
         stood = identity(path)  # before it is read: a folder that takes its place meanwhile is another one
-        if problems := _problems(path, threads):
+        try:
+            problems = _problems(path, threads)
+        except OSError as error:
+            if not_read is not None:
+                not_read[path] = unread(error)
+            continue
+        if problems:
             found[path.parent.name, path.name] = _damage(path, problems, stood)
     while more := [each for each in _built_wrongly(store, found) if each.address not in found]:
         found |= {each.address: each for each in more}

@@ -8,6 +8,8 @@ from typing import Any
 
 import xxhash
 
+from assets.storage.filesystem import read_whole_file
+from assets.storage.refused import is_unread
 from assets.storage.version import canonical, canonical_json
 
 DIGEST = "digest"
@@ -25,14 +27,17 @@ def unseal(path: Path) -> dict[str, Any]:
 
     Raises:
         ValueError: the file is missing or not a JSON object, or its bytes are not those that were sealed.
+        OSError: it is there and cannot be read now.
     """
     try:
-        data = path.read_bytes()
+        data = read_whole_file(path)
     except OSError as error:
+        if is_unread(error):
+            raise
         raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is no JSON: {error}") from error
     # Comparing bytes, not only the digest, finds damage in white space and in the digest itself.
     try:
@@ -45,8 +50,8 @@ def unseal(path: Path) -> dict[str, Any]:
 
 
 def unseal_if_sound(path: Path) -> dict[str, Any]:
-    """Reads a sealed document as `unseal` does; returns an empty one if it is missing or damaged."""
+    """Reads a sealed document as `unseal` does; returns an empty one if it is missing, damaged or cannot be read."""
     try:
         return unseal(path)
-    except ValueError:
+    except (ValueError, OSError):
         return {}

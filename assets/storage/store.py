@@ -16,6 +16,7 @@ from pathlib import Path
 from assets.storage.artifact import Artifact, find_artifact, read_artifact
 from assets.storage.home import home_folder
 from assets.storage.leases import Address, Leases
+from assets.storage.refused import unread
 from assets.storage.staging import STAGING, Staging, sweep
 from assets.storage.verified import repair_remedy
 from assets.storage.version import SHORT_DIGITS, short
@@ -73,8 +74,22 @@ class Store:
             ) from error
 
     def artifacts(self) -> list[Artifact]:
-        """Returns all sound artifacts, by stage and version."""
-        return [artifact for path in self.folders() if (artifact := self.find(path.parent.name, path.name))]
+        """Returns all sound artifacts, by stage and version; those that cannot be read now are left out."""
+        found = []
+        for path in self.folders():
+            with suppress(OSError):
+                found.append(self.find(path.parent.name, path.name))
+        return [artifact for artifact in found if artifact is not None]
+
+    def unread(self) -> dict[Path, str]:
+        """Returns the folders of artifacts that cannot be read now, sound or not, with the reason."""
+        found = {}
+        for path in self.folders():
+            try:
+                self.find(path.parent.name, path.name)
+            except OSError as error:
+                found[path] = unread(error)
+        return found
 
     def damaged(self) -> dict[Path, str]:
         """Returns the folders that hold no sound artifact, with the reason."""
@@ -84,6 +99,8 @@ class Store:
                 problems = read_artifact(path).part_problems()
             except (FileNotFoundError, ValueError) as error:
                 problems = [str(error)]
+            except OSError:  # `unread` lists it
+                continue
             if problems:
                 reasons[path] = "; ".join(problems)
         return reasons

@@ -23,7 +23,7 @@ from typing import Any
 
 from assets.budgets.measured import measure
 from assets.sizes import format_bytes
-from assets.storage.filesystem import make_folder, replace_atomically
+from assets.storage.filesystem import make_folder, read_whole_file, replace_atomically
 from assets.storage.home import home_folder
 from assets.storage.machine import usable_cores
 from kernels.errors import InputError
@@ -212,8 +212,8 @@ def _speeds(home: Path, again: bool) -> Iterator[Finding]:
     """Yields the speeds that the home holds; measures them if it holds none or `again` is set."""
     path, problem = home / SPEEDS, ""
     try:
-        speeds: dict[str, Any] = {} if again else json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        speeds: dict[str, Any] = {} if again else json.loads(read_whole_file(path))
+    except (OSError, ValueError, RecursionError):
         speeds = {}
     topic = f"speeds ({'measured before; --refresh measures again' if speeds else 'measured now'})"
     if not speeds:

@@ -8,6 +8,7 @@ import click
 
 from assets.storage.repair import Damage, find_damage, remove_damage
 from assets.storage.store import Store
+from assets.storage.version import short
 from jobs.commands.gc import confirmed
 from jobs.commands.names import PREFIX, find_artifact
 from kernels.errors import InputError
@@ -28,13 +29,17 @@ def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry
     Raises:
         InputError: a name means no artifact, or no terminal is there to answer.
     """
-    found = find_damage(store, [path for name in names for path in _folders(store, name)] if names else None)
+    unread: dict[Path, str] = {}
+    found = find_damage(store, [path for name in names for path in _folders(store, name)] if names else None, unread)
+    for path, reason in unread.items():
+        click.echo(f"not read, stays  {path.parent.name}/{short(path.name)}")
+        click.echo(f"  {reason}")
     for each in found:
         click.echo(f"damaged  {each.label}")
         for problem in each.problems:
             click.echo(f"  {problem}")
     if not found:
-        click.echo("nothing is damaged")
+        click.echo("nothing that could be read is damaged" if unread else "nothing is damaged")
     if not found or dry_run:
         return found
     if not yes and not confirmed(f"remove {'it' if len(found) == 1 else f'these {len(found)}'}?", "remove"):

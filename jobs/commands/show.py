@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
+from assets.storage.refused import unread
 from assets.storage.repair import lineage_problems
 from assets.storage.store import Store
 from assets.storage.version import short
@@ -43,7 +45,9 @@ def print_artifacts(store: Store, stage: str | None) -> None:
         size = f"{format_bytes(artifact.total_bytes):>10}"
         print(f"{artifact.label:32} {asked_by(artifact):{width}} {size}  {built}  {inputs}".rstrip())
     for path, reason in store.damaged().items():
-        print(f"{path.parent.name}/{short(path.name)}  DAMAGED: {reason}")
+        print(f"{_label(path)}  DAMAGED: {reason}")
+    for path, reason in store.unread().items():
+        print(f"{_label(path)}  NOT READ: {reason}")
     inside = f", and {len(found) - len(listed)} parts of them" if len(found) > len(listed) else ""
     size = format_bytes(sum(artifact.num_bytes for artifact in found))
     print(f"{len(listed)} artifact{'s' if len(listed) != 1 else ''}{inside}, {size} in {store.root}")
@@ -101,12 +105,18 @@ def print_artifact(artifact: Artifact) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """The result of reading every byte of an artifact; `num_bytes` is None if it could not be opened."""
+    """The result of reading every byte of an artifact."""
 
+    # Stage and short version.
     label: str
+    # Its folder.
     path: str
+    # None if it could not be opened.
     num_bytes: int | None
+    # What is wrong with it, one text each.
     problems: list[str]
+    # Why it could not be read now, and the remedy; "" if it was read.
+    unread: str = ""
 
 
 def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]:
@@ -119,16 +129,33 @@ def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]
     named += [artifact.open_part(name) for artifact in named for name in artifact.parts]
     for artifact in named if names else store.artifacts():
         about = {"label": artifact.label, "path": str(artifact.path), "num_bytes": artifact.num_bytes}
-        yield Verified(**about, problems=artifact.verify(threads=2) + lineage_problems(store, artifact))
-    for path, reason in {} if names else store.damaged().items():
-        label = f"{path.parent.name}/{short(path.name)}"
-        yield Verified(label=label, path=str(path), num_bytes=None, problems=[reason])
+        try:
+            yield Verified(**about, problems=artifact.verify(threads=2) + lineage_problems(store, artifact))
+        except OSError as error:
+            yield Verified(**about, problems=[], unread=unread(error))
+    if not names:
+        yield from _verified_unopened(store)
+
+
+def _verified_unopened(store: Store) -> Iterator[Verified]:
+    """Yields the results of those that could not be opened."""
+    for path, reason in store.damaged().items():
+        yield Verified(label=_label(path), path=str(path), num_bytes=None, problems=[reason])
+    for path, reason in store.unread().items():
+        yield Verified(label=_label(path), path=str(path), num_bytes=None, problems=[], unread=reason)
+
+
+def _label(path: Path) -> str:
+    return f"{path.parent.name}/{short(path.name)}"
 
 
 def print_verified(found: Verified) -> None:
     """Prints a line, and the problem with its remedy."""
     size = "" if found.num_bytes is None else f" ({format_bytes(found.num_bytes)})"
-    print(f"{found.label}: {'sound' if not found.problems else 'DAMAGED'}{size}", flush=True)
+    how = "DAMAGED" if found.problems else "NOT READ" if found.unread else "sound"
+    print(f"{found.label}: {how}{size}", flush=True)
+    if found.unread:
+        print(f"  {found.unread}")
     for problem in found.problems:
         print(f"  {problem}")
     if found.problems:

@@ -15,7 +15,7 @@ from jobs.commands.options import json_option
 if TYPE_CHECKING:
     from assets.storage.store import Store
 
-EXIT_DAMAGED = 1
+EXIT_DAMAGED, EXIT_UNREAD = 1, 3
 
 
 @click.command()
@@ -66,6 +66,8 @@ def show(home: Path | None, name: str, as_json: bool) -> None:
 def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
     """Reads every byte of the artifacts NAMES (as for `show`), or of all, and compares it with the digests.
 
+    Each is sound, DAMAGED (exit code 1), or was NOT READ, because a right or a device fails (exit code 3).
+
     Example: graphmill verify
     """
     from jobs.commands.show import print_verified, verify_artifacts
@@ -79,6 +81,8 @@ def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
     if any(each.problems for each in found):
         sys.exit(EXIT_DAMAGED)
+    if any(each.unread for each in found):
+        sys.exit(EXIT_UNREAD)
 
 
 @click.command()

@@ -3,6 +3,9 @@
 The file holds the parameters, the best parameters so far, the optimiser's moments and the executor's own state, and in its header the
 position in the run, the scores and the ledger. It is written beside its final name, flushed to the disk and renamed, so a kill at any
 moment leaves the checkpoint before it. A run depends on nothing else: random decisions are keyed, so no generator has to be saved.
+
+The header also holds a digest of the whole file, computed with zeros in its own place. It is compared before anything is taken from the
+file, so a flipped bit in a tensor is damage and not other weights.
 """
 
 from __future__ import annotations
@@ -15,16 +18,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import xxhash
 from safetensors.torch import load, save
 from torch import Tensor
 
-from assets.storage.filesystem import beside, sync_path
+from assets.storage.filesystem import beside, read_whole_file, sync_path
 from assets.storage.refused import refusal
 from kernels.errors import InputError
 
-FORMAT = 2
+FORMAT = 3
 PARTS = ("model", "best", "optimiser", "executor")
 """Beginnings of tensor names: the parameters, the best ones so far, the optimiser's moments, the executor's state."""
+
+DIGEST_DIGITS = 32
+_DIGEST = b'"digest":"'
+"""What stands before the digest in the header; inside the other texts of the header a quotation mark is escaped."""
 
 
 @dataclass
@@ -95,7 +103,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     text = json.dumps(head | {"state": asdict(checkpoint.state), "threads": list(checkpoint.threads)})
     assert set(checkpoint.parts) <= set(PARTS), f"a checkpoint has the parts {PARTS}"
     tensors = {f"{part}/{name}": tensor for part, named in checkpoint.parts.items() for name, tensor in named.items()}
-    data = save(apart(tensors), metadata={"graphmill": text})
+    data = _signed(save(apart(tensors), metadata={"graphmill": text, "digest": "0" * DIGEST_DIGITS}))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = beside(path, "part")  # two writers of one version have separate files
     try:
@@ -118,7 +126,7 @@ def checkpoint_bytes(path: Path) -> bytes | None:
         InputError: the file cannot be read.
     """
     try:
-        return path.read_bytes()
+        return read_whole_file(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -141,6 +149,8 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
     try:
         (length,) = struct.unpack_from("<Q", data)
         head = _head(data[8 : 8 + length])
+        if head["format"] == FORMAT:
+            _compare(data)
         tensors = load(data)
         state = RunState(**head["state"])
     except Exception as error:
@@ -171,7 +181,39 @@ def checkpoint_threads(path: Path) -> list[int]:
 
 
 def _head(text: bytes) -> dict[str, Any]:
+    """Returns the text of a checkpoint from the header of its file."""
     return json.loads(json.loads(text)["__metadata__"]["graphmill"])
+
+
+def _signed(data: bytes) -> bytes:
+    """Returns a file with its digest in place of the zeros."""
+    place = _digest_place(data)
+    return data[:place] + _digest(data, place) + data[place + DIGEST_DIGITS :]
+
+
+def _compare(data: bytes) -> None:
+    """Compares a file with the digest in its header.
+
+    Raises:
+        ValueError: they differ.
+    """
+    place = _digest_place(data)
+    if data[place : place + DIGEST_DIGITS] != _digest(data, place):
+        raise ValueError("its bytes do not match its digest")
+
+
+def _digest(data: bytes, place: int) -> bytes:
+    """Returns the digest of a file whose own digest stands at `place`, as hexadecimal digits."""
+    view, found = memoryview(data), xxhash.xxh3_128()
+    for piece in (view[:place], b"0" * DIGEST_DIGITS, view[place + DIGEST_DIGITS :]):
+        found.update(piece)
+    return found.hexdigest().encode()
+
+
+def _digest_place(data: bytes) -> int:
+    """Returns the place of the digest in a file."""
+    (length,) = struct.unpack_from("<Q", data)
+    return data.index(_DIGEST, 0, 8 + length) + len(_DIGEST)
 
 
 def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

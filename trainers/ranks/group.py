@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -23,7 +22,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from assets.storage.refused import refusal
 from kernels.types import Array
+from trainers.ranks.launch import asked_ranks
 from trainers.ranks.leave import leave, leave_soon
 from trainers.ranks.meeting import Meeting, open_store
 
@@ -257,11 +258,6 @@ ALONE = Ranks()
 """One process without others."""
 
 
-def asked_ranks() -> tuple[int, int]:
-    """Returns (rank, world) from the environment that a launcher has set, (0, 1) without a launcher."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
 @contextmanager
 def coming() -> Iterator[Meeting | None]:
     """Shows the other ranks that this one is at work, until the block ends; one process alone does nothing.
@@ -317,6 +313,8 @@ def _blaming_peers(where: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        if refused := refusal(error):
+            raise refused from error
         said = str(error).strip().splitlines()[0].rpartition("] ")[2]
         problem = f"another rank is gone or late; this one was in {where}: {said}"
         leave_soon(problem)

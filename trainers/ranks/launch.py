@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -42,6 +43,46 @@ LAST_LINES = 8
 LISTENER, ERRORS, PARENT = "GRAPHMILL_RANKS_LISTENER", "GRAPHMILL_RANK_ERRORS", "GRAPHMILL_RANKS_PARENT"
 """Environment of a rank: descriptor of the socket at which the ranks meet ("" except at the first), descriptor for its input error, id of
 its launcher."""
+
+
+MOST_RANKS = 1 << 20
+
+
+def launcher_number(name: str, otherwise: str, least: int, most: int) -> int:
+    """Returns a whole number that a launcher has set in the environment.
+
+    Args:
+        name: the variable.
+        otherwise: its text where it is not set.
+        least, most: range of the number.
+
+    Raises:
+        InputError: the text is something else than a whole number in the range.
+    """
+    text = os.environ.get(name, otherwise)
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII) or not least <= int(text) <= most:
+        problem = f"the environment says {name} = {text!r}, where a whole number from {least} to {most} is needed"
+        raise InputError(problem, "start ranks by graphmill train --ranks or by torchrun, which set it; or unset it")
+    return int(text)
+
+
+def asked_ranks() -> tuple[int, int]:
+    """Returns (rank, world) from the environment that a launcher has set, (0, 1) without a launcher.
+
+    Raises:
+        InputError: they are not numbers, or no rank of such a world.
+    """
+    world = launcher_number("WORLD_SIZE", "1", 1, MOST_RANKS)
+    return launcher_number("RANK", "0", 0, world - 1), world
+
+
+def launcher_id() -> int:
+    """Returns the process id of the launcher of this rank.
+
+    Raises:
+        InputError: the variable does not say one.
+    """
+    return launcher_number(PARENT, "", 1, 1 << 22)
 
 
 class RankError(InputError):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from assets.building.keys import Checked, KeyProblem, size_problem, within
+from assets.building.keys import LEAST_GBPS, MOST_GBPS, Checked, KeyProblem, size_problem, within
 from assets.sampling.config import SamplingConfig
 from assets.sizes import parse_size
 from assets.storage.machine import usable_cores
@@ -209,7 +209,7 @@ class TrainExecution(Checked):
     # samples over the bus. The batches are the same. On the CPU, if devices sample: device = the graph's bytes are booked on each of them.
     topology: Literal["host", "uva", "device"] = "host"
     # GB/s (10^9 bytes per second) of the link between host and device, modelled by waiting; None = the machine's own speed.
-    link_gbps: float | None = field(default=None, metadata=within(above=0))
+    link_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS))
     # Origin of the mini-batches: online = sampled while training; stored = read from the `samples` stage, the same batches to the byte.
     samples: Literal["online", "stored"] = "online"
     # Method by which packed rows are read: io_uring and pread bypass the page cache, buffered goes through it.

@@ -33,6 +33,8 @@ class Order:
     epoch_lines: Lines = "some"
     # Number of processes on this machine that share the training; 0 for the table's number.
     ranks: int = 0
+    # Path that stands for every environment variable in the recipe; None where the environment is asked.
+    variables: Path | None = None
     # Function that receives these lines, too; None for standard error alone.
     tell: Callable[[str], None] | None = None
 
@@ -40,13 +42,16 @@ class Order:
         """Returns the order as values of JSON, for the process that carries it out; `tell` stays here."""
         values = {name: value for name, value in vars(self).items() if name not in ("pipeline", "tell")}
         text = {"path": str(self.pipeline.path), "text": self.pipeline.text}
-        home = None if self.home is None else str(self.home)
-        return values | text | {"home": home, "inputs": dict(self.inputs)}
+        paths = {
+            name: None if path is None else str(path)
+            for name, path in (("home", self.home), ("variables", self.variables))
+        }
+        return values | text | paths | {"inputs": dict(self.inputs)}
 
 
 def plain_order(values: Mapping[str, Any]) -> Order:
     """Returns the order that `Order.plain` wrote; other values are ignored."""
     names = ("table", "inputs", "resume", "retrain", "epoch_lines", "ranks")
-    pipeline = parse_pipeline(Path(values["path"]), values["text"].encode(), TrainTable)
-    home = None if values["home"] is None else Path(values["home"])
-    return Order(pipeline=pipeline, home=home, **{name: values[name] for name in names})
+    home, variables = (None if values[name] is None else Path(values[name]) for name in ("home", "variables"))
+    pipeline = parse_pipeline(Path(values["path"]), values["text"].encode(), TrainTable, variables=variables)
+    return Order(pipeline=pipeline, home=home, variables=variables, **{name: values[name] for name in names})

@@ -13,6 +13,7 @@ from assets.storage.store import Store
 from jobs.commands.repair import repair_store
 from jobs.commands.show import verify_artifacts
 from kernels.errors import InputError
+from tests.adversary.privileges import graphmill_without_rights
 from tests.assets.storage.damage import flip
 from tests.assets.storage.tiny_artifacts import address, present, put
 
@@ -109,3 +110,24 @@ def test_what_was_built_again_while_the_question_waited_stays(store, capsys):
     put(store, "graph", 0)
     assert [remove_damage(store, each) for each in found] == [each.address != address(graph) for each in found]
     assert present(store) == {address(graph)} and find_damage(store) == []
+
+
+@pytest.mark.parametrize("where", ["values.npy", MANIFEST, "run.json", "block_digests.bin", "."])
+def test_what_cannot_be_read_now_is_neither_sound_nor_damaged(tmp_path, where):
+    store = Store(tmp_path)
+    graph, other = put(store, "graph", 0), put(store, "graph", 1)
+    flip(other.path / "values.npy", 8 * 4100)
+    (graph.path / where).chmod(0)
+    try:
+        said = graphmill_without_rights("verify", home=tmp_path)
+        assert said.returncode == 1 and f"{graph.label}: NOT READ" in said.stdout and "permissions" in said.stdout
+        assert f"{other.label}: DAMAGED" in said.stdout and "Traceback" not in said.stderr
+        said = graphmill_without_rights("repair", "--yes", home=tmp_path)
+        assert f"not read, stays  {graph.label}" in said.stdout and f"removed  {other.label}" in said.stdout
+        assert graphmill_without_rights("verify", home=tmp_path).returncode == 3
+        if where != "values.npy":  # the only one that opening does not read
+            said = graphmill_without_rights("show", graph.label, home=tmp_path)
+            assert (where == "run.json") == (said.returncode == 0) and "Traceback" not in said.stderr
+    finally:
+        (graph.path / where).chmod(0o755)
+    assert address(graph) in present(store) and graph.verify() == []

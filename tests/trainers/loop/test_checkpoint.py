@@ -77,6 +77,19 @@ def test_a_truncated_checkpoint_is_named(tmp_path: Path, keep: int) -> None:
         parse_checkpoint((tmp_path / "one").read_bytes(), tmp_path / "one", "a" * 64)
 
 
+def test_every_flipped_bit_is_damage(tmp_path: Path) -> None:
+    """In a tensor it would be other weights under the version of the right ones."""
+    path = tmp_path / "one"
+    write_one(path)
+    data = path.read_bytes()
+    parse_checkpoint(data, path, "a" * 64)
+    for place in range(len(data)):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        with pytest.raises(InputError, match=r"is damaged|has format"):
+            parse_checkpoint(bytes(flipped), path, "a" * 64)
+
+
 @pytest.mark.parametrize(
     ("ending", "raised"),
     [(OSError(28, "No space left on device"), InputError), (KeyboardInterrupt(), KeyboardInterrupt)],

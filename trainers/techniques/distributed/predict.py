@@ -39,7 +39,7 @@ from trainers.inference.predict import ROW_GROUP, NodeFacts, find_recipe, load_m
 from trainers.loop.executor import Opening
 from trainers.models.build import send_model
 from trainers.ranks.group import PeerError, Ranks, joined
-from trainers.ranks.launch import EXIT_PEER, PARENT, run_ranks
+from trainers.ranks.launch import EXIT_PEER, launcher_id, run_ranks
 from trainers.ranks.leave import leave
 from trainers.recipe.config import TrainTable
 from trainers.recipe.inputs import find_table_inputs
@@ -99,7 +99,7 @@ def predict_by_ranks(
 
 def main() -> int:
     """Predicts the nodes of this rank, and returns the exit code."""
-    end_with_parent(int(os.environ[PARENT]))
+    end_with_parent(launcher_id())
     order = json.load(sys.stdin)
     try:
         pipeline = plain_order(order).pipeline

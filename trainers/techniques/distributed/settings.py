@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from assets.building.keys import within
+from assets.building.keys import LEAST_GBPS, MOST_GBPS, within
 from trainers.recipe.settings import Settings
 
 
@@ -26,4 +26,4 @@ class DistributedSettings(Settings):
     timeout: float = field(default=45.0, metadata=within(1, 3600, hashed=False))
     # Network between ranks, modelled by waiting: microseconds per exchange, and GB/s that a rank sends or receives; None = the real speed.
     latency_us: float = field(default=0.0, metadata=within(0, 1e9, hashed=False))
-    rank_gbps: float | None = field(default=None, metadata=within(above=0, hashed=False))
+    rank_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS, hashed=False))

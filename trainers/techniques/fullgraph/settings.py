@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from assets.building.keys import within
+from assets.building.keys import LEAST_GBPS, MOST_GBPS, within
 from trainers.recipe.settings import Settings
 
 
@@ -25,4 +25,4 @@ class FullGraphSettings(Settings):
     # to the host. It takes memory for two steps' rows.
     overlap: bool = field(default=True, metadata={"hashed": False})
     # GB/s at which each device receives rows of the others, modelled by waiting; None = the machine's own speed.
-    peer_gbps: float | None = field(default=None, metadata=within(above=0, hashed=False))
+    peer_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS, hashed=False))

@@ -1,0 +1,36 @@
+"""Numbers that torchrun or another launcher sets in the environment of a rank."""
+
+import pytest
+
+from kernels.errors import InputError
+from trainers.ranks.launch import PARENT, asked_ranks, launcher_id, launcher_number
+
+
+@pytest.mark.parametrize(
+    ("rank", "world"),
+    [("abc", "2"), ("0", "two"), ("0", "-1"), ("0", "0"), ("2", "2"), ("-1", "2"), ("1.0", "2"), ("", "2"), ("٣", "9")],
+)
+def test_ranks_that_are_none_are_named(monkeypatch, rank, world):
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", world)
+    with pytest.raises(InputError, match=r"the environment says (RANK|WORLD_SIZE) = "):
+        asked_ranks()
+
+
+def test_without_a_launcher_there_is_one_rank(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert asked_ranks() == (0, 1)
+
+
+@pytest.mark.parametrize("port", ["abc", "99999", "0", "1" * 40])
+def test_a_port_that_is_none_is_named(monkeypatch, port):
+    monkeypatch.setenv("MASTER_PORT", port)
+    with pytest.raises(InputError, match="MASTER_PORT"):
+        launcher_number("MASTER_PORT", "", 1, 65535)
+
+
+def test_a_launcher_that_is_none_is_named(monkeypatch):
+    monkeypatch.setenv(PARENT, "me")
+    with pytest.raises(InputError, match=PARENT):
+        launcher_id()
