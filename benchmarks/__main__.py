@@ -2,6 +2,9 @@
 
 import argparse
 import importlib
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 NAMES = (
     "aggregate",
@@ -35,23 +38,29 @@ NAMES = (
     "wide_rows",
 )
 ON_DEMAND = (
-    "big", "disk_quality", "drawn", "drawn_quality", "ends", "fresh_quality", "fullgraph_quality", "gather_cuda", "quality",
+    "big", "disk_quality", "drawn", "drawn_quality", "ends", "fresh_quality", "fullgraph_quality", "gather_cuda", "growth", "limited",
+    "quality", "subset",
 )  # fmt: skip
-"""In need of a GPU, or of graphs that the project does not contain; "big", "ends" and "quality" take longer than a minute even when
-quick."""
+"""In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends", "limited" and "quality" take longer
+than a minute even when quick."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", default=NAMES, help=f"which of: {', '.join(NAMES + ON_DEMAND)}")
     parser.add_argument("--quick", action="store_true", help="under a minute each")
-    parser.add_argument("--scale", type=float, help="of big: 1 is 111M nodes and 1.6G edges; default 1/8")
+    parser.add_argument(
+        "--scale", type=lambda text: float(Fraction(text)), help="of big: 1 is 111M nodes and 1.6G edges; default 1/8"
+    )
+    parser.add_argument("--home", type=Path, help="of big and limited: folder that is kept, where a later call goes on")
+    parser.add_argument("--parts", type=lambda text: tuple(text.split(",")), help="of big and limited: what is run")
     options = parser.parse_args()
+    kept: dict[str, Any] = {"home": options.home, "parts": options.parts}
+    extra = {"big": kept | {"scale": options.scale}, "limited": kept}
     for name in options.names:
         if name not in NAMES + ON_DEMAND:
             parser.error(f"no benchmark {name!r}; there are: {', '.join(NAMES + ON_DEMAND)}")
-        more = {"scale": options.scale} if name == "big" else {}
-        importlib.import_module(f"benchmarks.{name}").main(quick=options.quick, **more)
+        importlib.import_module(f"benchmarks.{name}").main(quick=options.quick, **extra.get(name, {}))
 
 
 if __name__ == "__main__":
