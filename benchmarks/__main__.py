@@ -54,8 +54,11 @@ def main() -> None:
     )
     parser.add_argument("--home", type=Path, help="of big and limited: folder that is kept, where a later call goes on")
     parser.add_argument("--parts", type=lambda text: tuple(text.split(",")), help="of big and limited: what is run")
+    parser.add_argument(
+        "--again", action="store_true", help="of big and limited: train once more what is trained already"
+    )
     options = parser.parse_args()
-    kept: dict[str, Any] = {"home": options.home, "parts": options.parts}
+    kept: dict[str, Any] = {"home": options.home, "parts": options.parts, "again": options.again}
     extra = {"big": kept | {"scale": options.scale}, "limited": kept}
     for name in options.names:
         if name not in NAMES + ON_DEMAND:

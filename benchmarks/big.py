@@ -1,6 +1,6 @@
 """A graph in the proportions of ogbn-papers100M, larger than memory in earnest: prepared, trained and evaluated under a limit.
 
-    python -m benchmarks big [--scale 1/8] [--home FOLDER] [--parts graph,samples,...]
+    python -m benchmarks big [--scale 1/8] [--home FOLDER] [--again] [--parts graph,samples,...]
 
 At scale 1 an R-MAT graph of 111M nodes and 1.6G edges, 128 float16 features, 172 classes of which 1.4% of the nodes know theirs, edges as
 they are drawn, fan-outs [10, 10]. Every command runs in a control group of 2 + 6 S GiB, after the files of the home were dropped from
@@ -78,7 +78,11 @@ PARTS = (*BUILT, *TABLES, *RIVALS)
 
 
 def main(
-    quick: bool, scale: float | None = None, home: Path | None = None, parts: tuple[str, ...] | None = None
+    quick: bool,
+    scale: float | None = None,
+    home: Path | None = None,
+    parts: tuple[str, ...] | None = None,
+    again: bool = False,
 ) -> None:
     """Builds, trains, compares, prints and records."""
     scale = scale or (QUICK if quick else FULL)
@@ -88,7 +92,7 @@ def main(
     size = {"nodes": int(NODES * scale), "edges": int(EDGES * scale)}
     print(f"scale {scale:g}: {size['nodes']:,} nodes, {size['edges']:,} edges, {format_bytes(limit)} of memory")
     with folder_of(home, "graphmill-big-") as folder:
-        limited = LimitedHome(folder, limit)
+        limited = LimitedHome(folder, limit, again)
         build(limited, size, parts)
         trained = [part for part in (*TABLES, *RIVALS) if part in parts]
         for part in random.Random(0).sample(trained, len(trained)):

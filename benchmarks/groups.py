@@ -108,7 +108,7 @@ def run_limited(
         {"ended", "seconds", "anonymous_bytes", "peak_bytes", "read_bytes", "said"}: "ended" is "well", "badly" or "by time".
     """
     drop_pages(folder)
-    before, started, ended = _device_bytes(folder), time.perf_counter(), "well"
+    before, started = _device_bytes(folder), time.perf_counter()
     with tempfile.TemporaryFile("w+") as said, Group(limit_bytes) as group:
         process = subprocess.Popen(
             group.inside(command),
@@ -118,26 +118,31 @@ def run_limited(
             stdout=said,
             stderr=subprocess.STDOUT,
         )
-        group.session, read_bytes = process.pid, 0
-        while True:
-            found, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if found:
-                ended = "well" if status == 0 else "badly"
-                read_bytes = usage.ru_inblock * SECTOR_BYTES
-                break
-            if time.perf_counter() - started > seconds:
-                ended, read_bytes = "by time", _device_bytes(folder) - before
+        group.session = process.pid
+        try:
+            ended, read_bytes = _waited(process, started + seconds)
+        finally:
+            if process.returncode is None:
+                read_bytes = _device_bytes(folder) - before
                 os.killpg(process.pid, signal.SIGKILL)
                 group.stop()
-                os.waitpid(process.pid, 0)
-                break
-            time.sleep(0.01)
-        process.returncode = 0  # it was waited for above
+                process.wait()
         took = time.perf_counter() - started
         said.seek(0)
         text = said.read()
     row = {"ended": ended, "seconds": round(took, 2), "anonymous_bytes": group.anonymous_bytes}
     return row | {"peak_bytes": group.peak_bytes, "read_bytes": read_bytes, "said": text[-4000:]}
+
+
+def _waited(process: subprocess.Popen[bytes], until: float) -> tuple[str, int]:
+    """Returns how a process has ended, and the bytes that it and its children read from devices."""
+    while time.perf_counter() < until:
+        found, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if found:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return "badly" if process.returncode else "well", usage.ru_inblock * SECTOR_BYTES
+        time.sleep(0.01)
+    return "by time", 0
 
 
 def told(name: str, row: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Features of three times the memory: 1M nodes x 768 float32 (2.9 GiB) in a control group of 1,100 MiB, trained, evaluated and predicted.
 
-    python -m benchmarks limited [--home FOLDER] [--parts graph,...]
+    python -m benchmarks limited [--home FOLDER] [--again] [--parts graph,...]
 
 R-MAT of 1M nodes and 8M edges, made undirected; 40 batches of 256 seeds with fan-outs [10, 10], stored. All trainings have the files
 dropped from the page cache and the group to themselves, and run in drawn order:
@@ -82,14 +82,14 @@ PREDICTED = 10_000
 MAPPED_SECONDS, RIVAL_SECONDS = 150, 60
 
 
-def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = None) -> None:
+def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = None, again: bool = False) -> None:
     """Builds, trains, predicts, compares, prints and records."""
     size, parts = (QUICK if quick else FULL), parts or PARTS
     assert set(parts) <= set(PARTS), f"parts are {', '.join(PARTS)}"
     with folder_of(home, "graphmill-limited-") as folder:
         recipe = RECIPE.format(**size) + "".join(TRAIN.format(name=name, more=more) for name, more in TABLES.items())
         (folder / "limited.toml").write_text(recipe)
-        limited = LimitedHome(folder, size["limit"] << 20)
+        limited = LimitedHome(folder, size["limit"] << 20, again)
         if "build" in parts and limited.command("build", "build", "limited.toml")["ended"] != "well":
             sys.exit("the stages were not built")
         trained = [part for part in (*TABLES, *RIVALS) if part in parts]

@@ -47,10 +47,11 @@ class LimitedHome:
     Args:
         folder: holds the pipeline file, `home` and `found.json`.
         limit_bytes: memory of each command.
+        again: whether to train once more what is trained already.
     """
 
-    def __init__(self, folder: Path, limit_bytes: int):
-        self.folder, self.limit_bytes = folder, limit_bytes
+    def __init__(self, folder: Path, limit_bytes: int, again: bool = False):
+        self.folder, self.limit_bytes, self.again = folder, limit_bytes, again
         self.store = Store(folder / "home")
         self._file = folder / "found.json"
         self.found: dict[str, dict[str, Any]] = json.loads(self._file.read_text()) if self._file.exists() else {}
@@ -58,7 +59,8 @@ class LimitedHome:
     def command(self, part: str, *arguments: str, seconds: float = SECONDS_AT_MOST) -> dict[str, Any]:
         """Runs `graphmill ARGUMENTS`, unless this part has ended well before. Returns its row."""
         code = "import sys; from jobs.cli import main; sys.exit(main())"
-        return self._row(part, [sys.executable, "-c", code, *arguments], seconds)
+        again = ["--retrain"] if self.again and arguments[0] == "train" else []
+        return self._row(part, [sys.executable, "-c", code, *arguments, *again], seconds, bool(again))
 
     def rival(self, system: str, *, hidden: int, seconds: float) -> dict[str, Any] | None:
         """Trains batches of an epoch in DGL or GraphBolt on mapped files; without an interpreter that has it, returns None.
@@ -76,8 +78,8 @@ class LimitedHome:
         path = self.folder / f"{system}.json"
         path.write_text(json.dumps(spec))
         script = Path(__file__).with_name("mapped_rivals.py")
-        row = self._row(system, [python, str(script), str(path)], seconds + 120)
-        if row["ended"] == "well" and "batches" not in row:
+        row = self._row(system, [python, str(script), str(path)], seconds + 120, self.again)
+        if row["ended"] == "well":
             each = json.loads(row["said"].splitlines()[-1])["batch_seconds"]
             mean, num = sum(each) / len(each), spec["batches"]
             row |= {"batches": len(each), "of": num, "extrapolated": len(each) < num, "epoch_seconds": [mean * num]}
@@ -90,11 +92,15 @@ class LimitedHome:
         return found
 
     def stages(self) -> dict[str, dict[str, Any]]:
-        """Returns stage -> its seconds and the bytes that it stored."""
-        found = {}
-        for each in self.store.artifacts():
-            if each.stage != "model" and each.part_of is None:
+        """Returns stage -> its seconds, those of its parts included, and the bytes that it stored."""
+        artifacts = [each for each in self.store.artifacts() if each.stage != "model"]
+        found: dict[str, dict[str, Any]] = {}
+        for each in artifacts:
+            if each.part_of is None:
                 found[each.stage] = {"seconds": each.run_record()["seconds"], "stored_bytes": each.total_bytes}
+        for each in artifacts:
+            if each.part_of is not None:
+                found[each.part_of[0]]["seconds"] += each.run_record()["seconds"]
         return found
 
     def models(self) -> dict[str, dict[str, Any]]:
@@ -122,8 +128,8 @@ class LimitedHome:
             part: {name: value for name, value in row.items() if name != "said"} for part, row in self.found.items()
         }
 
-    def _row(self, part: str, command: list[str], seconds: float) -> dict[str, Any]:
-        if self.found.get(part, {}).get("ended") == "well":
+    def _row(self, part: str, command: list[str], seconds: float, again: bool) -> dict[str, Any]:
+        if self.found.get(part, {}).get("ended") == "well" and not again:
             return self.found[part]
         environment = {"GRAPHMILL_HOME": str(self.folder / "home"), "PYTHONPATH": str(ROOT)}
         row = run_limited(command, self.folder, self.limit_bytes, seconds, environment)
