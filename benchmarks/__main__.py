@@ -45,7 +45,8 @@ ON_DEMAND = (
 than a minute even when quick."""
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", default=NAMES, help=f"which of: {', '.join(NAMES + ON_DEMAND)}")
     parser.add_argument("--quick", action="store_true", help="under a minute each")
@@ -57,12 +58,16 @@ def main() -> None:
     parser.add_argument(
         "--again", action="store_true", help="of big and limited: train once more what is trained already"
     )
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     kept: dict[str, Any] = {"home": options.home, "parts": options.parts, "again": options.again}
     extra = {"big": kept | {"scale": options.scale}, "limited": kept}
     for name in options.names:
         if name not in NAMES + ON_DEMAND:
-            parser.error(f"no benchmark {name!r}; there are: {', '.join(NAMES + ON_DEMAND)}")
+            parser().error(f"no benchmark {name!r}; there are: {', '.join(NAMES + ON_DEMAND)}")
         importlib.import_module(f"benchmarks.{name}").main(quick=options.quick, **extra.get(name, {}))
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from benchmarks.__main__ import NAMES, ON_DEMAND
+from benchmarks.__main__ import parser as benchmark_parser
 from jobs import cli
 from tests.docs.pages import GENERATED, PAGES, ROOT, WALKED, Command, commands, fences, parsed
 from trainers.__main__ import main as trainers_main
@@ -151,10 +152,14 @@ def check_trainers(command: Command, example: SimpleNamespace) -> None:
 
 
 def check_benchmarks(command: Command, example: SimpleNamespace) -> None:
-    known = {*NAMES, *ON_DEMAND, "--quick"}
-    unknown = [word for word in command.words[3:] if word not in known]
-    assert not unknown, f"{command}: no benchmark or option {unknown}"
-    assert all((ROOT / "benchmarks" / f"{name}.py").is_file() for name in known - {"--quick"})
+    known = {*NAMES, *ON_DEMAND}
+    try:
+        options = benchmark_parser().parse_args(command.words[3:])
+    except SystemExit as error:
+        raise AssertionError(f"{command}: no such option") from error
+    unknown = [name for name in options.names if name not in known]
+    assert not unknown, f"{command}: no benchmark {unknown}"
+    assert all((ROOT / "benchmarks" / f"{name}.py").is_file() for name in known)
 
 
 def check_benchmark(command: Command) -> None:
