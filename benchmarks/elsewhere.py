@@ -40,13 +40,13 @@ def beside(run: Callable[[], T]) -> tuple[T, float]:
     Args:
         run: what is measured; processes that it starts have ended when it returns, and are not others.
     """
-    before = _counters()
+    before = counters()
     found = run()
-    wall, busy, own = (after - was for after, was in zip(_counters(), before, strict=True))
+    wall, busy, own = (after - was for after, was in zip(counters(), before, strict=True))
     return found, round(max(0.0, busy - own) / wall, 3)
 
 
-def _counters() -> tuple[float, float, float]:
+def counters() -> tuple[float, float, float]:
     """Returns seconds of the clock, of work of all cores, and of work of this process and its children that have ended."""
     columns = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     busy = sum(each for place, each in enumerate(columns) if place not in IDLE)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.sizes import format_bytes
+from benchmarks.elsewhere import counters
 
 SECTOR_BYTES = 512
 LOOKS_SECONDS = 0.05
@@ -105,10 +106,11 @@ def run_limited(
         environment: variables beside those of this process.
 
     Returns:
-        {"ended", "seconds", "anonymous_bytes", "peak_bytes", "read_bytes", "said"}: "ended" is "well", "badly" or "by time".
+        {"ended", "seconds", "cores_of_others", "anonymous_bytes", "peak_bytes", "read_bytes", "said"}: "ended" is "well", "badly" or
+        "by time"; of the last, the command's own work counts as that of others.
     """
     drop_pages(folder)
-    before, started = _device_bytes(folder), time.perf_counter()
+    before, started, work = _device_bytes(folder), time.perf_counter(), counters()
     with tempfile.TemporaryFile("w+") as said, Group(limit_bytes) as group:
         process = subprocess.Popen(
             group.inside(command),
@@ -127,10 +129,11 @@ def run_limited(
                 os.killpg(process.pid, signal.SIGKILL)
                 group.stop()
                 process.wait()
-        took = time.perf_counter() - started
+        took, busy, own = (after - was for after, was in zip(counters(), work, strict=True))
         said.seek(0)
         text = said.read()
-    row = {"ended": ended, "seconds": round(took, 2), "anonymous_bytes": group.anonymous_bytes}
+    row = {"ended": ended, "seconds": round(took, 2), "cores_of_others": round(max(0.0, busy - own) / took, 2)}
+    row["anonymous_bytes"] = group.anonymous_bytes
     return row | {"peak_bytes": group.peak_bytes, "read_bytes": read_bytes, "said": text[-4000:]}
 
 
@@ -148,7 +151,8 @@ def _waited(process: subprocess.Popen[bytes], until: float) -> tuple[str, int]:
 def told(name: str, row: dict[str, Any]) -> str:
     """Returns a line about a command that was run."""
     held = f"{format_bytes(row['anonymous_bytes'])} held, {format_bytes(row['peak_bytes'])} with the page cache"
-    return f"{name}: ended {row['ended']} after {row['seconds']:.1f} s, {held}, {format_bytes(row['read_bytes'])} read"
+    beside = f"{row['cores_of_others']:.1f} cores worked for others"
+    return f"{name}: ended {row['ended']} after {row['seconds']:.1f} s, {held}, {format_bytes(row['read_bytes'])} read; {beside}"
 
 
 def drop_pages(folder: Path) -> None:
