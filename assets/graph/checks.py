@@ -128,6 +128,11 @@ def _row_checks(topology: Topology, merged: bool) -> Iterator[Check]:
         )
 
 
+SHARED = "nodes share classes"
+CLASS_NODES, LEAST_CLASSES = 10, 20
+"""Labelled nodes per class below which labels do not look like classes; graphs of few nodes may have so many classes."""
+
+
 def node_checks(labels: Array, num_classes: int, parts: tuple[Array, Array, Array]) -> list[Check]:
     """Tests labels i32[N] and the split."""
     outside = unknown = 0
@@ -153,7 +158,25 @@ def node_checks(labels: Array, num_classes: int, parts: tuple[Array, Array, Arra
             detail="; ".join(problems) or f"{split}: none is in two parts, twice in one or without a label",
             numbers={"nodes of all parts": sum(sizes), "different nodes of all parts": len(np.unique(np.concatenate(parts)))},
         ),
+        _classes_check(len(labels) - unknown, num_classes),
     ]  # fmt: skip
+
+
+def _classes_check(num_labelled: int, num_classes: int) -> Check:
+    """Warns of labels that are numbers, dates or ids rather than classes: hardly two nodes share one."""
+    most = max(LEAST_CLASSES, num_labelled // CLASS_NODES)
+    return Check(
+        name=SHARED,
+        passed=num_classes <= most,
+        detail=f"{num_classes:,} classes for {num_labelled:,} labelled nodes"
+        + (
+            ""
+            if num_classes <= most
+            else "; graphmill classifies nodes: regression and several labels per node are not built"
+        ),
+        numbers={"number of classes": num_classes, "most classes": most},
+        blocking=False,
+    )
 
 
 def homophily(topology: Topology, labels: Array) -> tuple[int, int]:

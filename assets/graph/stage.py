@@ -10,7 +10,7 @@ import numpy as np
 
 from assets.building.execution import Threads
 from assets.building.stage import Progress, Summary
-from assets.graph.checks import describe, node_checks, topology_checks
+from assets.graph.checks import SHARED, describe, node_checks, topology_checks
 from assets.graph.page import GRAPH_PAGE
 from assets.graph.read import SAMPLING
 from assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
@@ -44,9 +44,12 @@ class GraphStage(SourceStage):
         "labels are in range": "Every label is -1 (unknown) or names a class.",
         "splits are disjoint": "No node is in two of training, validation and test, twice in one of them, or there without a "
         "label.",
+        SHARED: "Labels are classes: there are at least ten labelled nodes for each. Numbers, dates and ids have a value of their own for "
+        "nearly every node.",
         WEIGHTS: "No edge weight is NaN or infinite, sums of merged duplicates included.",
     }
     checks = tuple(name for name in says if name != WEIGHTS)
+    warnings = (SHARED,)
 
     aspects = (SAMPLING,)
 

@@ -160,7 +160,13 @@ def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict
     """
     pipelines = Path(os.environ.get(FOLDER_VARIABLE) or "pipelines").absolute()
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    called = {UI_VARIABLE: f"http://{ADDRESS}:{port}", PORT_VARIABLE: str(port), NAMES_VARIABLE: " ".join(names)}
+    # Else Python would look for modules in the user's current folder first, at every `-m` of the servers and of what they start.
+    called = {
+        "PYTHONSAFEPATH": "1",
+        UI_VARIABLE: f"http://{ADDRESS}:{port}",
+        PORT_VARIABLE: str(port),
+        NAMES_VARIABLE: " ".join(names),
+    }
     return (
         environment(home) | called | HEARTBEAT | {FOLDER_VARIABLE: str(pipelines), "PYTHONPATH": os.pathsep.join(paths)}
     )

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SPLITS = {"train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2}
 NO_SPLIT, UNKNOWN_SPLIT = -1, 99
+FLOATS, NAMING = ("FLOAT", "DOUBLE"), ("VARCHAR", "UUID")
+"""Types of columns whose numbers may be broken, and types whose texts name classes."""
 
 
 def read_nodes(nodes: TableFiles | None, config: EdgesConfig, numbering: Numbering) -> RawGraph:
@@ -56,7 +58,7 @@ def _labels(nodes: TableFiles, column: str, form: str, count: int) -> tuple[Arra
     """Returns (labels i32[N] in the order of the rows, class names)."""
     kind = nodes.require("label_column", column)
     if form == "names":
-        text = f"nullif(CAST({nodes.field(column)} AS VARCHAR), '')"
+        text = _class_text(nodes, column, kind)
         sql = f"{nodes.union(text)} WHERE v IS NOT NULL ORDER BY v"
         classes = [str(row[0]) for row in nodes.duck.rows(sql, str(nodes.paths[0]))]
         texts = ", ".join(map(literal, classes)) or "''"
@@ -81,6 +83,30 @@ def _labels(nodes: TableFiles, column: str, form: str, count: int) -> tuple[Arra
             raise nodes.refusal(*place, column, f"not a class number in [-1, {count})", remedy)
         labels[rows.start : rows.start + rows.count][known] = values[known].astype(np.int32)
     return labels, classes or [str(label) for label in range(int(labels.max(initial=-1)) + 1)]
+
+
+def _class_text(nodes: TableFiles, column: str, kind: str) -> str:
+    """Returns the SQL expression of the class names in a column; NULL, NaN and blanks are unknown labels.
+
+    Raises:
+        InputError: the column's values name no classes: lists, dates, or numbers that are not whole.
+    """
+    field = nodes.field(column)
+    named = kind in NUMBERS or kind in NAMING or kind.startswith(("DECIMAL", "ENUM"))
+    if not nodes.is_csv and not named:
+        remedy = "graphmill classifies nodes, with one label each: write one name or number per node"
+        raise InputError(f"{nodes.paths[0]}: column '{column}' is {kind}, and its values name no classes", remedy)
+    if nodes.is_csv or kind not in FLOATS:
+        return f"CASE WHEN trim(CAST({field} AS VARCHAR)) = '' THEN NULL ELSE CAST({field} AS VARCHAR) END"
+    broken = nodes.duck.rows(
+        f"{nodes.union(field)} WHERE v <> floor(v) OR isinf(v) ORDER BY v LIMIT 1", str(nodes.paths[0])
+    )
+    if broken:
+        problem = f"{nodes.paths[0]}: column '{column}' holds {broken[0][0]}, a number that is not whole"
+        raise InputError(
+            problem, "graphmill classifies nodes, regression is not built: write the number or name of a class"
+        )
+    return f"CAST(TRY_CAST({field} AS HUGEINT) AS VARCHAR)"
 
 
 def _split_codes(nodes: TableFiles, column: str, count: int) -> Array:

@@ -79,10 +79,20 @@ def test_checks_say_what_they_found_in_numbers():
     assert broken["ids are in range"].detail == "2 of 3 neighbour ids are outside [0, 2): they go from -1 to 7"
     assert broken["rows are sorted"].numbers == {"entries out of order": 1, "allowed out of order": 0}
     assert broken["rows are sorted"].detail.startswith("1 of 3 entries out of order")
-    labels, split = node_checks(np.array([0, 1, -1], np.int32), 2, (np.array([0]), np.array([1]), np.array([1])))
+    labels, split, _ = node_checks(np.array([0, 1, -1], np.int32), 2, (np.array([0]), np.array([1]), np.array([1])))
     assert labels.numbers == {"largest label": 1, "number of classes": 2, "labels outside": 0}
     assert split.numbers == {"nodes of all parts": 3, "different nodes of all parts": 2}
     assert split.detail == "valid and test overlap in 1 nodes: 1"
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "num_labelled", "shared"), [(20, 3, True), (21, 210, True), (21, 209, False), (7500, 7500, False)]
+)
+def test_labels_that_no_two_nodes_share_are_a_warning(num_classes, num_labelled, shared):
+    labels = np.concatenate([np.arange(num_labelled) % num_classes, np.full(50, -1)]).astype(np.int32)
+    check = node_checks(labels, num_classes, (np.array([0]), np.array([1]), np.array([2])))[-1]
+    assert check.passed == shared and not check.blocking
+    assert ("regression and several labels per node are not built" in check.detail) == (not shared)
 
 
 def test_weights_that_overflow_are_counted():

@@ -1,6 +1,8 @@
 """Imported graphs: the same bytes from every form, attributes that stay with their edges, ids of any type."""
 
+import datetime
 import itertools
+import math
 import os
 
 import numpy as np
@@ -163,6 +165,41 @@ def test_labels_by_name_and_unknown_ones(tmp_path):
     keys = {"edges": tmp_path / "edges.csv", "nodes": tmp_path / "nodes.csv", "label_column": "y", "labels": "names"}
     graph = build(tmp_path, "edges", **keys).opened
     assert graph.labels.tolist() == [1, -1, 0] and graph.class_names == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "names"),
+    [
+        (pl.Series("y", [2.0, math.nan, 1.0, None]), [1, -1, 0, -1], ("1", "2")),
+        (pl.Series("y", ["b", "  ", "a", None]), [1, -1, 0, -1], ("a", "b")),
+        (pl.Series("y", [True, None, False, True]), [1, -1, 0, 1], ("false", "true")),
+        (pl.Series("y", ["b", "a", "a", None], pl.Categorical), [1, 0, 0, -1], ("a", "b")),
+    ],
+)
+def test_a_missing_label_is_no_class(tmp_path, values, labels, names):
+    pl.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3]}).write_parquet(tmp_path / "edges.parquet")
+    pl.DataFrame({"id": [0, 1, 2, 3]}).with_columns(values).write_parquet(tmp_path / "nodes.parquet")
+    keys = {"edges": tmp_path / "edges.parquet", "nodes": tmp_path / "nodes.parquet", "label_column": "y"}
+    graph = build(tmp_path, "edges", **keys, labels="names").opened
+    assert graph.labels.tolist() == labels and graph.class_names == names
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        (pl.Series("y", [0.5, 1.0, math.nan]), "holds 0.5, a number that is not whole"),
+        (pl.Series("y", [math.inf, 1.0, 2.0]), "holds inf, a number that is not whole"),
+        (pl.Series("y", [[0, 1], [1], []]), "its values name no classes"),
+        (pl.Series("y", [datetime.date(2024, 1, 1)] * 3), "is DATE, and its values name no classes"),
+    ],
+)
+def test_values_that_are_no_classes_are_refused(tmp_path, values, problem):
+    pl.DataFrame({"src": [0, 1], "dst": [1, 2]}).write_parquet(tmp_path / "edges.parquet")
+    pl.DataFrame({"id": [0, 1, 2]}).with_columns(values).write_parquet(tmp_path / "nodes.parquet")
+    keys = {"edges": tmp_path / "edges.parquet", "nodes": tmp_path / "nodes.parquet", "label_column": "y"}
+    with pytest.raises(InputError, match=problem) as raised:
+        build(tmp_path, "edges", **keys, labels="names")
+    assert "graphmill classifies nodes" in raised.value.remedy
 
 
 def test_feature_types_are_kept(tmp_path):
