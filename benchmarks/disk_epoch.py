@@ -93,7 +93,6 @@ def make_source(case: Case, chunks: PackedChunks, timeline: Timeline, queue_byte
     rows = PackedRows(
         chunks,
         graph.features,
-        num_batches=batching.plan.num_batches,
         device=LogicalDevice(),
         pool_bytes=queue_bytes // NUM_QUEUES,
         reading=loader_reading(),

@@ -163,7 +163,7 @@ def compare_rows(artifacts: dict[str, Artifact], papers: np.ndarray, size: dict[
         table.row_of,
     )
     mapped = MappedSource(table, threads=2)
-    packed = open_packed(artifacts, table, samples.num_batches)
+    packed = open_packed(artifacts, table)
     counts = {"inputs": 0, "without_features": 0}
     for number in range(samples.num_epochs * samples.num_batches):
         epoch, step = divmod(number, samples.num_batches)
@@ -189,13 +189,12 @@ def compare_rows(artifacts: dict[str, Artifact], papers: np.ndarray, size: dict[
     return counts
 
 
-def open_packed(artifacts: dict[str, Artifact], table: FeatureTable, num_batches: int) -> PackedRows:
+def open_packed(artifacts: dict[str, Artifact], table: FeatureTable) -> PackedRows:
     """Returns the packed rows of all stored batches."""
     chunks = PackedChunks(artifacts["packed_chunks"], artifacts["cache_plan"], artifacts["samples"])
     return PackedRows(
         chunks,
         table,
-        num_batches=num_batches,
         device=LogicalDevice(),
         pool_bytes=64 << 20,
         reading=loader_reading(),

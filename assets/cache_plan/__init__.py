@@ -9,12 +9,12 @@
     pages, runs, pages_by_id i64[B]                (page.py)
     tiers.png, cache_io.png                        share of rows by tier; I/O by batch before and after the ordering (Fig. 5)
 
-The B batches of K epochs stand by epoch and step. A row that a batch needs comes from the tier that holds it, else from its segment's
-cache, else from its chunk. The size of a segment is the smallest whose rows fit the disk budget (kernels/disk_cache/segment_size.py:
-Algorithm 2 on exact numbers of all segments), checked against the bytes of whole pages before anything is written. If that reads many
-unwanted bytes, segments are longer and hold a row several times (assets/cache_plan/layout.py). The packer writes and the trainer reads
-the bytes of the summary exactly. The disk budget counts feature bytes of all K epochs. All lists name nodes; a node without features has
-the slot -1 and is in none of them.
+The B stored batches stand by epoch and step, those of evaluations last. A row that a batch needs comes from the tier that holds it, else
+from its segment's cache, else from its chunk. The size of a segment is the smallest whose rows fit the disk budget
+(kernels/disk_cache/segment_size.py: Algorithm 2 on exact numbers of all segments), checked against the bytes of whole pages before anything
+is written. If that reads many unwanted bytes, segments are longer and hold a row several times (assets/cache_plan/layout.py). The packer
+writes and the trainer reads the bytes of the summary exactly. The disk budget counts feature bytes of all stored batches; the static tiers
+hold what training batches need most. All lists name nodes; a node without features has the slot -1 and is in none of them.
 
 Numbers: `segment_size` is the size without copies; with copies `segment_of` says which batches share a cache.
 

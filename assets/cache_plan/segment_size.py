@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ class SegmentBatches:
 
     def __init__(self, samples: Samples, threads: int):
         self.samples, self.threads = samples, threads
-        self.num_batches = samples.num_epochs * samples.num_batches
+        self.num_batches = samples.num_stored
         self._pool = ThreadPoolExecutor(threads)
 
     def __enter__(self) -> SegmentBatches:
@@ -57,7 +56,7 @@ class SegmentBatches:
         return np.cumsum([0, *map(len, ids)]), np.concatenate(ids)
 
     def _input_ids(self, number: int) -> Array:
-        blocks = self.samples.batch(*divmod(number, self.samples.num_batches))[1]
+        blocks = self.samples.batch(*self.samples.place_of(number))[1]
         return blocks[0].src_ids.copy()  # a view would keep the whole record
 
 
@@ -104,15 +103,12 @@ class SegmentChoice:
         return [(first, min(first + self.size, num_batches)) for first in range(0, num_batches, self.size)]
 
 
-def choose_size(
-    batches: SegmentBatches, slot: Array, visits: Array, limits: SizeLimits, progress: Progress
-) -> SegmentChoice:
+def choose_size(batches: SegmentBatches, slot: Array, limits: SizeLimits, progress: Progress) -> SegmentChoice:
     """Returns the smallest segment size whose bytes fit, or the configured one.
 
     Args:
-        batches: batches of all epochs.
+        batches: all stored batches.
         slot: i32[N], slots of the static tiers.
-        visits: u32[N], number of batches that need each node.
         limits: limits of the size.
         progress: listener.
 
@@ -138,7 +134,7 @@ def choose_size(
         while size is not None and not _fits(batches, slot, sizes, size, limits):
             size = sizes.smallest(most_rows, above=size)
     if size is None:
-        raise _too_small(batches, slot, visits, limits)
+        raise _too_small(batches, slot, limits)
     printed = sizes.as_printed(most_rows)
     known = printed if printed is not None and printed in set(sizes.sizes()) else None
     return SegmentChoice(
@@ -181,10 +177,12 @@ def _fits(batches: SegmentBatches, slot: Array, sizes: SegmentSizes, size: int, 
     return total <= limits.disk_bytes
 
 
-def _too_small(batches: SegmentBatches, slot: Array, visits: Array, limits: SizeLimits) -> InputError:
+def _too_small(batches: SegmentBatches, slot: Array, limits: SizeLimits) -> InputError:
     """Returns the error that names the bytes of one segment of all batches: a row is packed if only one batch needs it."""
-    on_disk = slot == ELSEWHERE
-    packed: list[Any] = []
+    on_disk, packed = slot == ELSEWHERE, []
+    visits = np.zeros(len(slot), np.uint32)  # of evaluations, too
+    for number in range(batches.num_batches):
+        visits[batches.load(number, number + 1)[1]] += 1
     for number in range(batches.num_batches):
         ids = batches.load(number, number + 1)[1]
         packed.append(int(np.count_nonzero(on_disk[ids] & (visits[ids] == 1))))

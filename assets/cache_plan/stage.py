@@ -75,7 +75,7 @@ class CachePlanStage(Stage):
             limits = SizeLimits(
                 row_bytes=table.row_bytes, disk_bytes=budgets.disk_bytes, segment_size=asked.segment_size
             )
-            choice = choose_size(batches, placement.slot, visits, limits, progress)
+            choice = choose_size(batches, placement.slot, limits, progress)
             totals = plan_all(batches, placement, choice, asked.order, semantic.seed, writer, progress)
         return Summary(
             numbers=plan_numbers(totals, placement, choice) | {"feature_bytes": table.num_bytes},
@@ -91,7 +91,7 @@ def place_visited(visits: Array, table: FeatureTable, budgets: Budgets, allocate
     """Places the most visited nodes within the budgets; nodes that no batch needs, or that have no features, take no space.
 
     Args:
-        visits: u32[N], number of batches that need each node.
+        visits: u32[N], number of training batches that need each node.
         table: the feature table.
         budgets: budgets of the device and the host.
         allocate: function that makes the arrays of N elements that the work needs.

@@ -38,6 +38,11 @@ class Graph:
     num_classes: int
     class_names: tuple[str, ...]
 
+    @property
+    def splits(self) -> tuple[Array, Array, Array]:
+        """The nodes for training, validation and test."""
+        return self.train_ids, self.valid_ids, self.test_ids
+
 
 def open_graph(artifact: Artifact) -> Graph:
     """Opens a graph artifact without copying an array; it needs only NumPy and xxhash.

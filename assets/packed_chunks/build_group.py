@@ -214,7 +214,7 @@ def _heads(
 
 def _input_ids(samples: Samples, number: int) -> Array:
     """Returns ids[n] of a batch; its whole record is compared with its digest, but only the ids are decoded."""
-    data = samples.bytes(*divmod(number, samples.num_batches))
+    data = samples.bytes(*samples.place_of(number))
     start, length, dtype = input_ids_place(data)
     return data[start : start + length * np.dtype(dtype).itemsize].view(dtype)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from assets.samples.read import stored_starts
 from assets.storage.arrays import DATA_OFFSET
 from assets.storage.artifact import Artifact
 from assets.storage.read_verified import read_vector
@@ -69,7 +70,7 @@ class ChunkPlace(NamedTuple):
 
 
 class PackedChunks:
-    """The packed chunks of all batches of K epochs.
+    """The packed chunks of all stored batches.
 
     Args:
         artifact: an artifact of the `packed_chunks` stage.
@@ -104,18 +105,23 @@ class PackedChunks:
         )
         self._cache_digests = [part.array("cache_digests") for part in parts]
         self._chunk_digests = [part.array("chunk_digests") for part in parts]
+        self._starts = stored_starts(samples)
         self.device_image, self.host_image = (parts[0].table(f"{tier}_image") for tier in ("device", "host"))
 
     @property
     def num_batches(self) -> int:
-        """Number B of batches of all epochs."""
+        """Number B of all stored batches."""
         return len(self._index["offsets"])
+
+    def number(self, epoch: int, step: int) -> int:
+        """Returns the number of a batch among all, by its stored epoch and its step."""
+        return int(self._starts[epoch]) + step
 
     def place(self, number: int) -> ChunkPlace:
         """Returns the place of a batch's chunk.
 
         Args:
-            number: number of the batch, epoch * batches per epoch + step.
+            number: number of the batch among all, by epoch and step.
         """
         names = ("part_of", "offsets", "num_bytes", "num_cached", "digests")
         part, start, size, num_cached, digest = (int(self._index[name][number]) for name in names)

@@ -2,23 +2,25 @@
 
 Training on stored samples equals training on the online sampler's, byte for byte, because both are functions of (seed, epoch, step).
 Several processes build parts, and find them again after a kill. Parts `epoch-E-batches-A-B`, each the batches of a range of steps of one
-epoch:
+epoch. With `evaluate` epoch K has the batches by which a sampled evaluation scores the validation nodes, and epoch K + 1 those of the test
+nodes, which are the same at every evaluation:
 
     batches u8[bytes]                    records (assets/samples/record.py), each starting on a page of the file
     bounds i64[n+1]                      byte of the file at which each record starts, and the end
     digests u64[n], num_inputs i64[n]    (page.py)
     num_edges i64[n, layers]             (page.py)
 
-The artifact itself, with B = K x batches per epoch, by epoch and step:
+The artifact itself, for all B stored batches, by epoch and step:
 
     part_of i32[B], offsets i64[B], num_bytes i64[B]             (page.py)
     digests u64[B], num_inputs i64[B], num_edges i64[B, layers]  as in the parts
-    visits u32[N]                        number of batches with the node among their inputs
+    visits u32[N]                        number of training batches with the node among their inputs
     access.png                           share of all accesses by the hottest nodes
 
 Batches per part: as many as surely fit into `part_bytes` (a bound from fan-outs and graph; real parts are several times smaller).
 
-Numbers: if 10 % of the nodes take most of the accesses, a small static tier helps much.
+Numbers: accesses, inputs and edges are those of training batches, bytes those of all. If 10 % of the nodes take most of the accesses, a
+small static tier helps much.
 
 Cost: the time of sampling K epochs. A record takes about 4 bytes per edge and per input. Peak memory of a part, with T threads: T x (12 N
 + 3 R) + 4 R bytes at most and touched pages only, R the bytes of the largest batch, beside some 30 MB of the process and the mapped

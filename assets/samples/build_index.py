@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import open_graph
-from assets.samples.config import SamplesConfig
+from assets.samples.config import SamplesConfig, epoch_starts, stored_seeds
 from assets.samples.record import decode
 from assets.storage.artifact import Artifact
 from assets.storage.records import read_record
@@ -43,17 +44,17 @@ def build_index(
         writer.save(name, values)
     graph = open_graph(inputs["graph"])
     counter = VisitCounter(graph.topology.num_nodes, len(semantic.fanouts))
-    wrong = _count(parts, index, semantic, graph.train_ids, counter, threads, progress)
+    starts = epoch_starts(names, semantic.num_stored)
+    wrong = _count(parts, index, semantic, graph.splits, starts, counter, threads, progress)
     visits = counter.visits
     writer.save("visits", visits)
-    num_batches = len(index["offsets"]) // semantic.epochs
     curve = access_curve(visits)
     from assets.figures.visits import access_figure
 
     access_figure(writer.path("access.png"), *curve)
     return Summary(
-        numbers=_numbers(index, semantic, num_batches, parts, visits, curve),
-        checks=[*_joined(parts, index), _seeds_check(wrong, semantic.epochs, len(graph.train_ids))],
+        numbers=_numbers(index, semantic, starts, parts, visits, curve),
+        checks=[*_joined(parts, index), _seeds_check(wrong, semantic, len(graph.train_ids))],
         figures={"accesses": "access.png"},
     )
 
@@ -86,30 +87,32 @@ def _count(
     parts: Sequence[Artifact],
     index: Mapping[str, Array],
     semantic: SamplesConfig,
-    train_ids: Array,
+    splits: Sequence[Array],
+    starts: Array,
     counter: VisitCounter,
     threads: int,
     progress: Progress,
 ) -> int:
-    """Counts the inputs of all batches, and returns the number of epochs whose seeds are not the training nodes, each once."""
+    """Counts the inputs of the K epochs, and returns the number of stored epochs whose seeds are not those of their split, each once."""
     paths = [part.file("batches.npy", verified=False) for part in parts]
 
     def count(number: int) -> Array:
         part = index["part_of"][number]
         offset, length, digest = (int(index[name][number]) for name in ("offsets", "num_bytes", "digests"))
         record = decode(read_record(paths[part], offset, length, digest, f"batch {number} of {parts[part].label}"))
-        counter.add(record.blocks)
+        if record.epoch < semantic.epochs:
+            counter.add(record.blocks)
         return record.seeds.copy()
 
-    num_batches, wrong = len(index["offsets"]) // semantic.epochs, 0
+    wrong = 0
     progress.start("count accesses", len(index["offsets"]), "batches")
     with ThreadPoolExecutor(threads) as pool:
-        for epoch in range(semantic.epochs):
-            seeds = []
-            for each in pool.map(count, range(epoch * num_batches, (epoch + 1) * num_batches)):
+        for epoch, (first, last) in enumerate(pairwise(starts.tolist())):
+            seeds = [splits[0][:0]]
+            for each in pool.map(count, range(first, last)):
                 seeds.append(each)
                 progress.advance(1)
-            wrong += not np.array_equal(np.sort(np.concatenate(seeds)), train_ids)
+            wrong += not np.array_equal(np.sort(np.concatenate(seeds)), stored_seeds(semantic, splits, epoch))
     progress.done()
     return wrong
 
@@ -133,8 +136,11 @@ def _joined(parts: Sequence[Artifact], index: Mapping[str, Array]) -> list[Check
     return found
 
 
-def _seeds_check(wrong: int, epochs: int, num_seeds: int) -> Check:
+def _seeds_check(wrong: int, semantic: SamplesConfig, num_seeds: int) -> Check:
+    epochs = semantic.num_stored
     whole = f"the seeds of an epoch are the {num_seeds:,} training nodes, each once, in {epochs - wrong:,} of {epochs:,} sampling epochs"
+    if semantic.evaluate:
+        whole += "; the last two are those of evaluations, of the validation and the test nodes"
     return Check(
         name="every seed once an epoch",
         passed=wrong == 0,
@@ -146,19 +152,22 @@ def _seeds_check(wrong: int, epochs: int, num_seeds: int) -> Check:
 def _numbers(
     index: Mapping[str, Array],
     semantic: SamplesConfig,
-    num_batches: int,
+    starts: Array,
     parts: Sequence[Artifact],
     visits: Array,
     curve: tuple[Array, Array],
 ) -> dict[str, Any]:
-    edges, inputs = index["num_edges"].sum(axis=1), index["num_inputs"]
+    trained = int(starts[semantic.epochs])
+    edges, inputs = index["num_edges"][:trained].sum(axis=1), index["num_inputs"][:trained]
+    evaluated = {"num_evaluation_batches": len(index["offsets"]) - trained} if semantic.evaluate else {}
     total, num_nodes = int(inputs.sum()), len(visits)
     hot = {
         f"{percent}%": float(np.interp(num_nodes * percent / 100, *curve)) / max(1, total) for percent in HOT_PERCENT
     }
     return {
         "num_epochs": semantic.epochs,
-        "num_batches": num_batches,
+        "num_batches": int(starts[1]),
+        **evaluated,
         "num_parts": len(parts),
         "sample_bytes": int(index["num_bytes"].sum()),
         "largest_batch_bytes": int(index["num_bytes"].max()),

@@ -9,7 +9,7 @@ import queue
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import xxhash
 
 from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import open_graph
-from assets.samples.config import BatchRange, SamplesConfig, epoch_plan
+from assets.samples.config import BatchRange, SamplesConfig, stored_batches
 from assets.samples.record import encode
 from assets.sampling.drawing import Drawing, open_drawing
 from assets.storage.arrays import DATA_OFFSET, ArrayAppender
@@ -42,10 +42,10 @@ class _Made(NamedTuple):
 
 
 class _Maker:
-    """Samples, tests and encodes batches on one thread. Memory: the sampler's, and one batch."""
+    """Samples, tests and encodes batches of a stored epoch on one thread. Memory: the sampler's, and one batch."""
 
-    def __init__(self, topology: Topology, drawing: Drawing, seed: int):
-        self.num_nodes = topology.num_nodes
+    def __init__(self, topology: Topology, drawing: Drawing, seed: int, epoch: int):
+        self.num_nodes, self.epoch = topology.num_nodes, epoch
         self.sampler = drawing.sampler(topology, seed=seed)
         # Only the fused kernel knows the row of a drawn edge in the source table.
         fused = isinstance(self.sampler, Sampler) and topology.edge_ids is not None
@@ -58,7 +58,8 @@ class _Maker:
         inside = bool(len(ids) == 0 or (ids[0] >= 0 and ids[-1] < self.num_nodes))
         sound = inside and np.array_equal(blocks[-1].dst_ids, item.seeds) and all(map(_is_sound, blocks))
         unique = bool((ids[1:] != ids[:-1]).all())
-        record = encode(item.key, blocks)
+        # The key of an evaluation's batch draws it and says nothing of where it is stored.
+        record = encode(replace(item.key, epoch=self.epoch), blocks)
         edges = [len(block.indices) for block in blocks]
         return _Made(record, xxhash.xxh3_64_intdigest(record.data), len(ids), edges, sound, unique)
 
@@ -85,13 +86,13 @@ def build_part(
     """
     opened, drawing = open_graph(inputs["graph"]), open_drawing(semantic, inputs)
     assert drawing is not None
-    plan = epoch_plan(semantic, opened.train_ids)
-    planned = list(islice(plan.batches(batches.epoch, batches.low), batches.high - batches.low))
+    planned = stored_batches(semantic, opened.splits, batches.epoch)[batches.low : batches.high]
     threads = min(threads, len(planned))
     progress.start("sample", len(planned), "batches")
     bounds, made = [DATA_OFFSET], []
     with ArrayAppender(writer.path("batches.npy"), np.uint8) as file:
-        for each in _in_order(opened.topology, drawing, semantic.seed, threads, planned):
+        makers = [_Maker(opened.topology, drawing, semantic.seed, batches.epoch) for _ in range(threads)]
+        for each in _in_order(makers, planned):
             file.append(each.record)
             bounds.append(bounds[-1] + len(each.record))
             made.append(each._replace(record=NOTHING))  # a slice would keep the record alive
@@ -120,26 +121,24 @@ def _check(name: str, failed: list[bool], batches: BatchRange) -> Check:
     )
 
 
-def _in_order(
-    topology: Topology, drawing: Drawing, seed: int, threads: int, planned: Sequence[PlannedBatch]
-) -> Iterator[_Made]:
-    """Yields the batches in the order of the plan; at most two per thread are sampled ahead."""
-    makers: queue.SimpleQueue[_Maker] = queue.SimpleQueue()
-    for _ in range(threads):
-        makers.put(_Maker(topology, drawing, seed))
+def _in_order(makers: Sequence[_Maker], planned: Sequence[PlannedBatch]) -> Iterator[_Made]:
+    """Yields the batches in the order of the plan; at most two per maker, each on a thread, are sampled ahead."""
+    idle: queue.SimpleQueue[_Maker] = queue.SimpleQueue()
+    for maker in makers:
+        idle.put(maker)
 
     def make(item: PlannedBatch) -> _Made:
-        maker = makers.get()
+        maker = idle.get()
         try:
             return maker.make(item)
         finally:
-            makers.put(maker)
+            idle.put(maker)
 
-    pool, ahead = ThreadPoolExecutor(threads), deque()
+    pool, ahead = ThreadPoolExecutor(len(makers)), deque()
     try:
         for item in planned:
             ahead.append(pool.submit(make, item))
-            if len(ahead) >= 2 * threads:
+            if len(ahead) >= 2 * len(makers):
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()

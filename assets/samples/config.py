@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from assets.building.execution import MOST_THREADS, Workers
 from assets.building.keys import Checked, KeyProblem, within
 from assets.sampling.config import Neighbours, SamplingConfig
-from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.epoch_plan import EpochPlan, PlannedBatch, evaluation_plan
 from kernels.types import Array
+
+Split = TypeVar("Split")
 
 PART_BYTES = 512 << 20
 
@@ -32,6 +34,8 @@ class SamplesConfig(Neighbours):
     epochs: int
     # largest number of bytes per part; a part of one batch may exceed it
     part_bytes: int = field(default=PART_BYTES, metadata=within(1))
+    # whether the batches of sampled evaluations are stored behind those of the K epochs
+    evaluate: bool = field(default=False, metadata={"hashed": "unless default"})
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields a number of epochs that stores nothing."""
@@ -40,6 +44,11 @@ class SamplesConfig(Neighbours):
             how = "set `reuse` in [sampling] or `epochs` in [samples] to 1 or more"
             yield KeyProblem("epochs", f"samples of {self.epochs} epochs: {how}")
 
+    @property
+    def num_stored(self) -> int:
+        """Number of stored epochs: K, and with `evaluate` one of the validation nodes and one of the test nodes."""
+        return self.epochs + 2 * self.evaluate
+
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesTable(Checked):
@@ -47,6 +56,8 @@ class SamplesTable(Checked):
 
     # number of sampling epochs that are stored; 0 = as many as `reuse` of [sampling]
     epochs: int = field(default=0, metadata=within(0))
+    # whether the batches by which `eval = "sampled"` scores validation and test nodes are stored as well, and so planned and packed
+    evaluate: bool = False
 
     def problem(self, sampling: SamplingConfig) -> str:
         """Returns the conflict with `[sampling]` in words, "" if there is none."""
@@ -70,6 +81,7 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
         **{name: getattr(sampling, name) for name in Neighbours.__dataclass_fields__},
         batch_size=sampling.batch_size,
         epochs=table.epochs or sampling.reuse,
+        evaluate=table.evaluate,
     )
 
 
@@ -110,3 +122,35 @@ class BatchRange(NamedTuple):
 def epoch_plan(semantic: SamplesConfig, train_ids: Array) -> EpochPlan:
     """Returns the plan of the sampling epochs; training on them permutes only the order of batches."""
     return EpochPlan(np.asarray(train_ids), semantic.batch_size, seed=semantic.seed)
+
+
+def stored_seeds(semantic: SamplesConfig, splits: Sequence[Split], epoch: int) -> Split:
+    """Returns what stands for the seeds of a stored epoch: of the first K the first split, then the others, one each.
+
+    Args:
+        semantic: the configuration.
+        splits: the training, validation and test nodes, or their numbers.
+        epoch: number of the stored epoch, below `semantic.num_stored`.
+    """
+    return splits[max(0, epoch - semantic.epochs + 1)]
+
+
+def stored_batches(semantic: SamplesConfig, splits: Sequence[Array], epoch: int) -> list[PlannedBatch]:
+    """Returns the batches of a stored epoch, with the keys that draw them; arguments are those of `stored_seeds`."""
+    seeds = np.asarray(stored_seeds(semantic, splits, epoch))
+    if epoch < semantic.epochs:
+        return list(epoch_plan(semantic, seeds).batches(epoch))
+    return list(evaluation_plan(seeds, semantic.batch_size, semantic.seed).batches(0)) if len(seeds) else []
+
+
+def epoch_starts(part_names: Iterable[str], num_stored: int) -> Array:
+    """Returns i64[E + 1]: the number of the first batch of each of E stored epochs, and the end.
+
+    Args:
+        part_names: names of the parts.
+        num_stored: E; an epoch without seeds has no part.
+    """
+    counts = np.zeros(num_stored, np.int64)
+    for part in map(BatchRange.of, part_names):
+        counts[part.epoch] = max(counts[part.epoch], part.high)
+    return np.concatenate([[0], np.cumsum(counts)])

@@ -14,9 +14,9 @@ def headline(artifacts: Sequence[Artifact]) -> str:
     numbers = artifacts[0].summary["numbers"]
     epochs = f"{numbers['num_epochs']:,} epoch" + ("s" if numbers["num_epochs"] != 1 else "")
     inputs = f"{numbers['inputs_a_batch']['mean']:,.0f} input nodes per batch on average"
-    return (
-        f"**{epochs} of {numbers['num_batches']:,} batches**, {inputs}, {format_bytes(numbers['sample_bytes'])} on disk"
-    )
+    evaluated = numbers.get("num_evaluation_batches")
+    more = f" and {evaluated:,} of an evaluation" if evaluated else ""
+    return f"**{epochs} of {numbers['num_batches']:,} batches{more}**, {inputs}, {format_bytes(numbers['sample_bytes'])} on disk"
 
 
 SAMPLES_PAGE = Page(
@@ -25,7 +25,7 @@ SAMPLES_PAGE = Page(
     "Look at the size on disk, at the inputs per batch, and at the share of accesses that the hottest nodes take.",
     docs="docs/stages/samples.md",
     headline=headline,
-    first=("num_epochs", "num_batches", "sample_bytes", "num_accesses", "num_accessed_nodes"),
+    first=("num_epochs", "num_batches", "num_evaluation_batches", "sample_bytes", "num_accesses", "num_accessed_nodes"),
     columns={
         "part_of": "part that holds the batch",
         "offsets": "byte of the part's file at which the batch starts",

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from assets.samples.config import epoch_starts
 from assets.samples.record import Record, decode
 from assets.storage.artifact import Artifact
 from assets.storage.records import damaged_record, read_record
@@ -20,11 +21,19 @@ from kernels.types import Array, Block
 
 
 class Samples:
-    """The mini-batches of K sampling epochs; several threads may read at once.
+    """The mini-batches of K sampling epochs, and of evaluations if these are stored; several threads may read at once.
+
+    Epochs K and K + 1 are then the batches of the validation nodes and of the test nodes.
 
     Args:
         artifact: an artifact of the `samples` stage.
         verify: whether each batch is compared with its digest when it is read.
+
+    Attributes:
+        num_epochs: K.
+        num_batches: batches in each of the K epochs.
+        starts: i64[E + 1], the number of the first batch of each stored epoch, and the end.
+        num_stored: number of all batches.
 
     Raises:
         InputError: the artifact is of another stage, or a part is missing or damaged.
@@ -39,7 +48,8 @@ class Samples:
         self.part_of, self.offsets = np.array(artifact.array("part_of")), np.array(artifact.array("offsets"))
         self.num_bytes, self.digests = np.array(artifact.array("num_bytes")), np.array(artifact.array("digests"))
         self.num_inputs, self.num_edges = artifact.array("num_inputs"), artifact.array("num_edges")
-        self.num_batches = len(self.offsets) // self.num_epochs
+        self.starts = stored_starts(artifact)
+        self.num_batches, self.num_stored = int(self.starts[1]), len(self.offsets)
         # Each record is compared with its own digest when it is read.
         self.files = [artifact.open_part(name).file("batches.npy", verified=False) for name in artifact.parts]
 
@@ -100,12 +110,16 @@ class Samples:
 
     def records(self) -> Iterator[Record]:
         """Yields every batch, by epoch and step, one at a time."""
-        for epoch in range(self.num_epochs):
-            for step in range(self.num_batches):
-                yield self.record(epoch, step)
+        for number in range(self.num_stored):
+            yield self.record(*self.place_of(number))
+
+    def place_of(self, number: int) -> tuple[int, int]:
+        """Returns epoch and step of a batch, by its number among all."""
+        epoch = int(np.searchsorted(self.starts, number, side="right")) - 1
+        return epoch, number - int(self.starts[epoch])
 
     def access_counts(self) -> Array:
-        """Returns u32[N]: number of batches with each node among their inputs; counted while the samples were built."""
+        """Returns u32[N]: number of training batches with each node among their inputs; counted while the samples were built."""
         return self.artifact.array("visits")
 
     def require_batches(self, num_batches: int, epochs: int, needs: Mapping[str, object]) -> None:
@@ -128,19 +142,26 @@ class Samples:
             )
 
     def _place(self, epoch: int, step: int) -> int:
-        if not (0 <= epoch < self.num_epochs and 0 <= step < self.num_batches):
+        there = 0 <= epoch < len(self.starts) - 1 and 0 <= step < self.starts[epoch + 1] - self.starts[epoch]
+        if not there:
             have = f"{self.num_epochs} epochs of {self.num_batches} batches"
             raise InputError(
                 f"batch {step} of epoch {epoch} is not in {self.artifact.label}, which has {have}",
                 "set `reuse` in [sampling], or `epochs` in [samples], and build again",
             )
-        return epoch * self.num_batches + step
+        return int(self.starts[epoch]) + step
 
     def _name(self, epoch: int, step: int) -> str:
         return f"batch {step} of epoch {epoch} of {self.artifact.label}"
 
     def _damaged(self, epoch: int, step: int, problem: str) -> InputError:
         return damaged_record(self.files[self.part_of[self._place(epoch, step)]], self._name(epoch, step), problem)
+
+
+def stored_starts(artifact: Artifact) -> Array:
+    """Returns i64[E + 1], the number of the first batch of each stored epoch of a samples artifact, and the end."""
+    config = artifact.config
+    return epoch_starts(artifact.parts, config["epochs"] + (2 if config.get("evaluate") else 0))
 
 
 def open_samples(artifact: Artifact, *, verify: bool = True) -> Samples:

@@ -8,7 +8,14 @@ from typing import Any
 
 from assets.building.stage import FanOut, Progress, Summary
 from assets.graph.read import SAMPLING
-from assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, SamplesTable, samples_config
+from assets.samples.config import (
+    BatchRange,
+    SamplesConfig,
+    SamplesExecution,
+    SamplesTable,
+    samples_config,
+    stored_seeds,
+)
 from assets.samples.page import SAMPLES_PAGE
 from assets.storage.artifact import Artifact
 from assets.storage.user_code import code_digests
@@ -32,7 +39,8 @@ class SamplesStage(FanOut):
         "blocks are sound": "Every edge of a stored block leads to one of its sources, and the last block ends in the seeds of "
         "its batch.",
         "input ids are unique": "No stored batch asks for the row of a node twice.",
-        "every seed once an epoch": "The seeds of each sampling epoch are the training nodes, each once.",
+        "every seed once an epoch": "The seeds of each sampling epoch are the training nodes, each once; those of evaluations are the "
+        "validation and the test nodes.",
     }
     needs: Mapping[str, str] = {"sampling": " with fanouts and batch_size"}
 
@@ -67,13 +75,17 @@ class SamplesStage(FanOut):
         if num_train == 0:
             problem = f"{inputs['graph'].label} has no training nodes, so an epoch of samples would be empty"
             raise InputError(problem, "give its source a training split")
-        num_batches = -(-num_train // semantic.batch_size)
-        seeds = -(-num_train // num_batches)
         shape = files["indptr.npy"]["shape"][0] - 1, files["indices.npy"]["shape"][0]
-        bound = _record_bound(seeds, semantic, *shape)
-        count = min(num_batches, -(-num_batches // max(1, semantic.part_bytes // bound)))
-        cuts = [place * num_batches // count for place in range(count + 1)]
-        return [BatchRange(epoch, low, high).name for epoch in range(semantic.epochs) for low, high in pairwise(cuts)]
+        splits = [files[f"{split}_ids.npy"]["shape"][0] for split in ("train", "valid", "test")]
+        names = []
+        for epoch in range(semantic.num_stored):
+            num_seeds = stored_seeds(semantic, splits, epoch)
+            num_batches = -(-num_seeds // semantic.batch_size)
+            bound = _record_bound(-(-num_seeds // max(1, num_batches)), semantic, *shape)
+            count = min(num_batches, -(-num_batches // max(1, semantic.part_bytes // max(1, bound))))
+            cuts = [place * num_batches // count for place in range(count + 1)] if count else []
+            names += [BatchRange(epoch, low, high).name for low, high in pairwise(cuts)]
+        return names
 
     def work(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig, part: str) -> int:
         """Returns the number of batches of a part."""

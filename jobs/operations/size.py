@@ -65,7 +65,7 @@ def built_bytes(pipeline: Pipeline, num_raw_bytes: int) -> int:
     inputs = 1 + sum(accumulate((fanout if fanout > 0 else num_nodes for fanout in sampling.fanouts), mul))
     batch = min(num_nodes, sampling.batch_size)
     per_epoch = ceil(num_nodes / batch) * min(num_nodes, batch * inputs)
-    epochs = samples.epochs or sampling.reuse or 1
+    epochs = (samples.epochs or sampling.reuse or 1) + samples.evaluate
     width = getattr(pipeline.graph, "features", 0)
     row_bytes = 4 * width if isinstance(width, int) and pipeline.table("packed") is not None else 0
     return epochs * per_epoch * (8 + row_bytes)

@@ -157,3 +157,13 @@ class EpochPlan(Plan):
                 group=(position - first, len(group)),
                 group_seeds=sum(high - low for low, high in (self._cut(step, len(seeds)) for step in group)),
             )
+
+
+def evaluation_plan(node_ids: Array, batch_size: int, seed: int) -> EpochPlan:
+    """Returns the batches of a sampled evaluation, the same ones at every evaluation.
+
+    Args:
+        node_ids: ids[n], the nodes that are scored; or their places 0..n-1, which are cut likewise.
+        batch_size, seed: those of the run.
+    """
+    return EpochPlan(node_ids, batch_size, seed=seed, stream=Stream.EVAL)

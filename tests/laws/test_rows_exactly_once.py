@@ -139,7 +139,6 @@ def test_packed_rows_come_once_from_four_levels(tmp_path: Path, kind: dict, orde
     rows = PackedRows(
         chunks,
         table,
-        num_batches=samples.num_batches,
         device=LogicalDevice(),
         pool_bytes=1 << 20,
         reading=loader_reading(method="buffered"),
@@ -175,7 +174,6 @@ def test_rows_of_pruned_batches_come_once_and_whole_pages_are_booked(tmp_path: P
     rows = PackedRows(
         chunks,
         table,
-        num_batches=samples.num_batches,
         device=LogicalDevice(),
         pool_bytes=1 << 20,
         reading=loader_reading(method="buffered"),

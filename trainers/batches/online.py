@@ -92,10 +92,13 @@ def extract_batch(
     """
     moved = Ledger()
     with device.preparing():
+        staged = None
         if batch.staged is None:
-            batch.staged = features.stage(batch.key)
+            batch.staged = staged = features.stage(batch.key)
         batch.x = input_space(device, pool, len(batch.input_ids), features.width, batching.dtype)
         features.gather(batch, batch.x, moved)
         batch.staged = None
+        if staged is not None:
+            staged.release()
         count_batch(batch, moved)
         return send_batch(batch, device, moved), moved

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kernels.rows.aligned import BufferPool
-from kernels.sampling.epoch_plan import Plan, PlannedBatch
+from kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
 from kernels.sampling.sample import Transposes
 from kernels.types import Array, BatchKey, Block, Topology
@@ -132,5 +132,5 @@ class PreparedSource(BatchSource):
         return batch, moved
 
 
-EvaluationSource = Callable[[Plan], PreparedSource]
+EvaluationSource = Callable[[EpochPlan], PreparedSource]
 """A function that returns the source of the batches of an evaluation's plan."""

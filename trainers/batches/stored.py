@@ -8,6 +8,8 @@ Memory: as online, without the samplers' 8 bytes per node; the arrays of a batch
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from assets.sampling.config import Neighbours, SamplingConfig
 from assets.storage.user_code import code_digests
 from assets.storage.version import canonical
 from kernels.errors import InputError
-from kernels.sampling.epoch_plan import Plan
+from kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch
 from kernels.sampling.sample import Transposes
 from kernels.sampling.transpose import transpose as with_transpose
 from kernels.types import Array, BatchKey, Block
@@ -49,6 +51,35 @@ class StoredSampler:
         return (*blocks[:kept], *(with_transpose(block) for block in blocks[kept:]))
 
 
+@dataclass(frozen=True)
+class StoredPlan(EpochPlan):
+    """The batches of an evaluation under the keys by which they are stored, of an epoch of their own.
+
+    Attributes:
+        stored_epoch: number of that epoch.
+    """
+
+    stored_epoch: int = 0
+
+    def _batches(self, train_epoch: int, start: int) -> Iterator[PlannedBatch]:
+        for item in super()._batches(train_epoch, start):
+            yield item._replace(key=replace(item.key, epoch=self.stored_epoch))
+
+
+def stored_plan(samples: Samples, plan: EpochPlan, splits: Sequence[Array]) -> StoredPlan | None:
+    """Returns the plan of an evaluation whose batches are stored; None if they are not.
+
+    Args:
+        samples: the stored batches.
+        plan: the evaluation's plan.
+        splits: the training, validation and test nodes of the graph.
+    """
+    for epoch in range(samples.num_epochs, len(samples.starts) - 1):
+        if np.array_equal(plan.train_ids, splits[epoch - samples.num_epochs + 1]):
+            return StoredPlan(plan.train_ids, plan.batch_size, plan.seed, plan.stream, stored_epoch=epoch)
+    return None
+
+
 def planned_counts(plan: Plan, epochs: int, samples: Samples | None = None) -> dict[str, int]:
     """Returns the ledger's counts that are known before a run: batches and seeds, and for stored batches inputs and edges.
 
@@ -76,7 +107,10 @@ def batch_uses(plan: Plan, epochs: int, samples: Samples) -> Array:
         plan, epochs, samples: as in `planned_counts`.
     """
     taken = [epoch % plan.reuse if plan.reuse else epoch for epoch in range(epochs)]
-    return np.repeat(np.bincount(taken, minlength=samples.num_epochs), samples.num_batches)
+    times = np.repeat(np.bincount(taken, minlength=samples.num_epochs), samples.num_batches)
+    return np.concatenate(
+        [times, np.zeros(samples.num_stored - len(times), times.dtype)]
+    )  # evaluations are not counted
 
 
 def require_samples(samples: Samples, plan: Plan, epochs: int, sampling: SamplingConfig, seed: int) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor
 from assets.building.stage import Progress
 from assets.sampling.drawing import Drawing
 from assets.sizes import parse_size
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.types import Array, Stream, Topology
+from kernels.sampling.epoch_plan import evaluation_plan
+from kernels.types import Array, Topology
 from trainers.batches.source import EvaluationSource
 from trainers.devices.protocol import Device
 from trainers.inference.bounds import Bounds
@@ -63,10 +63,10 @@ def evaluation(
                 known[name] = inference.needed(node_ids)
             return inference.exact(node_ids, known[name])
         assert sampling is not None
-        words = {"seed": semantic.seed, "stream": Stream.EVAL}
-        places = EpochPlan(np.arange(len(node_ids)), sampling.batch_size, **words)
+        places, ids = (
+            evaluation_plan(each, sampling.batch_size, semantic.seed) for each in (np.arange(len(node_ids)), node_ids)
+        )
         # Processes that share the rows exchange them batch by batch, so there nothing runs ahead.
-        ahead = None if domain else source(EpochPlan(node_ids, sampling.batch_size, **words))
-        return infer_sampled(inference, node_ids, places, ahead)
+        return infer_sampled(inference, node_ids, places, None if domain else source(ids))
 
     return infer

@@ -11,6 +11,7 @@ evaluation, checkpoints, progress.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,12 +25,13 @@ from torch.nn import functional
 
 from assets.samples.read import open_samples
 from assets.storage.machine import usable_cores
-from kernels.sampling.epoch_plan import Plan
+from kernels.sampling.epoch_plan import EpochPlan, Plan
+from kernels.sampling.own_sampling import AnySampler
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
 from trainers.batches.online import OnlineSource
 from trainers.batches.source import Batching, EvaluationSource, PreparedSource
-from trainers.batches.stored import planned_counts
+from trainers.batches.stored import StoredSampler, planned_counts, stored_plan
 from trainers.models.layer import Between
 from trainers.models.masks import StepRandom
 from trainers.models.own import Model
@@ -95,20 +97,25 @@ class Executor(ABC):
         """
         return {}
 
-    def evaluation_source(self, plan: Plan) -> PreparedSource:
+    def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
         """Returns the source of an evaluation's batches, which are prepared ahead of the model as those of a training epoch are.
 
-        By default they are drawn, and their rows come from where those of training batches come from. An evaluation and an epoch take
-        turns, so they share the memory of input rows.
+        They are drawn, unless the run reads stored samples that have them; the plan of the result is then a `StoredPlan`. By default their
+        rows come from the training's source. An evaluation and an epoch take turns, so they share the memory of input rows.
 
         Args:
             plan: the nodes of each batch, on the evaluation stream.
         """
         run = self.run
         assert run.drawing is not None
-        seed, topology = run.semantic.seed, run.graph.topology
-        samplers = [run.drawing.sampler(topology, seed=seed) for _ in range(run.num_samplers)]
-        made = OnlineSource(run.evaluation_batching(plan), run.features.source, samplers)
+        samples = open_samples(run.reads["samples"]) if "samples" in run.reads else None
+        stored = None if samples is None else stored_plan(samples, plan, run.graph.splits)
+        if samples is not None and stored is not None:
+            samplers: list[AnySampler] = [StoredSampler(samples)] * run.num_samplers
+        else:
+            seed, topology = run.semantic.seed, run.graph.topology
+            samplers = [run.drawing.sampler(topology, seed=seed) for _ in range(run.num_samplers)]
+        made = OnlineSource(run.evaluation_batching(stored or plan), run.features.source, samplers)
         if self.source is not None:
             made.inputs = self.source.inputs
         return made
@@ -210,8 +217,12 @@ class Run(Opening):
         return self.execution.samplers or max(1, usable_cores() - 1)
 
     def evaluation_batching(self, plan: Plan) -> Batching:
-        """Returns the batching of an evaluation: without transposes, and beside the ledger and the time-line of the training."""
-        beside = {"ledger": self.features.device.traffic, "timeline": Timeline()}
+        """Returns the batching of an evaluation: without transposes, and beside the ledger and the time-line of the training.
+
+        Its queue grows for a batch that is larger, since a model without a score would be worse: nodes that history leaves out of training
+        batches are in it, and its batches may have a few seeds more.
+        """
+        beside = {"ledger": self.features.device.traffic, "timeline": Timeline(), "most_queue_bytes": sys.maxsize}
         return replace(self.batching, plan=plan, transpose="none", **beside)
 
 

@@ -30,7 +30,6 @@ class PackedRows(FeatureSource):
     Args:
         chunks: the artifact of packed chunks, with its cache plan.
         table: the feature table of the rows.
-        num_batches: mini-batches per epoch.
         device: the device that holds the device image.
         pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
         reading: the way in which files are read.
@@ -44,13 +43,12 @@ class PackedRows(FeatureSource):
         chunks: PackedChunks,
         table: FeatureTable,
         *,
-        num_batches: int,
         device: Device,
         pool_bytes: int,
         reading: ReadExecution,
         threads: int = 1,
     ):
-        self.chunks, self.device, self.num_batches, self.threads = chunks, device, num_batches, threads
+        self.chunks, self.device, self.threads = chunks, device, threads
         self.width, self.dtype, self.row_bytes = table.width, table.dtype, table.row_bytes
         self._pool, self._reading = BufferPool(pool_bytes, device.pin if device.remote else None), reading
         self._free: list[PackedLoader] = []
@@ -117,4 +115,4 @@ class PackedRows(FeatureSource):
 
     def _number(self, key: BatchKey) -> int:
         """Returns a batch's number among all stored ones."""
-        return key.epoch * self.num_batches + key.step
+        return self.chunks.number(key.epoch, key.step)

@@ -88,7 +88,7 @@ class PackedLoader:
         """Returns the rows of a batch; of some inputs by pages, each compared with its digest before a byte of it is used.
 
         Args:
-            number: epoch * batches per epoch + step.
+            number: number of the batch among all stored ones, by epoch and step.
             origin: i32[s], ascending: places of the wanted inputs among all inputs of the batch; None for all of them.
 
         Raises:

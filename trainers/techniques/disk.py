@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -32,13 +33,13 @@ from assets.storage.require import require
 from kernels.errors import InputError
 from kernels.rows.aligned import space_for
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
 from kernels.types import Block
 from trainers.batches.batch import MiniBatch, block_bytes, count_batch
 from trainers.batches.flow import Task, Work
 from trainers.batches.send import send_batch
 from trainers.batches.source import Batching, PreparedSource
-from trainers.batches.stored import StoredSampler, batch_uses, planned_counts
+from trainers.batches.stored import StoredPlan, StoredSampler, batch_uses, planned_counts
 from trainers.devices.malloc import input_space
 from trainers.loop.executor import BatchExecutor, Run
 from trainers.record.checks import INPUTS, TO_DEVICE, count_name, move_name
@@ -95,7 +96,6 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
     return PackedRows(
         PackedChunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"]),
         run.features.stored,
-        num_batches=run.plan.num_batches,
         device=run.features.device,
         pool_bytes=pool_bytes,
         reading=loader_reading(
@@ -109,6 +109,17 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
 
 class DiskExecutor(BatchExecutor):
     """Trains on stored batches, one after the other; every number of its ledger is known before the training."""
+
+    source: DiskSource
+
+    def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
+        """Returns the source of an evaluation's batches: from disk as those of training, if they are stored and so packed."""
+        made = super().evaluation_source(plan)
+        if isinstance(made.batching.plan, StoredPlan):
+            packed = copy(self.source)
+            packed.batching = made.batching
+            return packed
+        return made
 
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns the numbers of the cache plan and the samples."""

@@ -46,6 +46,7 @@ def build_packed(
     *,
     width: int = 300,
     epochs: int = 1,
+    evaluate: bool = False,
     graph: GraphArtifacts | None = None,
     featureless: int = 0,
     dtype: str = "float32",
@@ -65,7 +66,9 @@ def build_packed(
     store = Store(home)
     graph, features = graph or random_graph_artifacts(home, width=width, featureless=featureless, dtype=dtype)
     samples = (
-        build_samples(home, graph=graph, epochs=epochs) if sampling is None else _drawn(home, graph, sampling, epochs)
+        build_samples(home, graph=graph, epochs=epochs, evaluate=evaluate)
+        if sampling is None
+        else _drawn(home, graph, sampling, epochs)
     )
     budgets_config = BudgetsConfig(memory=MemoryConfig(**(MEMORY | (memory or {}))))
     budgets = materialize(store, BudgetsStage(), budgets_config, BudgetsExecution(), {"features": features})

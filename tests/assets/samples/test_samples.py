@@ -15,6 +15,7 @@ from assets.samples.stage import SAMPLES
 from assets.storage.artifact import read_artifact
 from assets.storage.store import Store
 from kernels.errors import InputError
+from kernels.sampling.epoch_plan import evaluation_plan
 from kernels.sampling.sample import Sampler
 from tests.assets.samples.sampled import CONFIG, build_samples, contents
 from tests.assets.storage.damage import flip
@@ -96,6 +97,45 @@ def test_numbers_and_counts_are_exact(by_epochs, epochs):
     assert f"among its {sum(inputs):,} inputs" in made.summary["checks"][1]["detail"]
     (figure,) = made.summary["figures"].values()
     assert 1000 < made.file(figure).stat().st_size < 100_000
+
+
+def test_batches_of_evaluations_are_stored_behind_the_epochs_and_count_no_visit(tmp_path, by_epochs):
+    made, plain = build_samples(tmp_path, epochs=2, evaluate=True), open_samples(by_epochs[2])
+    graph, samples = open_graph(Store(tmp_path).resolve(f"graph/{made.inputs['graph']['version']}")), open_samples(made)
+    sampler = Sampler(graph.topology, CONFIG["fanouts"], seed=5)
+    assert (samples.num_epochs, samples.num_batches) == (2, 7) and samples.num_stored > 14
+    for epoch, ids in ((2, graph.valid_ids), (3, graph.test_ids)):
+        planned = list(evaluation_plan(np.array(ids), 32, 5).batches(0))
+        assert len(planned) == samples.starts[epoch + 1] - samples.starts[epoch] > 1
+        for item in planned:
+            seeds, blocks = samples.batch(epoch, item.key.step)
+            np.testing.assert_array_equal(seeds, item.seeds)
+            assert_same_blocks(blocks, sampler.sample(item.key, item.seeds, transpose="none"))
+    assert all(samples.bytes(*divmod(n, 7)).tobytes() == plain.bytes(*divmod(n, 7)).tobytes() for n in range(14))
+    assert [samples.place_of(number) for number in (0, 13, 14)] == [(0, 0), (1, 6), (2, 0)]
+    np.testing.assert_array_equal(samples.access_counts(), plain.access_counts())
+    counted = (
+        "num_epochs",
+        "num_batches",
+        "num_accesses",
+        "inputs_a_batch",
+        "edges_a_batch",
+        "hottest_nodes_access_ratio",
+    )
+    numbers, others = made.summary["numbers"], by_epochs[2].summary["numbers"]
+    assert {name: numbers[name] for name in counted} == {name: others[name] for name in counted}
+    assert numbers["num_evaluation_batches"] == samples.num_stored - 14
+    assert all(check["passed"] for check in made.summary["checks"])
+    seeds = made.summary["checks"][-1]
+    assert "in 4 of 4 sampling epochs; the last two" in seeds["detail"]
+
+
+def test_a_graph_without_validation_nodes_has_no_batches_of_them(tmp_path):
+    graph = random_graph_artifacts(tmp_path, num_valid=0).graph
+    samples = open_samples(build_samples(tmp_path, graph=graph, evaluate=True))
+    assert samples.starts.tolist() == [0, 7, 7, 11] and samples.place_of(7) == (2, 0)
+    with pytest.raises(InputError, match="batch 0 of epoch 1 is not in"):
+        samples.batch(1, 0)
 
 
 def test_more_epochs_hold_the_same_first_ones(by_epochs):

@@ -190,6 +190,70 @@ def test_every_graph_is_asked_for_once_ahead_of_its_rows(
     assert sorted(asked) == sorted(loaded) and len(asked) > NUM_LOADERS
 
 
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    return build_packed(tmp_path_factory.mktemp("home"), epochs=2, evaluate=True)
+
+
+def staged_numbers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the packed chunks that are read from now on."""
+    numbers, load = [], PackedLoader.load
+
+    def noted(loader: PackedLoader, number: int, origin: Array | None = None) -> Staged:
+        numbers.append(number)
+        return load(loader, number, origin)
+
+    monkeypatch.setattr(PackedLoader, "load", noted)
+    return numbers
+
+
+def scored(packed: Packed, home: Path, **options: Any) -> dict[str, Any]:
+    model = train(packed, home, eval="sampled", **options)
+    return model.summary["numbers"] | {name: content(model)[name] for name in ("weights.safetensors", "metrics.jsonl")}
+
+
+def test_evaluation_of_packed_batches_has_the_bits_of_drawn_ones(
+    packed: Packed, evaluated: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, samples = scored(packed, tmp_path / "drawn"), open_samples(evaluated.samples)
+    numbers = staged_numbers(monkeypatch)
+    assert scored(evaluated, tmp_path / "packed", queue="2MB") == drawn
+    uses, (_, _, valid, test, end) = np.bincount(numbers, minlength=samples.num_stored), samples.starts.tolist()
+    assert valid < test < end == samples.num_stored
+    assert (uses[valid:test] == EPOCHS + 1).all() and (uses[test:] == 1).all()  # after each epoch, and at the end
+
+
+def test_a_budget_that_binds_holds_the_rows_of_evaluations_too(evaluated: Packed, tmp_path: Path) -> None:
+    tight = build_packed(tmp_path / "tight", epochs=2, evaluate=True, memory={"disk": "110%"})
+    numbers, wide = tight.cache_plan.summary["numbers"], evaluated.cache_plan.summary["numbers"]
+    assert numbers["disk_bytes"] <= numbers["disk_budget_bytes"] < wide["disk_bytes"] <= wide["disk_budget_bytes"]
+    for name in ("slot", "device_ids", "host_ids"):  # of training batches alone
+        assert tight.cache_plan.files[f"{name}.npy"] == evaluated.cache_plan.files[f"{name}.npy"]
+    assert scored(tight, tmp_path / "1") == scored(evaluated, tmp_path / "2")
+
+
+def test_a_stopped_run_goes_on_with_packed_evaluations(evaluated: Packed, tmp_path: Path) -> None:
+    whole = scored(evaluated, tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    class Stopping(Silent):
+        """Stops inside the second evaluation."""
+
+        started = 0
+
+        def start(self, label: str, total: int, unit: str) -> None:
+            self.started += label == "evaluate"
+            if self.started == 2:
+                raise Stop
+
+    options: dict[str, Any] = {"checkpoint_steps": 1}
+    with pytest.raises(Stop):
+        train(evaluated, tmp_path / "stopped", eval="sampled", progress=Stopping(), **options)
+    assert scored(evaluated, tmp_path / "stopped", resume=True, **options) == whole
+
+
 DAMAGES = ("bit", "truncated", "sample", "cache", "device_image", "host_image", "index")
 
 

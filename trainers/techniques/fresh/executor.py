@@ -20,10 +20,15 @@ keep.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 
 from torch import Tensor
 
 from kernels.errors import InputError
+from kernels.sampling.epoch_plan import EpochPlan
+from trainers.batches.online import OnlineSource
+from trainers.batches.source import PreparedSource
+from trainers.batches.stored import StoredPlan
 from trainers.loop.executor import BatchGradient, Done, Executor, Run
 from trainers.models.own import require_layers
 from trainers.record.checks import ledger_numbers
@@ -106,6 +111,13 @@ class FreshExecutor(Executor):
             # The batch's bytes are released when the source is asked for the next one, so no reference may outlive this line.
             del batch
             yield done
+
+    def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
+        """Returns the source of an evaluation's batches, with packed rows if they are stored and so packed."""
+        made, packed = super().evaluation_source(plan), self.source.packed
+        if packed is not None and isinstance(made, OnlineSource) and isinstance(made.batching.plan, StoredPlan):
+            made.features, made.files = self.source.rows[0].below, closing(packed)
+        return made
 
     def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
         """Returns the history's numbers for an epoch's row of metrics.

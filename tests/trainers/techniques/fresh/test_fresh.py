@@ -14,6 +14,7 @@ import torch
 from assets.hotness.config import HotnessTable
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import parse_pipeline
+from assets.samples.read import open_samples
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -29,6 +30,7 @@ from tests.trainers.recipe.test_techniques import Stop, Stopping
 from tests.trainers.runs import SAMPLING, content, count_inputs, train_fresh, train_packed, train_small
 from trainers.models.layer import seed_rows
 from trainers.recipe.config import TrainTable
+from trainers.rows.packed_loader import PackedLoader
 from trainers.run import train_table
 from trainers.techniques.fresh.history import SteppedHistory
 from trainers.techniques.fresh.settings import FreshSettings
@@ -274,6 +276,24 @@ def test_rows_from_packed_chunks_change_no_bit(packed: Packed, tmp_path: Path) -
     assert counts(chunks)["inputs", 0] + counts(chunks)["pruned_nodes", 0] == counts(whole)["inputs", 0]
     nothing = train_fresh(tmp_path / "none", packed=packed, fresh={"p_grad": 0.0}, **options)
     assert content(nothing)[WEIGHTS] == content(whole)[WEIGHTS]
+
+
+def test_evaluation_of_packed_batches_has_the_bits_of_drawn_ones(
+    packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches of an evaluation are whole, and may be larger than a queue that holds pruned ones."""
+    evaluated, loaded, load = build_packed(tmp_path, epochs=2, evaluate=True), [], PackedLoader.load
+    monkeypatch.setattr(PackedLoader, "load", lambda loader, *given: loaded.append(given) or load(loader, *given))
+    options: dict[str, Any] = {"eval": "sampled", "eval_every": 0, "queue": "600kB"}
+    drawn, stored = (
+        train_fresh(tmp_path / each.samples.version, packed=each, **options) for each in (packed, evaluated)
+    )
+    for name in (WEIGHTS, "metrics.jsonl"):
+        assert content(drawn)[name] == content(stored)[name]
+    assert drawn.summary["numbers"] == stored.summary["numbers"]
+    batches, samples = [number for number, origin, *_ in loaded if origin is None], open_samples(evaluated.samples)
+    _, _, valid, test, end = samples.starts.tolist()
+    assert sorted(batches) == sorted([*range(valid, end), *range(valid, test)])
 
 
 @pytest.mark.parametrize("device", ["10%", "45%"])
