@@ -34,7 +34,7 @@ from trainers.batches.batch import attach_weights
 from trainers.batches.send import send_blocks
 from trainers.inference.bounds import Bounds
 from trainers.inference.domain import AllNodes, Domain, Piece
-from trainers.inference.needed import NeededNodes, find_needed, spread
+from trainers.inference.needed import NeededNodes, find_needed, pays, spread
 from trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
@@ -137,7 +137,7 @@ class Inference:
         Returns:
             The nodes; None for none, and from half of the graph's nodes on, for the layers below then need nearly all.
         """
-        if not 0 < len(node_ids) < self.topology.num_nodes / 2:
+        if not pays(len(node_ids), self.topology.num_nodes):
             return None
         layers = len(self.model.layers) if isinstance(self.model, LayeredModel) else 0
         sampler, bounds = self.bounds.whole(self.topology), self.bounds

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -61,25 +62,62 @@ def find_needed(sampler: Sampler, ends: Array, wanted: Array, layers: int, memor
         layers: number of layers.
         memory_bytes: bound on the memory of the edges that are walked at once, but for those of a single node.
     """
+    sets, counts, edge_counts = [], [], []
+    for bits, count, edges in _levels(sampler, ends, wanted, layers, memory_bytes):
+        sets.insert(0, bits)
+        counts.insert(0, count)
+        edge_counts.insert(0, edges)
+    return NeededNodes(sets=tuple(sets), num_nodes=tuple(counts), num_edges=tuple(edge_counts[1:]))
+
+
+def exact_cost(sampler: Sampler, ends: Array, wanted: Array, layers: int, memory_bytes: int, limit: int) -> int:
+    """Returns the edges and rows that exact inference of some nodes computes, over all layers.
+
+    Args:
+        sampler, ends, wanted, layers, memory_bytes: as of `find_needed`.
+        limit: the walk ends with the first layer that exceeds it, and the result is the cost up to there.
+    """
+    num_nodes = len(ends) - 1
+    if not pays(len(wanted), num_nodes):
+        return layers * (int(ends[-1]) + num_nodes)
+    cost = 0
+    for _, count, edges in islice(_levels(sampler, ends, wanted, layers, memory_bytes), layers):
+        cost += count + edges
+        if cost > limit:
+            break
+    return cost
+
+
+def pays(num_wanted: int, num_nodes: int) -> bool:
+    """Returns whether inference of some nodes skips the others; from half of the graph on the layers below need nearly all."""
+    return 0 < num_wanted < num_nodes / 2
+
+
+def _levels(
+    sampler: Sampler, ends: Array, wanted: Array, layers: int, memory_bytes: int
+) -> Iterator[tuple[Array, int, int]]:
+    """Yields the nodes of each set from the last one down: their bits, their number, and the number of their in-edges.
+
+    The first set, which no layer computes, comes last, with 0 edges. Arguments are those of `find_needed`.
+    """
     num_nodes, most = len(ends) - 1, max(1, memory_bytes // EDGE_BYTES)
     marked, edges = np.zeros(num_nodes, bool), 0
     marked[wanted] = True
-    sets, counts, edge_counts = [np.packbits(marked)], [int(np.count_nonzero(marked))], []
-    walked = np.zeros_like(sets[0])
+    bits = np.packbits(marked)
+    walked = np.zeros_like(bits)
     for _ in range(layers):
-        for part in _members(sets[0] & ~walked):
+        added = bits & ~walked
+        edges += sum(int((ends[part + 1] - ends[part]).sum()) for part in _members(added))
+        yield bits, int(np.count_nonzero(marked)), edges
+        for part in _members(added):
             degrees = ends[part + 1] - ends[part]
-            edges += int(degrees.sum())
             cuts = np.flatnonzero(np.diff(np.cumsum(degrees) // most, prepend=0))
             for seeds in np.split(part, cuts):
                 if len(seeds):
                     (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), seeds, transpose="none")
                     marked[block.src_ids] = True
-        walked = sets[0]
-        sets.insert(0, np.packbits(marked))
-        counts.insert(0, int(np.count_nonzero(marked)))
-        edge_counts.insert(0, edges)
-    return NeededNodes(sets=tuple(sets), num_nodes=tuple(counts), num_edges=tuple(edge_counts))
+        walked, bits = bits, np.packbits(marked)
+    yield bits, int(np.count_nonzero(marked)), 0
 
 
 def _members(bits: Array) -> Iterator[Array]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from assets.storage.writer import Writer
 from kernels.errors import InputError
 from trainers.batches.queue import queue_bounds
 from trainers.batches.source import Batching
+from trainers.inference.choice import choose_evaluation
 from trainers.inference.scores import score
 from trainers.loop.checkpoint import apart, checkpoint_bytes, parse_checkpoint
 from trainers.loop.executor import Opening, Run
@@ -87,13 +88,18 @@ class Training:
             problem = f"graph {inputs['graph'].version[:12]} has no training nodes"
             raise InputError(problem, "give its source a training split")
         self.ledger, self.timeline = Ledger(), Timeline()
+        drawing = open_drawing(semantic.sampling, inputs)
+        self.chosen = choose_evaluation(semantic, self.graph, drawing)
+        if semantic.train.eval == "auto":  # without sampling evaluation is exact
+            way = "exact" if self.chosen is None else self.chosen.way
+            self.semantic = semantic = replace(semantic, train=replace(semantic.train, eval=way))
         opening = Opening(
             graph=self.graph,
             inputs=inputs,
             reads=reads,
             semantic=semantic,
             execution=execution,
-            drawing=open_drawing(semantic.sampling, inputs),
+            drawing=drawing,
             ranks=ranks,
         )
         self.data = find_technique(semantic.train.trainer).open_data(opening)
@@ -164,6 +170,9 @@ class Training:
         numbers |= {"epochs_run": state.epoch, "best_epoch": state.best_epoch}
         if isfinite(loss := state.history[-1]["loss"]):  # a run may diverge after its best epoch
             numbers["loss"] = loss
+        if self.chosen is not None:
+            numbers |= self.chosen.numbers
+            writer.note(evaluation=self.chosen.numbers)
         if not self.loop.executor.repeatable:
             numbers["repeatable"] = False
         numbers |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}
