@@ -125,7 +125,7 @@ def epoch_plan(semantic: SamplesConfig, train_ids: Array) -> EpochPlan:
 
 
 def stored_seeds(semantic: SamplesConfig, splits: Sequence[Split], epoch: int) -> Split:
-    """Returns what stands for the seeds of a stored epoch: of the first K the first split, then the others, one each.
+    """Returns the split that gives the seeds of a stored epoch: the first one for the K epochs, then the others, one each.
 
     Args:
         semantic: the configuration.
