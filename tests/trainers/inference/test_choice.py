@@ -46,7 +46,7 @@ def epoch_cost(graph: Graph, sampling: SamplingConfig) -> int:
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    return random_graph(tmp_path_factory.mktemp("home"), num_train=40, num_valid=20)
+    return random_graph(tmp_path_factory.mktemp("home"), num_train=10, num_valid=20)
 
 
 def test_both_sides_of_the_bound_of_what_is_little(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,8 @@ def test_both_sides_of_the_bound_of_what_is_little(graph: Graph, monkeypatch: py
         assert chosen(graph, ONE) == EvaluationChoice(way=way, exact=exact, epoch=epoch)  # pyright: ignore
 
 
-def test_both_sides_of_the_cost_of_an_epoch(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_sides_of_the_cost_of_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(tmp_path, num_valid=20)
     monkeypatch.setattr(choice, "FEW", 0)
     (_, both), epoch = counted(graph), epoch_cost(graph, ALL)
     assert both <= epoch
@@ -80,7 +81,10 @@ def test_from_half_of_the_graph_on_all_nodes_count(tmp_path: Path, graph: Graph)
 
 def test_who_names_a_way_or_does_not_sample_has_no_choice(graph: Graph) -> None:
     assert chosen(graph, ONE, eval="exact") is None and chosen(graph, ONE, eval="sampled") is None
-    assert choose_evaluation(ModelConfig(seed=5, train=TrainConfig(), sampling=None), graph, None) is None  # pyright: ignore
+    assert (
+        choose_evaluation(ModelConfig(seed=5, train=TrainConfig(trainer="fullgraph"), sampling=None), graph, None)
+        is None
+    )  # pyright: ignore
 
 
 @pytest.mark.parametrize(("few", "way"), [(choice.FEW, "exact"), (0, "sampled")])

@@ -1,5 +1,6 @@
 """Sampled inference: the same bits whether batches are prepared ahead, from a cache or a table, or drawn one after the other."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +69,18 @@ def test_an_evaluation_takes_the_buffers_of_the_training(tmp_path: Path, monkeyp
     training, *evaluations = sources
     assert len(evaluations) == 1 + 3
     assert all(each is not training and each.inputs is training.inputs for each in evaluations)
+
+
+def test_a_batch_that_is_larger_than_the_queue_is_evaluated_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """History leaves out nodes of training batches, so a queue that holds these may be too small for whole ones."""
+    plain, batches = scores(tmp_path / "plain", epochs=1), PreparedSource.batches
+
+    def squeezed(source: PreparedSource, epoch: int, start_position: int = 0) -> Any:
+        if source.batching.transpose == "none":
+            source.batching = replace(source.batching, queue_bytes=100)
+        return batches(source, epoch, start_position)
+
+    monkeypatch.setattr(PreparedSource, "batches", squeezed)
+    assert scores(tmp_path / "squeezed", epochs=1) == plain

@@ -281,10 +281,9 @@ def test_rows_from_packed_chunks_change_no_bit(packed: Packed, tmp_path: Path) -
 def test_evaluation_of_packed_batches_has_the_bits_of_drawn_ones(
     packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches of an evaluation are whole, and may be larger than a queue that holds pruned ones."""
     evaluated, loaded, load = build_packed(tmp_path, epochs=2, evaluate=True), [], PackedLoader.load
     monkeypatch.setattr(PackedLoader, "load", lambda loader, *given: loaded.append(given) or load(loader, *given))
-    options: dict[str, Any] = {"eval": "sampled", "eval_every": 0, "queue": "600kB"}
+    options: dict[str, Any] = {"eval": "sampled", "eval_every": 0}
     drawn, stored = (
         train_fresh(tmp_path / each.samples.version, packed=each, **options) for each in (packed, evaluated)
     )
