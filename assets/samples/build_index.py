@@ -20,6 +20,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.records import read_record
 from assets.storage.writer import Writer
 from kernels.hotness.visits import VisitCounter
+from kernels.ranges import node_ranges
 from kernels.types import Array
 
 HOT_PERCENT = (1, 5, 10, 20)
@@ -65,12 +66,17 @@ def access_curve(visits: Array) -> tuple[Array, Array]:
     Args:
         visits: u32[N], number of batches that ask for each node.
     """
-    total = np.concatenate([[0], np.cumsum(np.sort(visits)[::-1], dtype=np.int64)])
+    counts = np.zeros(int(visits.max(initial=0)) + 1, np.int64)  # nodes by their visits
+    for low, high in node_ranges(len(visits)):
+        counts += np.bincount(visits[low:high], minlength=len(counts))
+    levels, counts = np.arange(len(counts))[::-1], counts[::-1]
+    nodes, accesses = (np.concatenate([[0], np.cumsum(values)]) for values in (counts, counts * levels))
     shares = np.unique(
         np.concatenate([np.geomspace(1, max(1, len(visits)), 200), np.linspace(0, len(visits), 101)]).astype(np.int64)
     )
     places = shares[shares <= len(visits)]
-    return places, total[places]
+    level = np.minimum(np.searchsorted(nodes, places, "right") - 1, len(levels) - 1)
+    return places, accesses[level] + (places - nodes[level]) * levels[level]
 
 
 def _index(parts: Sequence[Artifact]) -> dict[str, Array]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.digests import BLOCK_BYTES, SPAN_BLOCKS
 from assets.storage.table import FeatureTable
 from assets.storage.verified import damaged_block, damaged_file, require_block, require_size, verify_once
+from kernels.ranges import node_ranges
 from kernels.rows.aligned import aligned_empty
 from kernels.types import Array
 
@@ -76,7 +78,7 @@ def map_vector(artifact: Artifact, name: str) -> Array:
 def read_rows(table: FeatureTable, wanted: Sequence[tuple[Array, Array]]) -> None:
     """Reads chosen rows in one sequential pass that verifies every block it takes anything from.
 
-    Blocks without a chosen row are not read. Peak memory: one block, and 24 bytes for each chosen row while its list is sorted.
+    Blocks without a chosen row are not read. Peak memory: one block, and 24 bytes for each chosen row of a list that is not ascending.
 
     Args:
         table: a table with block digests; `row_of` is not applied.
@@ -105,14 +107,20 @@ class _RowList:
     def __init__(self, table: FeatureTable, ids: Array, out: Array):
         assert out.shape == (len(ids), table.width) and out.dtype.name == table.dtype and out.flags.c_contiguous
         self.row_bytes, self.offset = table.row_bytes, table.offset
-        self.places = np.argsort(ids, kind="stable")
-        self.rows = ids[self.places].astype(np.int64)
+        ascending = bool((ids[1:] > ids[:-1]).all())
+        # Ascending lists, as shards have, may be of all nodes: no array of 8 bytes for each is made of them.
+        self.places = None if ascending else np.argsort(ids, kind="stable")
+        self.rows = ids if self.places is None else ids[self.places]
         self.out = out.reshape(-1).view(np.uint8).reshape(len(ids), table.row_bytes)
 
     def blocks(self) -> Array:
         """Returns i64[...], the blocks that hold a byte of a chosen row, each once."""
-        first = (self.offset + self.rows * self.row_bytes) // BLOCK_BYTES
-        last = (self.offset + (self.rows + 1) * self.row_bytes - 1) // BLOCK_BYTES
+        ranges = node_ranges(len(self.rows))
+        return np.unique(np.concatenate([self._blocks(self.rows[low:high].astype(np.int64)) for low, high in ranges]))
+
+    def _blocks(self, rows: Array) -> Array:
+        first = (self.offset + rows * self.row_bytes) // BLOCK_BYTES
+        last = (self.offset + (rows + 1) * self.row_bytes - 1) // BLOCK_BYTES
         length = last - first + 1
         # first[i], first[i] + 1, ..., last[i] for every i, one after the other.
         steps = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
@@ -122,13 +130,20 @@ class _RowList:
         """Copies those bytes of the chosen rows that a block holds; `start` is the block's place among the bytes of all rows."""
         size, end = self.row_bytes, start + len(content)
         low, high = -(-start // size), end // size  # rows that lie in the block as a whole
-        first, last = np.searchsorted(self.rows, (low, high))
+        first, last = (self._find(row) for row in (low, high))
         if low < high:
             whole = content[low * size - start : high * size - start].reshape(high - low, size)
-            self.out[self.places[first:last]] = whole[self.rows[first:last] - low]
+            self.out[self._place(slice(first, last))] = whole[self.rows[first:last] - low]
         for row in {start // size, (end - 1) // size}:  # rows that lie in it in part
-            index = int(np.searchsorted(self.rows, row))
+            index = self._find(row)
             if low <= row < high or index == len(self.rows) or self.rows[index] != row:
                 continue
             begin, stop = max(row * size, start), min((row + 1) * size, end)
-            self.out[self.places[index], begin - row * size : stop - row * size] = content[begin - start : stop - start]
+            self.out[self._place(index), begin - row * size : stop - row * size] = content[begin - start : stop - start]
+
+    def _find(self, row: int) -> int:
+        # A number of another dtype would have all rows converted.
+        return int(np.searchsorted(self.rows, np.array(row).astype(self.rows.dtype)))
+
+    def _place(self, which: Any) -> Any:
+        return which if self.places is None else self.places[which]
