@@ -28,6 +28,7 @@ NAMES = (
     "gpu",
     "hotness",
     "import",
+    "needs",
     "orders",
     "partitions",
     "predict",
@@ -51,7 +52,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", default=NAMES, help=f"which of: {', '.join(NAMES + ON_DEMAND)}")
     parser.add_argument("--quick", action="store_true", help="under a minute each")
     parser.add_argument(
-        "--scale", type=lambda text: float(Fraction(text)), help="of big: 1 is 111M nodes and 1.6G edges; default 1/8"
+        "--scale",
+        type=lambda text: float(Fraction(text)),
+        help="of big and needs: 1 is 111M nodes and 1.6G edges; default 1/8",
     )
     parser.add_argument("--home", type=Path, help="of big and limited: folder that is kept, where a later call goes on")
     parser.add_argument("--parts", type=lambda text: tuple(text.split(",")), help="of big and limited: what is run")
@@ -64,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     options = parser().parse_args()
     kept: dict[str, Any] = {"home": options.home, "parts": options.parts, "again": options.again}
-    extra = {"big": kept | {"scale": options.scale}, "limited": kept}
+    extra = {"big": kept | {"scale": options.scale}, "limited": kept, "needs": {"scale": options.scale}}
     for name in options.names:
         if name not in NAMES + ON_DEMAND:
             parser().error(f"no benchmark {name!r}; there are: {', '.join(NAMES + ON_DEMAND)}")

@@ -9,8 +9,10 @@ from typing import Any
 from assets.budgets.automatic import device_budget, host_budget, logical_bytes
 from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
 from assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
+from assets.budgets.need import budgets_need
 from assets.budgets.page import BUDGETS_PAGE, MEASURED_PAGE
 from assets.building.materialize import stage_version
+from assets.building.needs import Need, Sizes
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.features.read import open_features
 from assets.sizes import format_bytes, parse_size
@@ -65,6 +67,10 @@ class BudgetsStage(Stage):
     def raw(self, semantic: BudgetsConfig) -> Mapping[str, str]:
         """Returns the digest of the measured numbers if an "auto" needs them."""
         return {"measured": measured_digest(self.home)} if semantic.automatic else {}
+
+    def need(self, semantic: BudgetsConfig, execution: BudgetsExecution, sizes: Sizes) -> Need | None:
+        """Returns the memory of a build."""
+        return budgets_need()
 
     def build(
         self,

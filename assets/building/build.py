@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from assets.building.needs import Need
 from assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary, TogetherFanOut
 from assets.storage.artifact import Artifact, read_artifact
 from assets.storage.machine import processor_name
@@ -104,7 +105,7 @@ class Build:
         *,
         part: str | None = None,
         parts: Mapping[str, Artifact] | None = None,
-        work: tuple[float, float] | None = None,
+        work: tuple[Need, float] | None = None,
     ) -> Artifact:
         """Builds and publishes the artifact, or a part of it, without a look at the store first; callers use `materialize`.
 
@@ -112,13 +113,12 @@ class Build:
             progress: listener.
             part: name of the part to build, None for the artifact.
             parts: name -> finished part, for the artifact of a fan-out stage.
-            work: units of `Stage.speed` of the artifact and its parts, and the `time.perf_counter` when they were begun; None records no
-                speed.
+            work: need of the artifact and its parts, and the `time.perf_counter` when they were begun; None records neither.
 
         Raises:
             InputError: an error of the stage, with the name of the part; or a blocking check failed.
         """
-        clock = _Clock(*(work or ()))
+        clock = _Clock(*work) if work else _Clock()
         name = nullcontext() if part is None else naming(f"part {part} of {self.stage.name}")
         with name, reporting_refusals(f"stage {self.stage.name}"), self._writer(part) as writer:
             given = {**self.inputs, **self.reads, **(parts or {})}, self.semantic, self.execution, writer
@@ -169,7 +169,7 @@ class Build:
             "asked_by": self.asked_by,
             "locations": locations(self.semantic),
             "reads": {role: {"stage": each.stage, "version": each.version} for role, each in self.reads.items()},
-            **clock.speed(),
+            **clock.work(),
             "host": {
                 "name": platform.node(),
                 "processor": processor_name(),
@@ -247,18 +247,20 @@ class _Clock:
     """The time when building began, and the seconds since then or since the previous artifact.
 
     Args:
-        work: units of work of the artifact and its parts, 0 to record none.
-        began: `time.perf_counter` when this work began.
+        need: need of the artifact and its parts, None to record none.
+        began: `time.perf_counter` when their work began.
     """
 
-    def __init__(self, work: float = 0, began: float = 0):
+    def __init__(self, need: Need | None = None, began: float = 0):
         self.started, self._clock = datetime.now(UTC), time.perf_counter()
-        self._work, self._began = work, began
+        self._need, self._began = need, began
 
-    def speed(self) -> dict[str, Any]:
-        """Returns the field of run.json that later predictions read; empty without work."""
+    def work(self) -> dict[str, Any]:
+        """Returns the field of run.json that later predictions read, with the memory that was predicted; empty without a need."""
+        if self._need is None:
+            return {}
         seconds = round(time.perf_counter() - self._began, 3)
-        return {"work": {"units": self._work, "seconds": seconds}} if self._work else {}
+        return {"work": {"units": self._need.work, "seconds": seconds, "memory_bytes": self._need.memory_bytes}}
 
     def lap(self) -> float:
         """Returns the seconds since the last call, and starts again."""

@@ -82,8 +82,7 @@ def materialize(
             found = build.find() if parts else None
             if found is not None:
                 return found
-        work = need.work if need is not None else 0
-        return build.publish(listener, parts=parts, work=(work, began))
+        return build.publish(listener, parts=parts, work=None if need is None else (need, began))
 
 
 def _require_fit(build: Build) -> Need | None:

@@ -15,6 +15,15 @@ from assets.storage.artifact import Artifact, find_artifact
 from kernels.errors import InputError
 from kernels.types import id_dtype
 
+STEP_BYTES = 109 << 20
+"""Anonymous memory of the process of a step before it builds: Python, Dagster and the libraries that an import loads."""
+FIGURE_BYTES = 27 << 20
+"""What a library for figures takes beside that."""
+WORKER_BYTES = 34 << 20
+"""Anonymous memory of a process that builds parts (assets/building/part_worker.py) before it builds."""
+COMMAND_BYTES = 110 << 20
+"""The command that waits for the steps of a large pipeline, which run in processes of their own, and what Dagster starts beside them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
@@ -28,6 +37,7 @@ class Sizes:
         num_rows, width, row_bytes: rows, columns and bytes per row of the feature table that the step reads; 0 if it reads none.
         configs: role -> Semantic config of every step that it reads, directly or through others; empty if artifacts are given.
         artifacts: role -> artifact, for those of these that exist.
+        survey: the `Survey` of the source, for the stages that read it; None if the graph and its features exist.
     """
 
     num_nodes: int
@@ -42,6 +52,7 @@ class Sizes:
     row_bytes: int = 0
     configs: Mapping[str, Any] = field(default_factory=dict)
     artifacts: Mapping[str, Artifact] = field(default_factory=dict)
+    survey: Any = None
 
     @property
     def exact(self) -> bool:
@@ -68,16 +79,20 @@ class Term:
     num_bytes: int
     # The key of the pipeline file that lowers it, "[memory] host"; "" if none does.
     key: str = ""
+    # Whether a size that is not known yet was counted at its bound.
+    at_most: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How fast a stage works on the machine that docs/memory.md names; other machines measure their own when they build."""
+    """How fast a stage works on the machine that docs/needs.md names; other machines measure their own when they build."""
 
     # Units of work per second.
     per_second: float
     # The unit: "edges", "batches", "bytes".
     unit: str
+    # Number of the artifact's summary that is its work, if the record of its build does not have it.
+    number: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +104,15 @@ class Need:
         memory: summands of the peak of anonymous memory, over all processes of the step; pages of mapped files are not in it.
         stored: bytes that stay in the store.
         scratch: bytes of disk that are free again afterwards.
+        stored_at_most: whether `stored` is a bound.
         work: number of units of `Stage.speed` that take the time: edges, batches, bytes; 0 if it takes none worth a word.
-        at_most: whether a size that is not known yet was counted at its bound, so that the step may need less.
+        at_most: whether any size that is not known yet was counted at its bound, so that the step may need less in all.
     """
 
     name: str
     memory: tuple[Term, ...]
     stored: int = 0
+    stored_at_most: bool = False
     scratch: int = 0
     work: float = 0
     at_most: bool = False
@@ -104,6 +121,16 @@ class Need:
     def memory_bytes(self) -> int:
         """The sum of `memory`."""
         return sum(term.num_bytes for term in self.memory)
+
+    @property
+    def least_bytes(self) -> int:
+        """The sum of the terms that are exact."""
+        return 0 if self.at_most else sum(term.num_bytes for term in self.memory if not term.at_most)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the step may need less memory than the sum."""
+        return self.least_bytes < self.memory_bytes
 
     def lines(self) -> Iterator[str]:
         """Yields one line per summand of the memory, largest first."""
@@ -117,13 +144,13 @@ def require_fit(need: Need, there: int | None) -> None:
     """Refuses a need that exceeds the memory that is left for this process, before anything is allocated or opened.
 
     Args:
-        need: the need; one that counts bounds (`at_most`) is never refused, because less may do.
+        need: the need; what is counted at its bound is never refused, because less may do.
         there: bytes of memory, None if the system does not say.
 
     Raises:
         InputError: the sum is larger; the error lists the summands, and the keys that lower them.
     """
-    if there is None or need.at_most or need.memory_bytes <= there:
+    if there is None or need.least_bytes <= there:
         return
     keys = dict.fromkeys(term.key for term in sorted(need.memory, key=lambda term: -term.num_bytes) if term.key)
     remedy = f"lower {' or '.join(keys)}" if keys else "use a machine, or a memory limit, with more"
@@ -132,6 +159,16 @@ def require_fit(need: Need, there: int | None) -> None:
         + "\n".join(f"  {line}" for line in need.lines()),
         remedy,
     )
+
+
+def libraries(num_bytes: int = STEP_BYTES) -> Term:
+    """Returns the term of a process before it builds."""
+    return Term(what="Python and libraries", num_bytes=num_bytes)
+
+
+def largest(*phases: tuple[Term, ...]) -> tuple[Term, ...]:
+    """Returns the phase of a build that takes the most: what the others take is free again by then, or not taken yet."""
+    return max(phases, key=lambda terms: sum(term.num_bytes for term in terms))
 
 
 def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:

@@ -9,9 +9,11 @@ import numpy as np
 
 from assets.budgets.read import Budgets, open_budgets
 from assets.building.execution import Threads
+from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import Progress, Stage, Summary
 from assets.cache_plan.build import PlanTotals, plan_all
 from assets.cache_plan.config import CachePlanConfig, CachePlanTable, cache_plan_config
+from assets.cache_plan.need import cache_plan_need
 from assets.cache_plan.page import CACHE_PLAN_PAGE
 from assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
 from assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
@@ -39,6 +41,7 @@ class CachePlanStage(Stage):
     reads_stages = ("features", "samples", "budgets")  # features: row sizes, and nodes with rows
     says, checks = CACHE_PLAN_CHECKS, tuple(CACHE_PLAN_CHECKS)
     of_one_feature_table = True
+    speed = Speed(per_second=3e6, unit="inputs")
     needs: Mapping[str, str] = {"samples": " to lay out the rows of stored batches", "memory": " with the budgets"}
 
     def wanted(self, pipeline: Any) -> CachePlanConfig | None:
@@ -48,6 +51,10 @@ class CachePlanStage(Stage):
             if pipeline.table("cache_plan") is None
             else cache_plan_config(pipeline.table("cache_plan"), pipeline.seed)
         )
+
+    def need(self, semantic: CachePlanConfig, execution: Threads, sizes: Sizes) -> Need | None:
+        """Returns the memory, the disk and the work of a build."""
+        return cache_plan_need(semantic, execution, sizes)
 
     def build(
         self,

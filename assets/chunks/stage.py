@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.building.execution import Threads
+from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.chunks.config import ChunksConfig, ChunksTable, chunks_config
+from assets.chunks.need import chunks_need
 from assets.chunks.page import CHUNKS_PAGE
 from assets.graph.read import SAMPLING, open_graph
 from assets.storage.artifact import Artifact
@@ -28,6 +30,7 @@ class ChunksStage(Stage):
     Table = ChunksTable
     Semantic = ChunksConfig
     Execution = Threads
+    speed = Speed(per_second=5e6, unit="edges")
     reads_stages = ("graph", "partitions")
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     says: Mapping[str, str] = {
@@ -44,6 +47,10 @@ class ChunksStage(Stage):
         """Returns the config if the pipeline has `[chunks]`."""
         table = pipeline.table("chunks")
         return None if table is None else chunks_config(table, pipeline.seed)
+
+    def need(self, semantic: ChunksConfig, execution: Threads, sizes: Sizes) -> Need | None:
+        """Returns the memory, the disk and the work of a build."""
+        return chunks_need(semantic, execution, sizes)
 
     def build(
         self,

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from assets.building.execution import Threads
+from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import Check, Progress, Summary
 from assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
+from assets.features.need import features_need
 from assets.features.page import FEATURES_PAGE
 from assets.sources.feature_blocks import FeatureBlock, blocks_type, write_blocks
 from assets.sources.registry import GraphConfig, OpenSource, TableConfig, source_module
@@ -28,6 +30,7 @@ class FeaturesStage(SourceStage):
     Table = TableConfig
     Semantic = FeaturesConfig
     Execution = Threads
+    speed = Speed(per_second=230e6, unit="bytes", number="feature_bytes")
     checks = ("values are finite", "rows are in the order of their nodes")
     says: Mapping[str, str] = {
         "values are finite": "No feature is NaN or infinite, in the source or in the stored type.",
@@ -87,6 +90,10 @@ class FeaturesStage(SourceStage):
 
         file = {} if semantic.table.file is None else {"file": sha256_file(semantic.table.file)}
         return file | source_module(semantic.graph.source).raw(semantic.graph, semantic.table)
+
+    def need(self, semantic: FeaturesConfig, execution: Threads, sizes: Sizes) -> Need | None:
+        """Returns the memory, the disk and the work of a build."""
+        return features_need(semantic, execution, sizes)
 
     def build_from(
         self,

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from assets.building.stage import Progress
-from assets.sources.spool import EdgeSpool
+from assets.sources.spool import EdgeSpool, range_edges
 from assets.storage.arrays import ArrayAppender, open_array, write_whole
 from assets.storage.writer import Writer
 from kernels import _native
@@ -33,12 +33,6 @@ from kernels.errors import InputError
 from kernels.graph.edge_order import edge_order
 from kernels.ranges import node_ranges
 from kernels.types import Array, Topology, id_dtype
-
-SORT_BYTES = 112
-"""Most bytes that sorting needs for one edge: its record, columns, order, merged columns."""
-
-MOST_RANGES = 512
-"""Most files that are open at once while edges are distributed."""
 
 LARGEST_DEGREE = 2**31 - 1
 
@@ -81,9 +75,7 @@ def sort_edges(
 
 def _cut(spool: EdgeSpool, memory_bytes: int) -> Array:
     """Returns the bounds i64[R+1] of ranges of nodes, each with at most the edges that fit, or one coarse bin."""
-    most = max(1, memory_bytes // SORT_BYTES)
-    total = int(spool.histogram.sum())
-    most = max(most, -(-total // (MOST_RANGES // 2)))
+    most = range_edges(memory_bytes, int(spool.histogram.sum()))
     cuts, held = [0], 0
     for bin_number, size in enumerate(spool.histogram.tolist()):
         if held and held + size > most:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.building.execution import Threads
+from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import Progress, Summary
 from assets.graph.checks import SHARED, describe, node_checks, topology_checks
+from assets.graph.need import graph_need
 from assets.graph.page import GRAPH_PAGE
 from assets.graph.read import SAMPLING
 from assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
@@ -36,6 +38,7 @@ class GraphStage(SourceStage):
     code_version = 3  # 2: features are an artifact of their own; 3: fields of CSV files without the blanks around them
     Semantic = GraphConfig
     Execution = Threads
+    speed = Speed(per_second=5e6, unit="edges", number="num_edges")
     says: Mapping[str, str] = {
         "has edges": "At least one edge is left after self-loops and duplicates were treated as [graph] says.",
         "indptr is monotone": "The starts of the rows never fall, begin at 0 and end at the number of edges.",
@@ -97,6 +100,10 @@ class GraphStage(SourceStage):
             InputError: the content is missing or unreadable.
         """
         return source_module(semantic.source).raw(semantic, None)
+
+    def need(self, semantic: GraphConfig, execution: Threads, sizes: Sizes) -> Need | None:
+        """Returns the memory, the disk and the work of a build."""
+        return graph_need(semantic, execution, sizes)
 
     def build_from(
         self,

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from assets.building.execution import Threads
+from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import SAMPLING, open_graph
 from assets.hotness.config import HotnessConfig, HotnessTable, hotness_config
+from assets.hotness.need import hotness_need
 from assets.hotness.page import HOTNESS_PAGE
 from assets.storage.arrays import scratch_arrays
 from assets.storage.artifact import Artifact
@@ -41,6 +43,7 @@ class HotnessStage(Stage):
     Table = HotnessTable
     Semantic = HotnessConfig
     Execution = Threads
+    speed = Speed(per_second=28e6, unit="edges")
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = ("the ranking holds every node once",)
     says: Mapping[str, str] = {
@@ -85,6 +88,10 @@ class HotnessStage(Stage):
             InputError: the module does not exist.
         """
         return code_digests({"sampling": semantic.sampling.method}) if semantic.sampling else {}
+
+    def need(self, semantic: HotnessConfig, execution: Threads, sizes: Sizes) -> Need | None:
+        """Returns the memory, the disk and the work of a build."""
+        return hotness_need(semantic, execution, sizes)
 
     def build(
         self,

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import FanOut, Progress, Summary
 from assets.features.read import open_features
 from assets.packed_chunks.config import GROUP_BYTES, PackedConfig, PackedExecution, SegmentRange
+from assets.packed_chunks.need import packed_need
 from assets.packed_chunks.page import PACKED_CHUNKS_PAGE
 from assets.storage.artifact import Artifact
 from assets.storage.require import require
@@ -27,6 +29,7 @@ class PackedStage(FanOut):
     # 5: pages of chunks have digests
     code_version = 5
     work_unit = "MiB"
+    speed = Speed(per_second=500e6, unit="bytes")
     table = "packed"
     Table = Semantic = PackedConfig
     Execution = PackedExecution
@@ -73,6 +76,10 @@ class PackedStage(FanOut):
     def work(self, inputs: Mapping[str, Artifact], semantic: PackedConfig, part: str) -> int:
         """Returns the number of MiB of the feature table: a part passes over it once."""
         return (open_features(inputs["features"]).num_bytes >> 20) + 1
+
+    def need(self, semantic: PackedConfig, execution: PackedExecution, sizes: Sizes) -> Need | None:
+        """Returns the memory, the disk and the work of a build."""
+        return packed_need(semantic, execution, sizes)
 
     def build(
         self,

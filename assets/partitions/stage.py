@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from assets.building.execution import Threads
+from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import SAMPLING, Graph, open_graph
 from assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
 from assets.partitions.method import choose_method
+from assets.partitions.need import partitions_need
 from assets.partitions.page import PARTITIONS_PAGE
 from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
@@ -31,6 +33,7 @@ class PartitionsStage(Stage):
     Semantic = PartitionsConfig
     Execution = Threads
     reads_stages = ("graph",)
+    speed = Speed(per_second=5.8e6, unit="edges")
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = (EVERY_NODE, EVERY_EDGE)
     says: Mapping[str, str] = {
@@ -42,6 +45,10 @@ class PartitionsStage(Stage):
         """Returns the config if the pipeline has `[partitions]`."""
         table = pipeline.table("partitions")
         return None if table is None else partitions_config(table, pipeline.seed)
+
+    def need(self, semantic: PartitionsConfig, execution: Threads, sizes: Sizes) -> Need | None:
+        """Returns the memory, the disk and the work of a build."""
+        return partitions_need(semantic, execution, sizes)
 
     def build(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import FanOut, Progress, Summary
 from assets.graph.read import SAMPLING
 from assets.samples.config import (
@@ -16,7 +17,9 @@ from assets.samples.config import (
     samples_config,
     stored_seeds,
 )
+from assets.samples.need import samples_need
 from assets.samples.page import SAMPLES_PAGE
+from assets.sampling.bounds import batch_bound, even_seeds
 from assets.storage.artifact import Artifact
 from assets.storage.user_code import code_digests
 from assets.storage.writer import Writer
@@ -30,6 +33,7 @@ class SamplesStage(FanOut):
     name = table = "samples"
     code_version = 1
     work_unit = "batches"
+    speed = Speed(per_second=20e6, unit="edges")
     Table = SamplesTable
     Semantic = SamplesConfig
     Execution = SamplesExecution
@@ -79,9 +83,8 @@ class SamplesStage(FanOut):
         splits = [files[f"{split}_ids.npy"]["shape"][0] for split in ("train", "valid", "test")]
         names = []
         for epoch in range(semantic.num_stored):
-            num_seeds = stored_seeds(semantic, splits, epoch)
-            num_batches = -(-num_seeds // semantic.batch_size)
-            bound = _record_bound(-(-num_seeds // max(1, num_batches)), semantic, *shape)
+            num_batches, seeds = even_seeds(stored_seeds(semantic, splits, epoch), semantic.batch_size)
+            bound = batch_bound(semantic, seeds, *shape).record_bytes
             count = min(num_batches, -(-num_batches // max(1, semantic.part_bytes // max(1, bound))))
             cuts = [place * num_batches // count for place in range(count + 1)] if count else []
             names += [BatchRange(epoch, low, high).name for low, high in pairwise(cuts)]
@@ -91,6 +94,10 @@ class SamplesStage(FanOut):
         """Returns the number of batches of a part."""
         run = BatchRange.of(part)
         return run.high - run.low
+
+    def need(self, semantic: SamplesConfig, execution: SamplesExecution, sizes: Sizes) -> Need | None:
+        """Returns the memory, the disk and the work of a build."""
+        return samples_need(semantic, execution, sizes)
 
     def build(
         self,
@@ -130,18 +137,3 @@ class SamplesStage(FanOut):
 
 
 SAMPLES = SamplesStage()
-
-
-def _record_bound(seeds: int, semantic: SamplesConfig, num_nodes: int, num_edges: int) -> int:
-    """Returns a likely bound of a record's bytes: every draw is another edge, and another node while there are any."""
-    nodes, num_bytes, walks = seeds, 0, semantic.method == "random_walk"
-    most = semantic.paths * semantic.length if walks else num_edges
-    edge_bytes = 8 if semantic.method in ("weighted", "random_walk") else 4  # with its share
-    for fanout in semantic.fanouts:
-        if walks:
-            edges = nodes * (most if fanout < 0 else min(fanout, most))
-        else:
-            edges = num_edges if fanout < 0 else min(num_edges, nodes * fanout)
-        num_bytes += edge_bytes * edges + 4 * nodes
-        nodes = min(num_nodes, nodes + edges)
-    return num_bytes + (4 if num_nodes < 2**31 else 8) * nodes

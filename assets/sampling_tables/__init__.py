@@ -24,6 +24,6 @@ Numbers: an edge without weight is drawn only with `empty_rows = "uniform"`. If 
 hardly matter; near 1 one neighbour is drawn nearly always.
 
 Cost: 8 bytes per edge in the store. The tables of 20 million edges were made in 0.8 s on 2 cores; checks and numbers are passes over them
-in NumPy. Peak memory: 16 bytes per neighbour of the longest row and thread, some 80 bytes per edge of one range of 4 million edges (or of
-a longer row), which its checks take, 20 N, and for weights of nodes 8 N. Mapped pages are not counted.
+in NumPy. Peak memory: 16 bytes per neighbour of the longest row and thread, some 57 bytes per edge of one range of 4 million edges (or of
+a longer row), which its checks take, 11 N, and for weights of nodes 8 N. Mapped pages are not counted.
 """

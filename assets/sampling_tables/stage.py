@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from assets.building.execution import Threads
+from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import Check, Progress, Stage, Summary
 from assets.graph.read import SAMPLING, open_graph
 from assets.sampling.config import DEGREES
 from assets.sampling_tables.config import TablesConfig, tables_config
+from assets.sampling_tables.need import tables_need
 from assets.sampling_tables.page import TABLES_PAGE
 from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
@@ -34,6 +36,7 @@ class SamplingTablesStage(Stage):
     code_version = 1
     Semantic = TablesConfig
     Execution = Threads
+    speed = Speed(per_second=10e6, unit="edges")
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = (WHOLE_ROWS, NEVER)
     says: Mapping[str, str] = {
@@ -53,6 +56,10 @@ class SamplingTablesStage(Stage):
     def input_table(self, semantic: TablesConfig) -> str | None:
         """Returns the name of the feature table with the weights."""
         return semantic.feature_table
+
+    def need(self, semantic: TablesConfig, execution: Threads, sizes: Sizes) -> Need | None:
+        """Returns the memory, the disk and the work of a build."""
+        return tables_need(semantic, execution, sizes, RANGE_EDGES)
 
     def build(
         self,

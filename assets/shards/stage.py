@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import Check, Progress, Summary, TogetherFanOut
 from assets.features.read import open_features, require_nodes
 from assets.partitions.read import open_partitions
 from assets.shards.config import ShardsConfig, ShardsExecution, part_name
+from assets.shards.need import shards_need
 from assets.shards.page import SHARDS_PAGE
 from assets.storage.artifact import Artifact
 from assets.storage.read_verified import read_rows
@@ -33,6 +35,7 @@ class ShardsStage(TogetherFanOut):
     work_unit = "MiB"
     Semantic = ShardsConfig
     Execution = ShardsExecution
+    speed = Speed(per_second=500e6, unit="bytes")
     reads_stages = ("features", "partitions")
     checks = (EVERY_ROW, ROWS_EQUAL)
     says: Mapping[str, str] = {
@@ -85,6 +88,10 @@ class ShardsStage(TogetherFanOut):
             )
             for number, out in zip(numbers, outs, strict=True)
         ]
+
+    def need(self, semantic: ShardsConfig, execution: ShardsExecution, sizes: Sizes) -> Need | None:
+        """Returns the memory, the disk and the work of a build."""
+        return shards_need(semantic, execution, sizes)
 
     def build(
         self,

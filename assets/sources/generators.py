@@ -6,8 +6,8 @@ neighbourhood is not. `kernels/graph/generate.py` draws all of it, and names the
 Every edge is a function of its number, so more than `HELD_EDGES` edges are drawn in batches to a file and sorted out of core
 (assets/graph/edge_sort.py), with the same result.
 
-Peak memory: 4 bytes per node for the classes and one slice of 8 MiB of features; for the edges 8 bytes each (twice that from 2^31 nodes
-on), or one batch and `SORT_BYTES`.
+Peak memory: 4 bytes per node for the classes (twice that if some are hidden) and one slice of 8 MiB of features; beside it what `survey`
+adds up for edges in memory, or for the sort of a file of edges in ranges of at most `SORT_BYTES`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from assets.building.keys import KeyProblem, within
+from assets.building.needs import STEP_BYTES, Term, largest
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import row_ranges
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
-from assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, record_dtype
-from assets.sources.spooled import peak_bytes
-from assets.sources.survey import Survey, in_memory_bytes
+from assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, range_edges, record_dtype
+from assets.sources.survey import Survey
 from assets.storage.filesystem import full_disk
 from kernels.graph.generate import (
     LARGEST_NOISE,
@@ -43,7 +44,7 @@ from kernels.graph.generate import (
     sbm_labels,
 )
 from kernels.rng import absorb_ids, draws, key
-from kernels.types import Array, Stream
+from kernels.types import Array, Stream, id_dtype
 
 if TYPE_CHECKING:
     from assets.building.stage import Progress
@@ -294,10 +295,12 @@ def opened(
 def survey(config: GeneratedConfig) -> Survey:
     """Describes the graph that a generator would make."""
     stored = config.edges * (2 if config.undirected else 1)
-    scratch, memory = 0, in_memory_bytes(config.edges, config.nodes, stored)
+    scratch, (phases, held) = 0, _held_phases(config, stored)
     if config.edges > HELD_EDGES:
         scratch = (config.edges + stored) * record_dtype(config.nodes, EdgeColumns()).itemsize
-        memory = peak_bytes(str(SORT_BYTES), config.nodes, 4 * config.features)
+        phases, held = _spooled_phases(config, stored)
+    known = config.nodes * config.labelled
+    shares = config.train_ratio, config.valid_ratio, 1 - config.train_ratio - config.valid_ratio
     return Survey(
         title=f"{config.source}: generated from seed {config.seed}",
         contents=[f"{config.nodes:,} nodes, {config.edges:,} edges, {config.classes} classes, noise {config.noise}"],
@@ -305,6 +308,43 @@ def survey(config: GeneratedConfig) -> Survey:
         num_edges=stored,
         num_features=config.features,
         dtype="float32",
-        memory_bytes=memory,
+        memory_bytes=STEP_BYTES + sum(term.num_bytes for term in largest(*phases)),
         scratch_bytes=scratch,
+        num_classes=config.classes,
+        num_split=tuple(ceil(known * share + config.classes) for share in shares),  # pyright: ignore[reportArgumentType]
+        phases=phases,
+        held_after=held,
+        features_memory=(_labels(replace(config, labelled=1.0)),),
     )
+
+
+Phases = tuple[tuple[tuple[Term, ...], ...], tuple[Term, ...]]
+"""What the phases of a build hold, and what is held at its end."""
+
+
+def _labels(config: GeneratedConfig) -> Term:
+    return Term(what="classes and labels", num_bytes=4 * config.nodes * (1 if config.labelled == 1 else 2))
+
+
+def _held_phases(config: GeneratedConfig, stored: int) -> Phases:
+    """Returns the memory while edges are compressed in memory (kernels/graph/csc.py): their ends, both by bucket, and the result."""
+    nodes, ids = config.nodes, id_dtype(config.nodes).itemsize
+    columns = Term(what="neighbours", num_bytes=ids * stored, key="[graph] edges", at_most=config.duplicates == "merge")
+    drawn = (
+        _labels(config),
+        Term(what="drawn edges", num_bytes=2 * ids * config.edges, key="[graph] edges"),
+        Term(what="edges by bucket", num_bytes=2 * ids * stored, key="[graph] edges"),
+        Term(what="starts and degrees", num_bytes=12 * nodes),
+        columns,
+    )
+    return (drawn,), (_labels(config), Term(what="starts and degrees", num_bytes=16 * nodes), columns)
+
+
+def _spooled_phases(config: GeneratedConfig, stored: int) -> Phases:
+    """Returns the memory while edges are sorted out of core (assets/graph/edge_sort.py): degrees, and a range of edges."""
+    nodes, ids = config.nodes, id_dtype(config.nodes).itemsize
+    most, labels = range_edges(SORT_BYTES, stored), _labels(config)
+    degrees = Term(what="degrees", num_bytes=nodes * (4 if config.undirected else 8))
+    batch = Term(what="batch of edges", num_bytes=12 * BATCH_EDGES)
+    sorting = Term(what="edges of a range, in order", num_bytes=(2 * ids + 36) * most)
+    return ((labels, degrees, batch, sorting),), (labels, degrees, batch)

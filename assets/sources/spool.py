@@ -31,6 +31,12 @@ COARSE_BINS = 1 << 16
 BATCH_EDGES = 1 << 20
 """Edges of one batch that is read back."""
 
+SORT_BYTES = 112
+"""Most bytes that sorting needs for one edge: its record, columns, order, merged columns."""
+
+MOST_RANGES = 512
+"""Most files that are open at once while edges are distributed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeColumns:
@@ -123,3 +129,13 @@ def record_dtype(num_nodes: int, columns: EdgeColumns) -> np.dtype[Any]:
     if columns.num_types:
         fields.append(("type", np.uint8))
     return np.dtype(fields)
+
+
+def range_edges(memory_bytes: int, num_edges: int) -> int:
+    """Returns the most edges of a range that is sorted at a time, unless one coarse bin of destinations has more.
+
+    Args:
+        memory_bytes: working memory of the sort.
+        num_edges: edges of all ranges, reverse ones included.
+    """
+    return max(1, min(num_edges, max(memory_bytes // SORT_BYTES, -(-num_edges // (MOST_RANGES // 2)))))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.building.materialize import stage_version
+from assets.building.needs import Sizes
 from assets.building.page import Page
 from assets.building.stage import OnePass, Progress, Stage
 from assets.sizes import format_bytes
@@ -44,6 +45,16 @@ class SourceStage(OnePass):
     def feature_table(self, semantic: Any) -> TableConfig | None:
         """Returns the feature table of a config, None if it has none."""
         return None
+
+    def known(self, semantic: Any) -> Sizes:
+        """Returns the most that the graph and this feature table can be, by what the source tells of itself before it is read.
+
+        Raises:
+            InputError: the external content is missing, or the source cannot read it.
+        """
+        source, table = self.source(semantic), self.feature_table(semantic)
+        survey = source_module(source.source).survey(source if table is None else source.for_table(table))
+        return survey.stored_as("as stored" if table is None else table.dtype).sizes
 
     @contextmanager
     def opened(

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from assets.building.needs import Sizes, Term
 from assets.sizes import format_bytes
 from assets.sources.features import array_type
 from kernels.types import id_dtype
 
 BASE_BYTES = 512 << 20
 """Memory of Python and the libraries that an import loads, rounded up."""
+
+PHASES = ("phases", "held_after", "features_memory")
+"""Fields whose sum is `memory_bytes`, or that come to less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,11 @@ class Survey:
         memory_bytes: peak memory while building, by the formula of the source.
         scratch_bytes: bytes of disk that are used while building and free afterwards.
         notes: further remarks, one line each.
+        num_classes: number of classes; 0 if it is not known.
+        num_split: most nodes of the training, validation and test splits; None for all nodes.
+        phases: what the phases of the build hold, if the source knows it to some percent, rather than `memory_bytes` alone.
+        held_after, features_memory: with phases, what is held when the graph is there, and while features are written.
+        key: the key of `[graph]` that lowers `memory_bytes`, "" if none does.
     """
 
     title: str
@@ -42,6 +51,12 @@ class Survey:
     memory_bytes: int
     scratch_bytes: int = 0
     notes: Sequence[str] = field(default_factory=tuple)
+    num_classes: int = 0
+    num_split: tuple[int, int, int] | None = None
+    phases: tuple[tuple[Term, ...], ...] = ()
+    held_after: tuple[Term, ...] = ()
+    features_memory: tuple[Term, ...] = ()
+    key: str = ""
 
     @property
     def topology_bytes(self) -> int:
@@ -54,6 +69,29 @@ class Survey:
         num_rows = self.num_nodes - self.num_without_features
         row_of_bytes = self.num_nodes * id_dtype(self.num_nodes).itemsize if self.num_without_features else 0
         return num_rows * self.num_features * array_type(self.dtype).itemsize + row_of_bytes
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of memory beside Python and its libraries."""
+        return max(0, self.memory_bytes - BASE_BYTES)
+
+    @property
+    def sizes(self) -> Sizes:
+        """The most that a graph and the feature table of the source can be."""
+        train, valid, test = self.num_split or (self.num_nodes,) * 3
+        return Sizes(
+            num_nodes=self.num_nodes,
+            num_edges=self.num_edges,
+            num_train=train,
+            num_valid=valid,
+            num_test=test,
+            num_classes=self.num_classes,
+            edge_bytes=self.edge_bytes,
+            num_rows=self.num_nodes - self.num_without_features,
+            width=self.num_features,
+            row_bytes=self.num_features * array_type(self.dtype).itemsize,
+            survey=self,
+        )
 
     def stored_as(self, dtype: str) -> Survey:
         """Returns the survey for another type of stored values; "as stored" changes nothing."""
@@ -72,7 +110,8 @@ class Survey:
     def values(self) -> dict[str, Any]:
         """Returns everything as JSON-ready values: the fields, and the bytes that follow from them."""
         names = ("topology_bytes", "table_bytes", "stored_bytes")
-        return asdict(self) | {name: getattr(self, name) for name in names}
+        own = {name: value for name, value in asdict(self).items() if name not in PHASES}
+        return own | {name: getattr(self, name) for name in names}
 
     def lines(self) -> list[str]:
         """Returns the report."""

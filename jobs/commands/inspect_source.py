@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.sizes import format_bytes
+from jobs.commands.options import Asked
 from kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,22 +20,24 @@ ENDS = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from"
 """Usual names of the two columns of an edge table."""
 
 
-def print_source(source: str) -> None:
+def print_source(source: str, home: Path | None) -> None:
     """Prints the survey of a pipeline's graph, or of a file or folder that no pipeline names yet.
 
     Args:
         source: name or TOML file of a pipeline; or an `.npz` archive, Parquet or CSV tables (a pattern in quotes), an
             ogbn-* folder, or a file of `dgl.save_graphs`.
+        home: the home that may have a part of it already, None for the default one.
 
     Raises:
-        InputError: the source does not exist, or it cannot be read.
+        InputError: the source does not exist, it cannot be read, or a step of the pipeline cannot fit this machine.
     """
-    from assets.pipeline.file import load_pipeline, pipeline_files
+    if _is_pipeline(source):
+        from jobs.commands.needs import pipeline_needs
 
-    if source in pipeline_files() or source.endswith(".toml"):
-        pipeline, survey = load_pipeline(source), survey_of(source)
-        more = [*_hotness_lines(pipeline, survey.num_nodes), *_partition_lines(pipeline, survey)]
-        print("\n".join([*survey.lines(), *more]))
+        pipeline, survey = Asked(source).load(), survey_of(source)
+        needs = pipeline_needs(pipeline, home)
+        print("\n".join([*survey.lines(), *_partition_lines(pipeline, survey), *needs.lines()]))
+        needs.require_fit()
         return
     kind, keys = recognise(Path(source).absolute())
     if kind == "table":
@@ -55,10 +57,10 @@ def survey_of(source: str) -> Survey:
     Raises:
         InputError: the source does not exist, it cannot be read, or it is a table without columns that are named like the ends of edges.
     """
-    from assets.pipeline.file import load_pipeline, pipeline_files
+    from assets.pipeline.file import load_pipeline
     from assets.sources.registry import config_class, source_module
 
-    if source in pipeline_files() or source.endswith(".toml"):
+    if _is_pipeline(source):
         pipeline = load_pipeline(source)
         survey = source_module(pipeline.graph.source).survey(pipeline.graph.by_split()[0])
         if len(pipeline.splits) > 1:
@@ -73,21 +75,26 @@ def survey_of(source: str) -> Survey:
     return source_module(kind).survey(config_class(kind)(**keys))
 
 
-def _hotness_lines(pipeline: Pipeline, num_nodes: int) -> list[str]:
-    from assets.building.execution import Threads
-    from assets.hotness.config import hotness_config, needed_bytes
+def source_json(source: str, home: Path | None) -> dict[str, Any]:
+    """Returns the survey as JSON-ready values; of a pipeline with `needs`, those of its steps.
 
-    hotness = pipeline.table("hotness")
-    if hotness is None:
-        return []
-    config = hotness_config(hotness, pipeline.sampling, pipeline.seed)
-    memory, stored = needed_bytes(config, num_nodes, Threads().threads)
-    epochs = f"{hotness.rounds * hotness.presamples} presampled and {hotness.evaluate_epochs} evaluated epochs"
-    return [
-        f"hotness by {hotness.policy}: {epochs}",
-        f"  memory    {format_bytes(memory)}, one batch per thread, and the mapped graph",
-        f"  disk      {format_bytes(stored)}",
-    ]
+    Args:
+        source, home: as for `print_source`.
+
+    Raises:
+        InputError: the source does not exist, or it cannot be read.
+    """
+    if not _is_pipeline(source):
+        return survey_of(source).values()
+    from jobs.commands.needs import pipeline_needs
+
+    return survey_of(source).values() | {"needs": pipeline_needs(Asked(source).load(), home).values()}
+
+
+def _is_pipeline(source: str) -> bool:
+    from assets.pipeline.file import pipeline_files
+
+    return source in pipeline_files() or source.endswith(".toml")
 
 
 def _partition_lines(pipeline: Pipeline, survey: Survey) -> list[str]:

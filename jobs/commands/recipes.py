@@ -36,18 +36,25 @@ def new(name: str, source: str) -> None:
 
 @click.command()
 @pipeline_argument
-def validate(pipeline: Asked) -> None:
+@click.pass_obj
+def validate(home: Path | None, pipeline: Asked) -> None:
     """Checks a pipeline file, and that the files which it names are there; reports all mistakes at once.
+
+    Then it says what every step will take of memory, disk and time, and refuses a pipeline that cannot fit this machine.
 
     Example: graphmill validate cora
     """
     from assets.partitions.method import say_rule
+    from jobs.commands.needs import pipeline_needs
 
     loaded = pipeline.load(files=True)
     names = ", ".join(table.name for table in loaded.train) or "nothing"
     click.echo(f"{loaded.path} is valid: graph from {loaded.graph.source}, trains {names}")
     if (parts := loaded.table("partitions")) is not None and (said := say_rule(parts.method)):
         click.echo(said)
+    needs = pipeline_needs(loaded, home)
+    click.echo("\n".join(needs.lines()))
+    needs.require_fit()
 
 
 @click.command()
@@ -89,20 +96,23 @@ def leaderboard(home: Path | None, pipeline: Asked, as_json: bool) -> None:
 @click.command()
 @click.argument("source", shell_complete=complete_pipelines)
 @json_option
-def inspect(source: str, as_json: bool) -> None:
+@click.pass_obj
+def inspect(home: Path | None, source: str, as_json: bool) -> None:
     """Shows what SOURCE holds, what would be built from it, and the memory and disk that it takes. Builds nothing.
+
+    Of a pipeline it shows every step: memory, disk and hours, by what is known before it is built; exit code 1 if one cannot fit.
 
     SOURCE is a pipeline, or data: an .npz archive, Parquet or CSV tables (a pattern in quotes), an unzipped ogbn-* folder, a file of
     dgl.save_graphs. Of what does not fit its memory, it keeps working files in the folder that TMPDIR names, /tmp without it.
 
     Example: graphmill inspect "edges-*.parquet"
     """
-    from jobs.commands.inspect_source import print_source, survey_of
+    from jobs.commands.inspect_source import print_source, source_json
 
     if as_json:
-        click.echo(json.dumps(survey_of(source).values(), indent=2))
+        click.echo(json.dumps(source_json(source, home), indent=2))
     else:
-        print_source(source)
+        print_source(source, home)
 
 
 @click.command()

@@ -96,5 +96,5 @@ def test_a_build_records_its_work_and_seconds(store):
     graph = materialize(store, Graph(), Semantic(), Execution(), {})
     costly = materialize(store, Costly(), Semantic(), Execution(), {"graph": graph})
     work = costly.run_record()["work"]
-    assert work["units"] == 500 and work["seconds"] >= 0
+    assert work["units"] == work["memory_bytes"] == 500 and work["seconds"] >= 0
     assert "work" not in graph.run_record()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from assets.building.stage import Silent
 from assets.graph import edge_sort
 from assets.graph.edge_sort import EdgePolicy, sort_edges
-from assets.sources.spool import EdgeColumns, EdgeSpool
+from assets.sources.spool import SORT_BYTES, EdgeColumns, EdgeSpool
 from assets.storage.store import Store
 from kernels.errors import InputError
 from kernels.graph.csc import build_csc_reference
@@ -62,7 +62,7 @@ def test_ranges_follow_the_edges(tmp_path, monkeypatch):
     spool = EdgeSpool(tmp_path, 1000, EdgeColumns(), undirected=False)
     spool.append(np.zeros(500, int), np.full(500, 700))
     spool.append(np.zeros(100, int), np.arange(100))
-    bounds = edge_sort._cut(spool, 60 * edge_sort.SORT_BYTES)
+    bounds = edge_sort._cut(spool, 60 * SORT_BYTES)
     assert bounds[0] == 0 and bounds[-1] == 1000 and (np.diff(bounds) > 0).all()
     held = np.histogram(np.concatenate([np.full(500, 700), np.arange(100)]), bounds)[0]
     assert sorted(held)[-2] <= 60 < max(held)  # only the range of the hub is too full

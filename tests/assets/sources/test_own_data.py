@@ -45,7 +45,7 @@ def test_every_form_gives_the_same_bytes(forms, tmp_path, form):
 def test_threads_and_memory_change_no_byte(forms, tmp_path, monkeypatch):
     _, written = forms
     source, keys = written["Parquet"]
-    monkeypatch.setattr("assets.graph.edge_sort.SORT_BYTES", 2 << 20)  # few edges fit: many ranges
+    monkeypatch.setattr("assets.sources.spool.SORT_BYTES", 2 << 20)  # few edges fit: many ranges
     monkeypatch.setattr("assets.sources.spool.BATCH_EDGES", 64)
     whole = [
         {

@@ -1,0 +1,28 @@
+"""What ranking the nodes takes of the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, largest, libraries
+from assets.hotness.config import needed_bytes
+from assets.sampling.bounds import batch_bound, even_seeds
+
+
+def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
+    """Returns the need of the hotness stage."""
+    table, sampling, edges, batches = semantic.hotness, semantic.sampling, sizes.num_edges, 0
+    num_bytes, stored = needed_bytes(semantic, sizes.num_nodes, execution.threads)
+    if table.presamples and sampling is not None:
+        count, seeds = even_seeds(sizes.num_train, sampling.batch_size)
+        each = batch_bound(sampling, seeds, sizes.num_nodes, sizes.num_edges)
+        batches = min(execution.threads, count) * each.record_bytes
+        edges = (table.rounds + table.evaluate_epochs) * count * each.edges
+        edges += len(sampling.fanouts) * sizes.num_edges * (table.policy == "bayes" or table.evaluate_epochs > 0)
+    memory = (
+        libraries(),
+        Term(what="counts and ranking of nodes", num_bytes=num_bytes, key="[hotness] policy"),
+        Term(what="a batch per thread", num_bytes=batches, key="[sampling] batch_size", at_most=True),
+    )
+    figure = (libraries(STEP_BYTES + FIGURE_BYTES),)
+    return Need(name="hotness", memory=largest(memory, figure), stored=stored, scratch=52 * sizes.num_nodes, work=edges)

@@ -1,0 +1,59 @@
+"""What packed chunks take of the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assets.budgets.need import budget_rows
+from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, largest, libraries
+from assets.cache_plan.need import planned_rows
+from assets.packed_chunks.config import GROUP_BYTES
+from assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, BufferSizes
+from assets.samples.need import batches_read
+
+PAGE_BYTES, BLOCK_BYTES = 4096, 1 << 20
+PAIR_BYTES = 60
+"""Bytes that a thread takes for each input of a batch that comes from disk, while it finds slots."""
+
+
+def packed_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
+    """Returns the need of the packed chunks stage: of the processes that pack groups side by side, at their fullest."""
+    batches, plan, row = batches_read(sizes), planned_rows(sizes), sizes.row_bytes
+    if batches is None or plan is None:
+        return None
+    placed = budget_rows(sizes, "device") + budget_rows(sizes, "host")
+    stored_rows = plan.packed + plan.cached
+    groups = min(max(1, semantic.groups or -(-stored_rows * row // GROUP_BYTES)), max(1, plan.segments))
+    workers, bound = min(execution.workers, groups), not plan.exact
+    buffers, count = BufferSizes.of(execution.process_bytes), -(-batches.count // groups)
+    heads = 4 * batches.inputs + 2 * PAGE_BYTES * batches.count
+    # What a chunk holds on average; a chunk that is larger than its share of the buffers is written in pieces.
+    chunk = (heads + plan.packed * row) // max(1, batches.count) + PAGE_BYTES
+    share = max(PAGE_BYTES, min(MOST_BUFFER_BYTES, buffers.buffer_bytes // max(1, count)))
+    spans = min(buffers.span_bytes, (placed + -(-plan.cached // groups)) * row)
+    most, busy = (
+        min(batches.most_inputs, -(-stored_rows // max(1, batches.count))),
+        execution.threads_each + WAITING_THREADS,
+    )
+    listed = -(-plan.packed // groups) + 2 * (placed + -(-plan.cached // groups))
+    each = {
+        "two ranges of the features": (min(2 * buffers.range_bytes, sizes.feature_bytes), "[memory]", False),
+        "buffers of chunks": (count * min(chunk, share), "", bound),
+        "rows in the order of caches and images": (spans, "", bound),
+        "lists of rows": (4 * listed + 4 * sizes.num_nodes * (sizes.num_rows < sizes.num_nodes), "[packed] groups", bound),
+        "slots of nodes": (4 * sizes.num_nodes, "", False),
+        "batches and pieces of the threads": (busy * (BLOCK_BYTES + batches.most_bytes + PAIR_BYTES * most), "", bound),
+    }  # fmt: skip
+    terms = [
+        Term(what=what, num_bytes=workers * num_bytes, key=key, at_most=at_most)
+        for what, (num_bytes, key, at_most) in each.items()
+    ]
+    processes = () if workers == 1 else (Term(what=f"{workers} processes that pack", num_bytes=workers * WORKER_BYTES),)
+    stored = heads + (stored_rows + placed) * row + PAGE_BYTES * (batches.count + plan.segments)
+    return Need(
+        name="packed_chunks",
+        memory=largest((libraries(), *processes, *terms), (libraries(STEP_BYTES + FIGURE_BYTES),)),
+        stored=stored,
+        stored_at_most=bound,
+        work=groups * sizes.feature_bytes + stored,
+    )

@@ -1,0 +1,161 @@
+"""What the steps of a pipeline will take of the machine, before anything is built: `graphmill inspect` and `validate` print it.
+
+What the store has already is counted exactly. Of the rest the source's survey says how large the graph can be, and the configs of the
+steps between say what they will make of it; so a number is a bound, or exact if it depends on nothing that is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assets.building.needs import Need, Sizes, known_sizes
+from assets.pipeline.steps import Step, Versions
+from assets.sources.stage import SourceStage
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepNeed:
+    """One step of a pipeline, of one split.
+
+    Attributes:
+        step: the step.
+        missing: number of its artifacts that are to be built; 0 if it is there.
+        need: the need of one of them; None if it is there, or its stage has no formula.
+        seconds: how long all missing ones take; None if no speed is known.
+        measured: whether the speed was measured in this home.
+    """
+
+    step: Step
+    missing: int
+    need: Need | None = None
+    seconds: float | None = None
+    measured: bool = False
+
+    @property
+    def name(self) -> str:
+        """The step, and its split if there are several."""
+        return f"{self.step.name}, split {self.step.split}" if self.step.split else self.step.name
+
+    @property
+    def stored(self) -> int:
+        """Bytes that all missing artifacts will take in the store."""
+        return self.missing * self.need.stored if self.need else 0
+
+
+def step_needs(steps: Sequence[Step], store: Store, execution_of: Callable[[Step], Any]) -> list[StepNeed]:
+    """Returns the needs of steps, in their order. Builds nothing; reads the headers of the source, and of CSV files all rows once.
+
+    Args:
+        steps: steps of one pipeline, joined or of one split; inputs stand before their readers.
+        store: store of the artifacts.
+        execution_of: function that returns a step's Execution config.
+
+    Raises:
+        InputError: the source is missing, or it cannot be read.
+    """
+    known, speeds = _Known(store), _speeds(store)
+    found = []
+    for step in (one for each in steps for one in each.apart):
+        missing = known.missing(step)
+        if not missing:
+            found.append(StepNeed(step=step, missing=0))
+            continue
+        need = step.recipe.need(step.configs[0], execution_of(step), known.sizes(step))
+        reference, own = step.recipe.speed, speeds.get(step.recipe.name)
+        speed = own or (reference.per_second if reference else None)
+        seconds = missing * need.work / speed if need and speed and need.work else None
+        found.append(StepNeed(step=step, missing=missing, need=need, seconds=seconds, measured=own is not None))
+    return found
+
+
+class _Known:
+    """What is known of the artifacts of steps: those that exist, and the surveys of sources.
+
+    Args:
+        store: store of the artifacts.
+    """
+
+    def __init__(self, store: Store):
+        self.store, self.versions = store, Versions()
+        self._found: dict[tuple[str, str], list[Artifact | None]] = {}
+        self._surveyed: dict[tuple[str, str], Sizes] = {}
+
+    def missing(self, step: Step) -> int:
+        """Returns the number of a step's artifacts that the store lacks."""
+        return sum(each is None for each in self.artifacts(step))
+
+    def artifacts(self, step: Step) -> list[Artifact | None]:
+        """Returns the artifacts of a step, None for each that is missing."""
+        key = step.name, step.split
+        if key not in self._found:
+            self._found[key] = self._find(step)
+        return self._found[key]
+
+    def _find(self, step: Step) -> list[Artifact | None]:
+        # Raw content is digested only if the store may have what was built from it.
+        absent = any(self.missing(source) for source in step.inputs.values())
+        if absent or not any((self.store.root / step.recipe.name).glob("[!.]*")):
+            return [None] * len(step.configs)
+        return [self.store.find(step.recipe.name, version) for version in self.versions.of(step)]
+
+    def sizes(self, step: Step) -> Sizes:
+        """Returns the sizes that a step will find: of artifacts as far as they exist, else the most that they can be."""
+        if isinstance(step.recipe, SourceStage):
+            return self._survey(step)
+        read = _read_by(step)
+        artifacts = {role: self.artifacts(source)[0] for role, source in read.items()}
+        exist = {role: artifact for role, artifact in artifacts.items() if artifact is not None}
+        features = self._survey(read["features"]) if artifacts.get("features", 0) is None else None
+        sizes = features or self._survey(read["graph"]) if "graph" not in exist else known_sizes(exist)
+        if features is not None:
+            sizes = replace(sizes, num_rows=features.num_rows, width=features.width, row_bytes=features.row_bytes)
+        configs = {role: source.configs[0] for role, source in read.items()}
+        return replace(sizes, configs=configs, artifacts=exist, survey=None)
+
+    def _survey(self, step: Step) -> Sizes:
+        key = step.name, step.split
+        if key not in self._surveyed:
+            assert isinstance(step.recipe, SourceStage)
+            self._surveyed[key] = step.recipe.known(step.configs[0])
+        return self._surveyed[key]
+
+
+def _read_by(step: Step) -> Mapping[str, Step]:
+    """Returns role -> step for everything that a step reads, directly or through others; the nearest one of a role."""
+    found, waiting = dict(step.sources), list(step.sources.values())
+    while waiting:
+        for role, source in waiting.pop(0).sources.items():
+            if role not in found:
+                found[role] = source
+                waiting.append(source)
+    return found
+
+
+def _speeds(store: Store) -> Mapping[str, float]:
+    """Returns stage -> units of work per second of its newest artifact whose record tells it."""
+    newest: dict[str, tuple[str, float]] = {}
+    for artifact in store.artifacts():
+        run = artifact.run_record()
+        started, speed = run.get("started", ""), _speed(artifact, run)
+        if speed and started > newest.get(artifact.stage, ("", 0.0))[0]:
+            newest[artifact.stage] = started, speed
+    return {stage: speed for stage, (_, speed) in newest.items()}
+
+
+def _speed(artifact: Artifact, run: Mapping[str, Any]) -> float:
+    from assets.pipeline.catalogue import stages
+
+    if run.get("work", {}).get("units"):
+        return run["work"]["units"] / max(run["work"]["seconds"], 1e-3)
+    counted = {stage.name: stage.speed.number for stage in stages() if stage.speed and stage.speed.number}
+    number = artifact.summary["numbers"].get(counted.get(artifact.stage, ""), 0)
+    return number / max(run.get("seconds", 0), 1e-3) if run else 0.0
+
+
+def total_stored(needs: Iterable[StepNeed], *, least: bool = False) -> int:
+    """Returns the bytes that everything missing will take in the store; with `least` without what is a bound."""
+    return sum(each.stored for each in needs if each.need and not (least and each.need.stored_at_most))

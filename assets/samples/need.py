@@ -1,0 +1,93 @@
+"""What stored samples take of the machine, and the most that their batches can hold before they are drawn."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, largest, libraries
+from assets.samples.config import stored_seeds
+from assets.sampling.bounds import batch_bound, even_seeds
+
+FEW_NODES = 1 << 25
+"""Nodes of a graph up to which a sampler has an entry of 8 bytes for each of them (kernels/sampling/sample.py)."""
+
+
+class StoredBatches(NamedTuple):
+    """The batches of all stored epochs, or the most that they can be.
+
+    Attributes:
+        count: number of batches.
+        inputs, edges, num_bytes: inputs, edges and bytes of the records of all of them.
+        most_inputs, most_bytes: inputs and bytes of the record of the largest one.
+        exact: whether they are counted.
+    """
+
+    count: int
+    inputs: int
+    edges: int
+    num_bytes: int
+    most_inputs: int
+    most_bytes: int
+    exact: bool
+
+
+def batches_read(sizes: Sizes) -> StoredBatches | None:
+    """Returns the batches of the samples that a step reads, counted if they exist; None if it reads none."""
+    if "samples" in sizes.artifacts:
+        found = sizes.artifacts["samples"].summary["numbers"]
+        count = sizes.artifacts["samples"].files["offsets.npy"]["shape"][0]
+        edges = round(found["edges_a_batch"]["mean"] * count)
+        most = found["inputs_a_batch"]["max"], found["largest_batch_bytes"]
+        return StoredBatches(count, found["num_accesses"], edges, found["sample_bytes"], *most, True)
+    config = sizes.configs.get("samples")
+    return None if config is None else likely_batches(config, sizes)
+
+
+def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
+    """Returns the most that batches of a config hold.
+
+    Args:
+        config: the samples' config.
+        sizes: sizes of the graph.
+    """
+    splits, most = (sizes.num_train, sizes.num_valid, sizes.num_test), (0, 0)
+    total, inputs, edges, num_bytes = 0, 0, 0, 0
+    for epoch in range(config.num_stored):
+        count, seeds = even_seeds(stored_seeds(config, splits, epoch), config.batch_size)
+        each = batch_bound(config, seeds, sizes.num_nodes, sizes.num_edges)
+        total, inputs, edges = total + count, inputs + count * each.inputs, edges + count * each.edges
+        num_bytes += count * each.record_bytes
+        most = max(most, (each.inputs, each.record_bytes))
+    return StoredBatches(total, inputs, edges, num_bytes, *most, False)
+
+
+def sampler_bytes(sizes: Sizes, most_inputs: int) -> int:
+    """Returns the memory of one sampler's map and list of nodes."""
+    return (8 * sizes.num_nodes if sizes.num_nodes <= FEW_NODES else 32 * most_inputs) + sizes.id_bytes * most_inputs
+
+
+def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
+    """Returns the need of the samples stage: that of drawing the parts, or of counting the accesses afterwards."""
+    found, nodes = likely_batches(semantic, sizes), sizes.num_nodes
+    num_parts = max(1, min(found.count, -(-found.num_bytes // semantic.part_bytes)))
+    workers, threads = min(execution.workers, num_parts), min(execution.threads, max(1, found.count))
+    processes = [libraries()] if workers == 1 else [libraries(), _workers(workers)]
+    drawing = (
+        *processes,
+        Term(
+            what="samplers",
+            num_bytes=threads * sampler_bytes(sizes, found.most_inputs),
+            key="[sampling] batch_size",
+            at_most=nodes > FEW_NODES,
+        ),
+        Term(what="batches ahead", num_bytes=3 * threads * found.most_bytes, key="[sampling] batch_size", at_most=True),
+    )
+    visits = Term(what="visits of nodes", num_bytes=4 * nodes)
+    records = Term(what="records that are read", num_bytes=2 * threads * found.most_bytes, at_most=True)
+    drawn = (libraries(STEP_BYTES + FIGURE_BYTES), visits, records)
+    stored = found.num_bytes + 4 * nodes
+    return Need(name="samples", memory=largest(drawing, drawn), stored=stored, stored_at_most=True, work=found.edges)
+
+
+def _workers(count: int) -> Term:
+    return Term(what=f"{count} processes that draw", num_bytes=count * WORKER_BYTES)

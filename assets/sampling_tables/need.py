@@ -1,0 +1,29 @@
+"""What alias tables take of the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assets.building.needs import Need, Sizes, Term, libraries
+
+EDGE_BYTES = 57
+"""Bytes for each edge of a range that its checks take."""
+
+
+def tables_need(semantic: Any, execution: Any, sizes: Sizes, range_edges: int) -> Need:
+    """Returns the need of the sampling_tables stage.
+
+    Args:
+        semantic, execution, sizes: as for `Stage.need`.
+        range_edges: number of edges whose tables are made and checked together.
+    """
+    of_nodes = 8 * sizes.num_nodes if semantic.weights != "edge" else 0
+    memory = (
+        libraries(),
+        Term(what="a range of edges", num_bytes=EDGE_BYTES * min(range_edges, sizes.num_edges)),
+        Term(what="degrees, and neighbours with weight", num_bytes=11 * sizes.num_nodes),
+        Term(what="weights of nodes", num_bytes=of_nodes),
+    )
+    return Need(
+        name="sampling_tables", memory=memory, stored=8 * sizes.num_edges + 4 * sizes.num_nodes, work=sizes.num_edges
+    )

@@ -1,0 +1,169 @@
+"""What a pipeline will take of the machine, as `graphmill inspect` and `validate` print it, and the refusal of what cannot fit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from assets.building.needs import COMMAND_BYTES, Term, require_fit
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import Pipeline
+from assets.pipeline.needs import StepNeed, step_needs, total_stored
+from assets.pipeline.steps import Step
+from assets.sizes import format_bytes
+from assets.storage.machine import memory_bytes
+from assets.storage.store import Store
+from jobs.definitions import execution_of
+from jobs.operations.size import is_big
+from jobs.runs.training import training_steps
+from kernels.errors import InputError
+
+WAITING = Term(what="the command that waits for the step", num_bytes=COMMAND_BYTES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineNeeds:
+    """The needs of all steps of a pipeline, and the machine.
+
+    Attributes:
+        steps: the steps, in the order in which they run.
+        memory_bytes: main memory that processes here may use: the machine's, or the limit of their control group.
+        disk_bytes: free bytes of the disk of the home.
+        home: the home.
+    """
+
+    steps: Sequence[StepNeed]
+    memory_bytes: int
+    disk_bytes: int
+    home: Path
+
+    @property
+    def disk_needed(self) -> int:
+        """Bytes of disk while everything is built: what stays, and the largest scratch."""
+        scratch = max((each.need.scratch for each in self.steps if each.need), default=0)
+        return total_stored(self.steps) + scratch
+
+    def require_fit(self) -> None:
+        """Refuses a pipeline that cannot be built here, whatever its bounds come to.
+
+        Raises:
+            InputError: a step needs more memory than there is, with its terms; or more disk is needed than is free.
+        """
+        for each in self.steps:
+            if each.need is not None:
+                require_fit(each.need, self.memory_bytes)
+        least = total_stored(self.steps, least=True)
+        if least > self.disk_bytes:
+            largest = max((each for each in self.steps if each.need), key=lambda each: each.stored)
+            raise InputError(
+                f"building takes at least {format_bytes(least)} of disk, and {format_bytes(self.disk_bytes)} are free in {self.home}",
+                f"free space, or point GRAPHMILL_HOME elsewhere; most of it is {largest.name}, {format_bytes(largest.stored)}",
+            )
+
+    def lines(self) -> Iterator[str]:
+        """Yields the table, at most 80 columns wide, and what it means."""
+        width = max(len(each.name) for each in self.steps)
+        yield f"{'needs':{width}}  {'memory':>13}  {'disk':>13}  {'scratch':>10}  {'time':>7}"
+        for each in self.steps:
+            yield f"{each.name:{width}}  {_row(each)}"
+        yield f"memory {format_bytes(self.memory_bytes)}, the most of a step counts; <= is a bound"
+        needed, free = format_bytes(self.disk_needed), format_bytes(self.disk_bytes)
+        yield f"disk   {needed} in all, {free} free in {self.home}"
+        if any(each.seconds and not each.measured for each in self.steps):
+            yield "time   ~ by the machine of docs/needs.md: this home has not built such a step"
+        built = [each for each in self.steps if each.need]
+        if built:
+            most = max(built, key=lambda each: each.need.memory_bytes if each.need else 0)
+            yield f"{most.name} takes the most memory:"
+            yield from (f"  {line}" for line in (most.need.lines() if most.need else ()))
+        yield from self._doubts()
+
+    def _doubts(self) -> Iterator[str]:
+        for each in self.steps:
+            if each.need and each.need.memory_bytes > self.memory_bytes:
+                yield f"note: {each.name} may not fit the memory"
+        if self.disk_needed > self.disk_bytes:
+            yield "note: the disk may not hold all of it"
+
+    def values(self) -> dict[str, Any]:
+        """Returns everything as JSON-ready values."""
+        return {
+            "memory_bytes": self.memory_bytes,
+            "disk_bytes": self.disk_bytes,
+            "disk_needed_bytes": self.disk_needed,
+            "steps": [_values(each) for each in self.steps],
+        }
+
+
+def pipeline_needs(pipeline: Pipeline, home: Path | None) -> PipelineNeeds:
+    """Returns the needs of a pipeline; builds nothing.
+
+    Args:
+        pipeline: the checked file, read with the schema of its train tables.
+        home: the home, None for the default one.
+
+    Raises:
+        InputError: the source is missing, or it cannot be read.
+    """
+    store = Store(home)
+    data = preprocessing_steps(pipeline, store.home)
+    tables = {table.name: table for table in pipeline.train}
+
+    def execution(step: Step) -> Any:
+        return tables[step.name].execution if step.name in tables else execution_of(step.recipe, None)
+
+    found = step_needs([*data, *training_steps(pipeline, data)], store, execution)
+    if is_big(pipeline):  # its steps run in processes of their own
+        found = [_waited_for(each) for each in found]
+    folder = next(parent for parent in (store.home, *store.home.parents) if parent.exists())
+    free = shutil.disk_usage(folder).free
+    return PipelineNeeds(steps=found, memory_bytes=memory_bytes(), disk_bytes=free, home=store.home)
+
+
+def _waited_for(each: StepNeed) -> StepNeed:
+    if each.need is None:
+        return each
+    return replace(each, need=replace(each.need, memory=(*each.need.memory, WAITING)))
+
+
+def _row(each: StepNeed) -> str:
+    if not each.missing:
+        return f"{'is there':>13}"
+    if each.need is None:
+        return f"{'not known':>13}"
+    memory = ("<= " if each.need.is_bound else "") + format_bytes(each.need.memory_bytes)
+    disk = ("<= " if each.need.stored_at_most else "") + format_bytes(each.stored) if each.stored else ""
+    scratch = format_bytes(each.need.scratch) if each.need.scratch else ""
+    time = "" if each.seconds is None else ("" if each.measured else "~") + _duration(each.seconds)
+    return f"{memory:>13}  {disk:>13}  {scratch:>10}  {time:>7}".rstrip()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{ceil(seconds)} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _values(each: StepNeed) -> dict[str, Any]:
+    found: dict[str, Any] = {"step": each.name, "missing": each.missing, "memory_bytes": None}
+    if each.need is None:
+        return found
+    terms = [
+        {"what": term.what, "bytes": term.num_bytes, "key": term.key, "at_most": term.at_most or each.need.at_most}
+        for term in each.need.memory
+        if term.num_bytes
+    ]
+    return found | {
+        "memory_bytes": each.need.memory_bytes,
+        "memory_at_most": each.need.is_bound,
+        "memory": terms,
+        "stored_bytes": each.stored,
+        "stored_at_most": each.need.stored_at_most,
+        "scratch_bytes": each.need.scratch,
+        "seconds": each.seconds,
+        "speed_measured": each.measured,
+    }

@@ -1,0 +1,108 @@
+"""What steps will take, before and after parts of a pipeline are there; what cannot fit is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from assets.building.needs import Need, Term
+from assets.pipeline.file import load_pipeline
+from jobs.commands import needs as module
+from jobs.commands.needs import pipeline_needs
+from jobs.launch import Launch, launch
+from kernels.errors import InputError
+from trainers.recipe.config import TrainTable
+
+MIB = 1 << 20
+RECIPE = """
+[graph]
+source = "rmat"
+nodes = 2000
+edges = 9000
+features = 8
+labelled = 0.5
+[sampling]
+fanouts = [3, 3]
+batch_size = 64
+reuse = 1
+[samples]
+[hotness]
+[memory]
+device = "3%"
+host = "6%"
+disk = "20x"
+[cache_plan]
+[packed]
+[partitions]
+method = "ldg"
+[[train]]
+name = "sage"
+epochs = 1
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(RECIPE)
+    return load_pipeline(path, TrainTable)
+
+
+def needs_of(pipeline, home):
+    found = pipeline_needs(pipeline, home)
+    return found, {each.name: each for each in found.steps}
+
+
+def test_every_stage_says_what_it_takes_before_anything_is_built(pipeline, tmp_path):
+    found, steps = needs_of(pipeline, tmp_path / "home")
+    assert not (tmp_path / "home").exists()
+    data = set(steps) - {"sage"}
+    assert {"graph", "features", "hotness", "samples", "cache_plan", "packed_chunks", "partitions", "budgets"} == data
+    for name in data:
+        need = steps[name].need
+        assert need is not None and need.memory_bytes >= 100 * MIB and steps[name].missing == 1, name
+        assert name == "budgets" or (need.stored and need.work), name
+    features, samples = steps["features"].need, steps["samples"].need
+    assert features is not None and features.stored == 2000 * 8 * 4 + 2000 * 32 // 512 and not features.stored_at_most
+    assert samples is not None and samples.stored_at_most
+    assert not any(each.measured for each in found.steps)
+    assert all(len(line) <= 80 for line in found.lines() if str(tmp_path) not in line)
+    assert found.values()["steps"][0]["step"] == "graph" and found.values()["steps"][0]["memory"][0]["what"]
+
+
+def test_what_is_there_is_exact_and_speeds_are_measured(pipeline, tmp_path):
+    home = tmp_path / "home"
+    launch(Launch(pipeline=pipeline, selection="preprocess", home=home, report=lambda line: None))
+    found, steps = needs_of(pipeline, home)
+    assert all(steps[name].missing == 0 and steps[name].need is None for name in set(steps) - {"sage"})
+    assert any("is there" in line for line in found.lines()) and found.disk_needed == module.total_stored(found.steps)
+    other = replace(pipeline, text=pipeline.text)
+    changed = tmp_path / "other.toml"
+    changed.write_text(RECIPE.replace("[3, 3]", "[2, 2]"))
+    other = load_pipeline(changed, TrainTable)
+    _, again = needs_of(other, home)
+    assert again["graph"].missing == 0 and again["samples"].missing == 1
+    assert again["samples"].measured and (again["samples"].seconds or 0) > 0
+    assert again["hotness"].measured and again["packed_chunks"].need is not None
+
+
+def test_a_step_that_cannot_fit_the_memory_is_refused_with_its_terms(pipeline, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "memory_bytes", lambda: 64 * MIB)
+    found, _ = needs_of(pipeline, tmp_path / "home")
+    with pytest.raises(InputError, match=r"graph needs .* of memory and 64.0 MiB are there:\n.*Python and libraries"):
+        found.require_fit()
+    bound = Need(name="graph", memory=(Term(what="all", num_bytes=128 * MIB, at_most=True),))
+    doubtful = replace(found, steps=[replace(found.steps[0], need=bound)])
+    doubtful.require_fit()
+    assert "note: graph may not fit the memory" in list(doubtful.lines())
+
+
+def test_a_disk_that_cannot_hold_it_is_refused_and_a_bound_is_told(pipeline, tmp_path):
+    found, steps = needs_of(pipeline, tmp_path / "home")
+    features = steps["features"].stored
+    with pytest.raises(InputError, match=r"building takes at least .* of disk"):
+        replace(found, disk_bytes=features - 1).require_fit()
+    least = module.total_stored(found.steps, least=True)
+    assert features <= least < found.disk_needed
+    enough = replace(found, disk_bytes=least)
+    enough.require_fit()
+    assert "note: the disk may not hold all of it" in list(enough.lines())
