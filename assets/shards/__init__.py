@@ -10,10 +10,11 @@ features. The index:
 One artifact for each part, `part-0000` and so on, in `shards.parts/`:
 
     rows [n, F]          rows of the part's nodes, in the order of the nodes and in their stored type
+    page_digests u64     XXH64 of each page of 4 KiB of the rows, for readers of single pages
     node_ids ids[n]      the node of each row, ascending
 
 A machine of a training across machines needs the index and the shards of the parts that its ranks own. It does not need the features.
 
-Cost: one sequential pass over the features writes all missing shards, and compares every block that it reads with its digest. Peak
-memory: 36 bytes per node, and a block of 1 MiB; the written files are mapped.
+Cost: one sequential pass over the features writes all missing shards, and compares every block that it reads with its digest; one over
+each shard takes the digests of its pages. Peak memory: 36 bytes per node, and a block of 1 MiB; the written files are mapped.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class Shards:
 
     Attributes:
         artifact: the index.
-        row_of: i32[N], row of each node in the shard of its part, -1 for a node without features.
+        row_of: i32[N], row of each node in the shard of its part, -1 for a node without features; mapped.
         num_rows: i64[P], number of rows of each shard.
         width, dtype, row_bytes: columns, stored NumPy type and bytes of a row.
     """
@@ -39,7 +39,7 @@ class Shards:
         Raises:
             InputError: a shard is missing or damaged.
         """
-        return [self.artifact.open_part(part_name(part)).table("rows") for part in parts]
+        return [_table(self.artifact.open_part(part_name(part))) for part in parts]
 
 
 def open_shards(artifact: Artifact) -> Shards:
@@ -54,9 +54,15 @@ def open_shards(artifact: Artifact) -> Shards:
     width, dtype = int(numbers["num_features"]), str(numbers["feature_dtype"])
     return Shards(
         artifact=artifact,
-        row_of=read_vector(artifact, "row_of"),
+        row_of=artifact.array("row_of"),
         num_rows=read_vector(artifact, "num_rows"),
         width=width,
         dtype=dtype,
         row_bytes=width * np.dtype(dtype).itemsize,
     )
+
+
+def _table(shard: Artifact) -> FeatureTable:
+    """Returns the rows of a shard, with digests of their pages unless it was written without."""
+    table = shard.table("rows")
+    return replace(table, page_digest=shard.array("page_digests")) if "page_digests.npy" in shard.files else table

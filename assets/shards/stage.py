@@ -14,7 +14,9 @@ from assets.partitions.read import open_partitions
 from assets.shards.config import ShardsConfig, ShardsExecution, part_name
 from assets.shards.need import shards_need
 from assets.shards.page import SHARDS_PAGE
+from assets.storage.arrays import DATA_OFFSET
 from assets.storage.artifact import Artifact
+from assets.storage.digests import page_digests_of
 from assets.storage.read_verified import read_rows
 from assets.storage.table import FeatureTable
 from assets.storage.writer import Writer
@@ -31,7 +33,7 @@ class ShardsStage(TogetherFanOut):
 
     page = SHARDS_PAGE
     name = "shards"
-    code_version = 1
+    code_version = 2  # 2: digests of the pages of every shard
     work_unit = "MiB"
     Semantic = ShardsConfig
     Execution = ShardsExecution
@@ -79,7 +81,8 @@ class ShardsStage(TogetherFanOut):
             writer.save("node_ids", of_part[number])
             outs.append(writer.create("rows", (len(of_part[number]), table.width), table.dtype))
         read_rows(table, [(table.rows_of(of_part[n]), out) for n, out in zip(numbers, outs, strict=True)])
-        for part in parts:
+        for part, writer in zip(parts, writers, strict=True):
+            writer.save("page_digests", page_digests_of(writer.path("rows.npy"), DATA_OFFSET))
             progress.advance(self.work(inputs, semantic, part))
         return [
             Summary(

@@ -46,12 +46,17 @@ class Domain(Protocol):
         """Returns ids[high - low], the nodes of a range."""
         return np.arange(low, high, dtype=self.topology.indices.dtype)
 
-    def ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
-        """Yields ranges that cost at most `budget` (`row_ranges`); an empty range only takes part in the exchange of the others' rows."""
+    def ranges(
+        self, budget: int, edge_cost: int, node_cost: int, needed: NeededNodes | None = None, level: int = 0
+    ) -> Iterator[tuple[int, int]]:
+        """Yields ranges that cost at most `budget` (`row_ranges`); an empty range only takes part in the exchange of the others' rows.
+
+        Several processes leave out their ranges without a node of set `level` of `needed` here, since they wait for one another in each.
+        """
         return row_ranges(self.ends, budget, edge_cost, node_cost)
 
     def skips(self, needed: NeededNodes | None, level: int, low: int, high: int) -> bool:
-        """Returns whether a range need not be computed: no node of it is in the set, and no other process waits for this one."""
+        """Returns whether a range that was yielded need not be computed: no node of it is in the set."""
         return needed is not None and not needed.holds(level, self.node_ids(low, high)).any()
 
     def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:

@@ -165,7 +165,7 @@ class Inference:
             return
         assert isinstance(self.model, DglModel)
         sampler = self.bounds.whole(self.topology, self.model.depth)
-        for low, high in self.nodes.ranges(_WHOLE_BATCH, 0, 1):
+        for low, high in self.nodes.ranges(_WHOLE_BATCH, 0, 1, needed):
             if self.nodes.skips(needed, 0, low, high):
                 self.bounds.progress.advance(high - low)
                 continue
@@ -247,7 +247,7 @@ class _Layers:
         bounds, made = self.bounds, None
         # Input rows with a window's copy, results, and the order in which rows are read.
         cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
-        for low, high in self.nodes.ranges(max(1, bounds.workspace_bytes // 2 // cost), 0, 1):
+        for low, high in self.nodes.ranges(max(1, bounds.workspace_bytes // 2 // cost), 0, 1, self.needed, level):
             node_ids = self.nodes.node_ids(low, high)
             if not self.nodes.skips(self.needed, level, low, high):
                 read = bounds.sent(self._gathered(rows, node_ids, self._wanted(level, node_ids)))
@@ -275,7 +275,7 @@ class _Layers:
             source = self._mapped(index, rows, width, lambda read, _: layer.project(read))
         # Other layers may compute with all sources at once, whose number is then part of the rounding.
         partly = layer.cacheable or projects
-        for low, high in nodes.ranges(bounds.workspace_bytes // 2, *costs):
+        for low, high in nodes.ranges(bounds.workspace_bytes // 2, *costs, self.needed, index + 1):
             if nodes.skips(self.needed, index + 1, low, high):
                 bounds.progress.advance(high - low)
                 continue

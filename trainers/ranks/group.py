@@ -22,6 +22,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from assets.storage.machine import here_and_now
 from assets.storage.refused import refusal
 from kernels.types import Array
 from trainers.ranks.launch import asked_ranks
@@ -244,6 +245,11 @@ class Ranks:
     def leave(self, error: BaseException) -> None:
         """Ends this process by an error in the middle of a training that others share (trainers/ranks/leave.py)."""
         leave(error)
+
+    def beside(self, value: Any) -> list[Any]:
+        """Returns the JSON-ready values of the ranks on this machine, this one included, in the order of ranks; all ranks call it."""
+        here = here_and_now()
+        return [each for place, each in self.main.gather_values([here, value]) if place == here]
 
     def tell(self, value: Any) -> Any:
         """Returns the JSON-ready value of the first rank; those of other ranks are ignored."""

@@ -193,7 +193,8 @@ class TrainConfig(Architecture):
 class TrainExecution(Checked):
     """How a run is carried out; changing it changes no result."""
 
-    # Threads that sample and gather ahead of the step; 0 = one less than the cores that the process may use, at least 1.
+    # Threads that sample and gather ahead of the step; 0 = one less than the cores that the process may use, which the ranks of a machine
+    # share, at least 1.
     samplers: int = field(default=0, metadata=within(0, 4096))
     # Cache of feature rows: auto = rows are cached if the pipeline has [memory] and [hotness]; none = every row comes from the table.
     cache: Literal["auto", "none"] = "auto"
@@ -201,7 +202,8 @@ class TrainExecution(Checked):
     # larger.
     queue: str = "auto"
     # Place of the features: memory = they are read into memory once; mapped = rows are read through the page cache; direct = past it, for a
-    # table that does not fit there; auto = mapped if the table takes at most half of the memory that is free, else direct.
+    # table that does not fit there; auto = mapped if the table takes at most half of the memory that is free, else direct. Of ranks that
+    # share a machine all shards count.
     features: Literal["auto", "mapped", "direct", "memory"] = "auto"
     # Bytes that the device may hold in parameters, activations and inputs; None = no limit.
     workspace: str | None = None
@@ -266,9 +268,6 @@ class TrainTable(TrainConfig, TrainExecution):
         if self.own_settings.rows == "packed" and not self.stored:
             text = f'rows = "packed", but samples = "{self.samples}": rows are packed for stored batches: add samples = "stored"'
             yield KeyProblem("samples", text)
-        if self.features == "direct" and self.technique.by_parts:
-            text = f'features = "direct", but trainer = {self.trainer!r} maps its shards: give "auto", "mapped" or "memory"'
-            yield KeyProblem("features trainer", text)
         if self.topology != "host" and (why := self._samples_on_the_host()):
             text = f"topology = {self.topology!r} samples on the device, but {why}: remove the key"
             yield KeyProblem("topology", text)

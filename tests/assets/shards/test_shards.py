@@ -15,6 +15,7 @@ from assets.shards.config import ShardsConfig, ShardsExecution, part_name
 from assets.shards.read import open_shards
 from assets.shards.stage import SHARDS
 from assets.storage.artifact import read_artifact
+from assets.storage.digests import page_digests_of
 from assets.storage.read_verified import read_table
 from assets.storage.store import Store
 from kernels.errors import InputError
@@ -40,6 +41,8 @@ def test_every_row_is_in_the_shard_of_its_part(tmp_path, parts, dtype, featurele
     tables = shards.tables(range(parts))
     rows = [read_table(table) for table in tables]
     assert [len(each) for each in rows] == shards.num_rows.tolist() and shards.num_rows.sum() == features.num_rows
+    for table in tables:
+        np.testing.assert_array_equal(table.page_digest, page_digests_of(table.path, table.offset))
     wanted = features.open()
     for node in range(features.num_nodes):
         row = int(features.rows_of(np.array([node]))[0])

@@ -61,11 +61,11 @@ class Exchange:
 
     Args:
         lane: the lane of the calls.
-        serve: function (i32[n] own row numbers, out dtype[n, F]) that writes the rows.
+        serve: function (i32[n] own row numbers, out dtype[n, F], ledger) that writes the rows and books what it reads for them.
         width, dtype: columns and NumPy type of a row.
     """
 
-    def __init__(self, lane: Lane, serve: Callable[[Array, Array], None], width: int, dtype: str):
+    def __init__(self, lane: Lane, serve: Callable[[Array, Array, Ledger], None], width: int, dtype: str):
         self.lane, self.serve, self.width, self.dtype = lane, serve, width, np.dtype(dtype)
         self.row_bytes = width * self.dtype.itemsize
         self.head_rows = -(-HEAD_BYTES // max(1, self.row_bytes))
@@ -96,7 +96,7 @@ class Exchange:
             request.rows.view(np.uint8), self._others(4 * request.counts), self._others(4 * coming)
         )
         head = self.head_rows * self.row_bytes
-        reply = self._reply(asked.view(np.int32), coming, following)
+        reply = self._reply(asked.view(np.int32), coming, following, ledger)
         sizes = (self._others(counts * self.row_bytes + head) for counts in (coming, request.counts))
         found = self.lane.all_to_all(reply.reshape(-1).view(np.uint8), *sizes)
         rows = found.view(self.dtype).reshape(-1, self.width)
@@ -107,7 +107,7 @@ class Exchange:
         ledger.crossed(ROWS, found.nbytes - heads)
         return rows, places
 
-    def _reply(self, asked: Array, coming: Array, following: Array | None) -> Array:
+    def _reply(self, asked: Array, coming: Array, following: Array | None, ledger: Ledger) -> Array:
         """Returns the heads and the rows for all other ranks, one after the other."""
         total = int(coming.sum()) + (self.lane.world - 1) * self.head_rows
         reply, first, done = np.zeros((total, self.width), self.dtype), 0, 0
@@ -118,7 +118,7 @@ class Exchange:
             head = reply[first : first + self.head_rows].reshape(-1).view(np.uint8)
             head[:HEAD_BYTES] = np.array([told], np.int64).view(np.uint8)
             first += self.head_rows
-            self.serve(asked[done : done + count], reply[first : first + count])
+            self.serve(asked[done : done + count], reply[first : first + count], ledger)
             first, done = first + count, done + count
         return reply
 

@@ -17,6 +17,7 @@ Not supported with several parts: batch normalisation, whose running statistics 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -25,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from assets.storage.machine import usable_cores
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
 from kernels.sampling.part_plan import PartPlan
@@ -81,10 +83,10 @@ def open_samplers(
     Raises:
         InputError: the sampling function is the user's own, which needs the whole topology.
     """
-    sampling = run.semantic.sampling
+    sampling, threads = run.semantic.sampling, rank_threads(run)
     assert sampling is not None
     if settings.scheme == "hybrid":
-        return [open_sampler(run) for _ in range(run.num_samplers)]
+        return [open_sampler(run) for _ in range(threads)]
     if sampling.method != "uniform":
         problem = f'scheme = "{settings.scheme}" is for method = "uniform", not {sampling.method!r}'
         raise InputError(problem, "remove the key")
@@ -96,7 +98,14 @@ def open_samplers(
     def make(fanouts: tuple[int, ...]) -> AnySampler:
         return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.seed, replace=sampling.replace)
 
-    return [scheduled(sampling, make) for _ in range(run.num_samplers)]
+    return [scheduled(sampling, make) for _ in range(threads)]
+
+
+def rank_threads(run: Run) -> int:
+    """Returns the threads of this rank that sample; ranks that may run on the same cores share them. All ranks call it."""
+    cores = sorted(os.sched_getaffinity(0))
+    sharing = run.ranks.beside(cores).count(cores)
+    return run.execution.samplers or max(1, usable_cores() // sharing - 1)
 
 
 class Member(NamedTuple):

@@ -7,19 +7,21 @@ are those of the parts, so the rounding of sums of products does not depend on t
 process.
 
 Ranks with fewer ranges than others continue with empty ones, since every exchange needs all ranks. Logits of the wanted nodes are gathered
-at every rank; they are few numbers per node. Memory: that of exact inference for the nodes of a rank, 6 bytes per node of the graph for
-places, and the fetched rows of one range.
+at every rank; they are few numbers per node. Memory: that of exact inference for the nodes of a rank, 4 bytes per node of the graph and 4
+per node of the rank for places, 8 per node of a part for its ranges, and the fetched rows of one range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from kernels.ranges import node_ranges
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Array, Topology
 from trainers.inference.bounds import Bounds
@@ -41,30 +43,52 @@ class PartNodes:
         owned: the owner of each node.
         lane: the lane of the exchanges.
         ends: i64[N+1], upper bounds of the ends of each node's edges.
-
-    Attributes:
-        places: i32[N], the place of each node among those of its rank.
     """
 
     def __init__(self, topology: Topology, owned: Ownership, lane: Lane, ends: Array):
         self.topology, self.owned, self.lane, self.ends = topology, owned, lane, ends
-        lists = [np.flatnonzero(owned.part_of == part) for part in owned.parts]
-        self._ids = np.concatenate(lists).astype(topology.indices.dtype)
-        self._starts = np.cumsum([0, *map(len, lists)])
-        self.num_nodes = len(self._ids)
-        order = np.argsort(owned.part_of, kind="stable")
-        by_rank = np.bincount(owned.ranks_of(np.arange(len(order))), minlength=owned.world)
-        first = np.repeat(np.cumsum(by_rank) - by_rank, by_rank)
-        self.places = np.empty(len(order), np.int32)
-        self.places[order] = np.arange(len(order)) - first
+        self._sizes = np.zeros(owned.num_parts, np.int64)
+        for low, high in node_ranges(topology.num_nodes):
+            self._sizes += np.bincount(owned.part_of[low:high], minlength=owned.num_parts)
+        own = self._sizes[owned.parts.start : owned.parts.stop]
+        self._starts, self.num_nodes = np.cumsum([0, *own]), int(own.sum())
+
+    @cached_property
+    def places(self) -> Array:
+        """i32[N], the place of each node among those of its rank; an evaluation of samples does without."""
+        places, owned = np.empty(self.topology.num_nodes, np.int32), self.owned
+        by_rank = self._sizes.reshape(owned.world, -1)
+        following = (np.cumsum(by_rank, axis=1) - by_rank).reshape(-1)
+        for low, high in node_ranges(len(places)):
+            part = owned.part_of[low:high]
+            order, counts = np.argsort(part, kind="stable"), np.bincount(part, minlength=owned.num_parts)
+            first = following - (np.cumsum(counts) - counts)
+            places[low + order] = first[part[order]] + np.arange(len(part))
+            following += counts
+        return places
+
+    @cached_property
+    def _ids(self) -> Array:
+        ids, owned = np.empty(self.num_nodes, self.topology.indices.dtype), self.owned
+        for low, high in node_ranges(self.topology.num_nodes):
+            ranks = owned.part_of[low:high] // (owned.num_parts // owned.world)
+            nodes = low + np.flatnonzero(ranks == owned.rank)
+            ids[self.places[nodes]] = nodes
+        return ids
 
     def node_ids(self, low: int, high: int) -> Array:
         """Returns ids[high - low], the nodes of a range."""
         return self._ids[low:high]
 
-    def ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
-        """Yields ranges inside parts, then empty ones while other ranks have some."""
-        found = list(self._own_ranges(budget, edge_cost, node_cost))
+    def ranges(
+        self, budget: int, edge_cost: int, node_cost: int, needed: NeededNodes | None = None, level: int = 0
+    ) -> Iterator[tuple[int, int]]:
+        """Yields ranges inside parts that have a needed node, then empty ones while other ranks have some."""
+        found = [
+            (low, high)
+            for low, high in self._own_ranges(budget, edge_cost, node_cost)
+            if needed is None or needed.holds(level, self.node_ids(low, high)).any()
+        ]
         most = self.lane.most(len(found))
         yield from found
         for _ in range(most - len(found)):
@@ -73,13 +97,16 @@ class PartNodes:
     def _own_ranges(self, budget: int, edge_cost: int, node_cost: int) -> Iterator[tuple[int, int]]:
         indptr = np.asarray(self.ends)
         for first, last in zip(self._starts[:-1].tolist(), self._starts[1:].tolist(), strict=True):
-            ids = self._ids[first:last]
-            edges = np.concatenate([[0], np.cumsum(indptr[ids + 1] - indptr[ids])])
+            edges = np.zeros(last - first + 1, np.int64)
+            for start, stop in node_ranges(last - first):
+                ids = self._ids[first + start : first + stop]
+                edges[start + 1 : stop + 1] = indptr[ids + 1] - indptr[ids]
+            np.cumsum(edges, out=edges)
             for low, high in row_ranges(edges, budget, edge_cost, node_cost):
                 yield first + low, first + high
 
     def skips(self, needed: NeededNodes | None, level: int, low: int, high: int) -> bool:
-        """Returns False: other ranks wait for the exchange of every range."""
+        """Returns False: other ranks wait for the exchange of every range that was yielded."""
         return False
 
     def inputs(self, features: FeatureSource, memory_bytes: int, dtype: torch.dtype) -> Rows:
@@ -174,7 +201,7 @@ class SharedRows:
         """Returns float[high - low, width], the rows of a range of this rank's nodes."""
         return self.rows.read(low, high)
 
-    def _serve(self, numbers: Array, out: Array) -> None:
+    def _serve(self, numbers: Array, out: Array, ledger: Ledger) -> None:
         out[...] = self.rows.gather(numbers, 1).numpy()
 
 

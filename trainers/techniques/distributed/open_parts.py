@@ -14,6 +14,7 @@ from assets.shards.read import Shards, open_shards
 from assets.sizes import format_bytes, parse_size
 from assets.storage.require import require
 from kernels.errors import InputError
+from kernels.ranges import node_ranges
 from kernels.sampling.part_plan import PartPlan
 from kernels.types import Array
 from trainers.devices.open import open_device
@@ -48,7 +49,7 @@ def open_data(opening: Opening) -> Data:
     device = open_device(semantic.train.device, work_bytes, execution.link_gbps)
     link = LinkModel(latency_seconds=settings.latency_us * 1e-6, gbps=settings.rank_gbps)
     lane = ranks.lane(link if settings.latency_us or settings.rank_gbps else None)
-    source = ShardedSource(shards, owned, lane, device, execution.features)
+    source = ShardedSource(shards, owned, lane, device, execution.features, ranks)
     train_ids = np.array(graph.train_ids)
     plan = PartPlan(
         train_ids,
@@ -91,7 +92,10 @@ def _open_shards(opening: Opening) -> tuple[Shards, Ownership]:
 def _fill_cache(
     source: ShardedSource, row_of: Array, given: Mapping[str, Artifact], execution: TrainExecution
 ) -> dict[str, int]:
-    """Copies the hottest rows of other ranks within [memory] host, and returns facts about the cache."""
+    """Copies the hottest rows of other ranks within [memory] host, and returns facts about the cache.
+
+    If own rows are read past the page cache, they are among the copied ones.
+    """
     budgets, hotness, owned = open_budgets(given["budgets"]), given["hotness"], source.owned
     require(hotness, {"arrays": {"order": {"shape": (len(row_of),)}}})
     held = source.held_bytes if execution.features == "memory" else 0
@@ -99,7 +103,15 @@ def _fill_cache(
         problem = f'features = "memory" holds {format_bytes(held)} of shards where [memory] host allows {budgets.host_bytes:,} bytes'
         raise InputError(problem, 'raise host, or set features = "mapped"')
     num_rows = max(0, budgets.host_bytes - held) // max(1, source.row_bytes)
-    order = open_hotness(hotness).order
-    elsewhere = order[(owned.ranks_of(order) != owned.rank) & (row_of[order] >= 0)]
-    source.fill(np.array(elsewhere[:num_rows]))
+    order, chosen, left = open_hotness(hotness).order, [np.empty(0, np.int64)], num_rows
+    for low, high in node_ranges(len(order)):
+        if left <= 0:
+            break
+        ids = np.asarray(order[low:high])
+        costly = row_of[ids] >= 0
+        if not source.own.direct:
+            costly &= owned.ranks_of(ids) != owned.rank
+        chosen.append(ids[costly][:left])
+        left -= len(chosen[-1])
+    source.fill(np.sort(np.concatenate(chosen)))
     return {"host_budget_bytes": budgets.host_bytes, "host_rows": source.cached_rows}

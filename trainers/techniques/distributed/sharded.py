@@ -1,15 +1,17 @@
 """Rows that are split by parts among ranks: own rows are gathered, the others are fetched (FastSample, section 3.3).
 
     tier      rows                                              a row of a batch costs
-    peer      the shards of this rank's parts, one array each   its bytes to the device
-    host      hot rows of other ranks, copied at the start      its bytes to the device
+    peer      the shards of this rank's parts (own_rows.py)     its bytes to the device; its pages of the disk if they are read directly
+    host      hot rows, copied at the start                     its bytes to the device
     staged    rows that were fetched for this batch             its bytes over the network and to the device
 
-The artifact `hotness` ranks the rows, and [memory] host bounds the number of cached ones: the paper's future work. A sampler thread marks
-the slot of each row and makes the request for distinct rows of other ranks; the one exchanging thread sends it
-(trainers/techniques/distributed/exchange.py); one gather writes all rows of the batch. No rank opens the shard of another.
+The artifact `hotness` ranks the rows, and [memory] host bounds the number of cached ones: the paper's future work. They are rows of other
+ranks; of all ranks if own rows are read directly, since each then costs a read of a page. A sampler thread marks the slot of each row and
+makes the request for distinct rows of other ranks; the one exchanging thread sends it (trainers/techniques/distributed/exchange.py); one
+gather writes all rows of the batch, in windows if they are many and read directly. No rank opens the shard of another.
 
-Memory beside the shards, which are mapped or in memory: 10 bytes per node for places, the cached rows, and the fetched rows of one batch.
+Memory beside shards in memory: 8 bytes per node for parts and places, the cached rows, the fetched rows of one batch, and a window of own
+rows that are read directly.
 """
 
 from __future__ import annotations
@@ -20,22 +22,22 @@ import numpy as np
 import torch
 
 from assets.shards.read import Shards
-from assets.storage.arrays import expect_random_reads
-from assets.storage.read_verified import read_table
-from assets.storage.table import FeatureTable
-from assets.storage.verified import VerifiedRows
 from kernels.errors import InputError
+from kernels.ranges import node_ranges
 from kernels.rows.gather import gather_tiered
 from kernels.rows.slots import ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, PEER, ROW_BITS, STAGED, Tiers, make_slots
 from kernels.types import Array
 from trainers.devices.protocol import Device, kernel_array
-from trainers.ranks.group import Lane
+from trainers.ranks.group import ALONE, Lane, Ranks
 from trainers.record.ledger import Ledger
-from trainers.rows.source import H2D, MAPPED, FeatureSource, RowRequest, fits_memory
+from trainers.rows.source import H2D, MAPPED, FeatureSource, RowRequest
 from trainers.techniques.distributed.exchange import Exchange, Request, make_request
+from trainers.techniques.distributed.own_rows import open_own_rows
 
 FILL_ROWS = 1 << 16
 """Rows of the cache that one exchange brings when it is filled."""
+FIRST_NUMBER = ELSEWHERE - 1
+"""The slot of row 0 of another rank, in the list of all nodes; those of the next rows go down from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,61 +83,73 @@ class ShardedSource(FeatureSource):
         owned: the owner of each node.
         lane: the lane of the exchange; every rank calls `fetch` and `gather` for every batch, in order, from one thread at a time.
         device: the device that computes.
-        where: the key `features`; shards are mapped unless it is "memory".
+        where: the key `features`.
+        ranks: this rank and the others, which all open their shards.
         threads: number of threads of a gather.
 
     Attributes:
         held_bytes: bytes of this rank's shards.
-        cached_rows: number of rows of other ranks that are kept here.
+        cached_rows: number of rows that are kept here.
     """
 
     collective = slotted = True
 
-    def __init__(self, shards: Shards, owned: Ownership, lane: Lane, device: Device, where: str, threads: int = 1):
-        self.owned, self.device, self.threads, self.mapped = owned, device, threads, where != "memory"
+    def __init__(
+        self,
+        shards: Shards,
+        owned: Ownership,
+        lane: Lane,
+        device: Device,
+        where: str,
+        ranks: Ranks = ALONE,
+        threads: int = 1,
+    ):
+        self.owned, self.device, self.threads = owned, device, threads
         self.width, self.dtype, self.row_bytes = shards.width, shards.dtype, shards.row_bytes
         tables = shards.tables(owned.parts)
-        opened = [_opened(table, where, threads) for table in tables]
-        self.own = tuple(rows for rows, _ in opened)
-        self._verified = [verified for _, verified in opened]
         self.held_bytes = sum(table.num_bytes for table in tables)
-        if self.mapped and not fits_memory(self.held_bytes):
-            for rows in self.own:
-                expect_random_reads(rows)
         # One stride for all ranks, so that a row's number at its owner is known without a request.
         self.stride = max(1, int(shards.num_rows.max(initial=0)))
         share = owned.num_parts // owned.world
         if share * self.stride > MAX_ROWS:
             problem = f"a rank would have up to {share * self.stride:,} rows, more than a slot can name"
             raise InputError(problem, "start more ranks")
+        self.own = open_own_rows(tables, self.stride, where, ranks, threads)
         self.exchange = Exchange(lane, self._serve, self.width, self.dtype)
-        row_of, part_of = shards.row_of, owned.part_of
-        self._number = np.where(row_of >= 0, part_of % share * self.stride + row_of, -1).astype(np.int32)
-        mine = (part_of // share == owned.rank) & (row_of >= 0)
-        self._slot = np.where(row_of >= 0, ELSEWHERE, NO_FEATURES).astype(np.int32)
-        self._slot[mine] = make_slots(PEER, self._number[mine])
+        self._slot = _all_slots(shards.row_of, owned, self.stride)
         self.cached_rows, self._cache = 0, np.empty((0, self.width), self.dtype)
 
     def fill(self, node_ids: Array) -> None:
-        """Copies rows of other ranks here; every rank calls it, with its own choice of nodes.
+        """Copies rows here; every rank calls it, with its own choice of nodes.
 
         Args:
-            node_ids: ids[c], distinct nodes with features that other ranks have.
+            node_ids: ids[c], distinct nodes with features, in ascending order: rows of a file are then read forwards.
         """
         ledger, cache = Ledger(), np.empty((len(node_ids), self.width), self.dtype)
-        lane = self.exchange.lane
-        for low in range(0, max(FILL_ROWS, lane.most(len(node_ids))), FILL_ROWS):
-            wanted = node_ids[low : low + FILL_ROWS]
-            request = self._request(wanted, np.arange(len(wanted)))
+        here = self.owned.ranks_of(node_ids) == self.owned.rank
+        own, others = np.flatnonzero(here), np.flatnonzero(~here)
+        for low in range(0, len(own), FILL_ROWS):
+            places = own[low : low + FILL_ROWS]
+            cache[places] = self._own_rows(node_ids[places], ledger)
+        for low in range(0, max(FILL_ROWS, self.exchange.lane.most(len(others))), FILL_ROWS):
+            wanted = others[low : low + FILL_ROWS]
+            request = self._request(node_ids[wanted], wanted)
             rows, places = self.exchange.fetch(request, None, ledger)
-            cache[low : low + len(wanted)][request.places] = rows[places]
+            cache[request.places] = rows[places]
         self.device.traffic.merge(ledger)
         self._slot[node_ids] = make_slots(HOST, np.arange(len(node_ids)))
         self._cache, self.cached_rows = cache, len(node_ids)
 
+    def _own_rows(self, node_ids: Array, ledger: Ledger) -> Array:
+        """Returns stored dtype[n, F], rows of nodes of this rank's parts."""
+        rows = np.empty((len(node_ids), self.width), self.dtype)
+        self._gather(self._slot[node_ids], self._no_rows, rows, ledger)
+        return rows
+
     def mark(self, node_ids: Array, out: Array) -> None:
         """Writes slot i of out: i32[n] for node_ids[i] (global); -2 for a row that must be fetched."""
         np.take(self._slot, node_ids, out=out)
+        np.maximum(out, ELSEWHERE, out=out)
 
     def request(self, node_ids: Array, slots: Array) -> Request:
         """Returns the request for the rows of a batch that other ranks have. Pure, so any thread may call it.
@@ -148,7 +162,8 @@ class ShardedSource(FeatureSource):
         return self._request(node_ids[places], places)
 
     def _request(self, node_ids: Array, places: Array) -> Request:
-        return make_request(self.owned.ranks_of(node_ids), self._number[node_ids], places, self.owned.world)
+        numbers = FIRST_NUMBER - self._slot[node_ids]
+        return make_request(self.owned.ranks_of(node_ids), numbers, places, self.owned.world)
 
     def fetch(self, slots: Array, request: Request, following: Array | None, ledger: Ledger) -> tuple[Array, Array]:
         """Fetches the rows of a request; collective.
@@ -177,7 +192,7 @@ class ShardedSource(FeatureSource):
         slots, rows = staged
         # A device with memory of its own gets the converted rows by one copy.
         here = kernel_array(out) if out.device.type == "cpu" else torch.empty(out.shape, dtype=out.dtype).numpy()
-        self._gather(slots, rows, here)
+        self._gather(slots, rows, here, ledger)
         if out.device.type != "cpu":
             out.copy_(torch.from_numpy(here))
         self._book(slots, ledger)
@@ -186,27 +201,27 @@ class ShardedSource(FeatureSource):
         """Writes row i of out: float[n, F] from node_ids[i], nodes of this rank's parts; asks no other rank and books nothing."""
         slots = np.empty(len(node_ids), np.int32)
         self.mark(node_ids, slots)
-        self._gather(slots, np.empty((0, self.width), self.dtype), out)
+        self._gather(slots, self._no_rows, out, Ledger())
 
-    def _gather(self, slots: Array, fetched: Array, out: Array) -> None:
-        self._require_own(slots)
-        tiers = Tiers(host=self._cache, staged=fetched, peers=self.own, peer_stride=self.stride)
-        gather_tiered(slots, tiers, out, threads=self.threads)
+    @property
+    def _no_rows(self) -> Array:
+        return np.empty((0, self.width), self.dtype)
 
-    def _require_own(self, slots: Array) -> None:
-        """Compares the blocks of mapped shards that are read for the first time."""
-        if not any(verified is not None and verified.pending for verified in self._verified):
-            return
-        numbers = slots[(slots >= 0) & (slots >> ROW_BITS == PEER)] & MAX_ROWS - 1
-        shard, rows = np.divmod(numbers, self.stride)
-        for place, verified in enumerate(self._verified):
-            if verified is not None:
-                verified.require(rows[shard == place])
+    def _gather(self, slots: Array, fetched: Array, out: Array, ledger: Ledger) -> None:
+        """Writes row i of out from slots[i], and books reads of a disk."""
+        for places in self.own.windows(slots):
+            here = slots if places is None else slots[places]
+            part = out if places is None else np.empty((len(places), self.width), out.dtype)
+            own = self.own.tier(here, ledger)
+            tiers = Tiers(host=self._cache, staged=fetched, peers=own.arrays, peer_stride=own.stride)
+            gather_tiered(own.slots, tiers, part, threads=self.threads)
+            if places is not None:
+                out[places] = part
 
-    def _serve(self, numbers: Array, out: Array) -> None:
+    def _serve(self, numbers: Array, out: Array, ledger: Ledger) -> None:
         """Writes own rows by their numbers, for another rank."""
         if len(numbers):
-            self._gather(make_slots(PEER, numbers), np.empty((0, self.width), self.dtype), out)
+            self._gather(make_slots(PEER, numbers), self._no_rows, out, ledger)
 
     def _book(self, slots: Array, ledger: Ledger) -> None:
         counts = [int(np.count_nonzero((slots >= 0) & (slots >> ROW_BITS == tier))) for tier in (PEER, HOST, STAGED)]
@@ -215,13 +230,24 @@ class ShardedSource(FeatureSource):
         if without := int(np.count_nonzero(slots == NO_FEATURES)):
             ledger.count("without_features", 0, without)
         num_bytes = sum(counts) * self.row_bytes
-        if self.mapped and counts[0]:
+        if self.own.mapped and counts[0]:
             ledger.move(MAPPED, requests=1, asked_bytes=counts[0] * self.row_bytes, moved_bytes=0)
         ledger.crossed(H2D, num_bytes)
 
 
-def _opened(table: FeatureTable, where: str, threads: int) -> tuple[Array, VerifiedRows | None]:
-    """Returns the rows of a shard, and the object that compares their blocks if they are mapped."""
-    if table.num_rows == 0:  # an empty file cannot be mapped
-        return np.empty((0, table.width), table.dtype), None
-    return (read_table(table, threads), None) if where == "memory" else (table.open(), VerifiedRows(table))
+def _all_slots(row_of: Array, owned: Ownership, stride: int) -> Array:
+    """Returns i32[N], the slot of each node's row: of the peer tier if it is this rank's, else `FIRST_NUMBER` - its number at its owner.
+
+    Args:
+        row_of: i32[N], row of each node in the shard of its part, -1 without features.
+        owned: the owner of each node.
+        stride: rows between the first numbers of neighbouring shards.
+    """
+    slots, share = np.empty(len(row_of), np.int32), owned.num_parts // owned.world
+    for low, high in node_ranges(len(slots)):
+        nodes = slice(low, high)
+        row, part = np.asarray(row_of[nodes]), owned.part_of[nodes]
+        number = part % share * stride + row
+        slot = np.where(part // share == owned.rank, number | PEER << ROW_BITS, FIRST_NUMBER - number)
+        slots[nodes] = np.where(row >= 0, slot, NO_FEATURES)
+    return slots

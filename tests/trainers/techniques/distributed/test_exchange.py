@@ -40,7 +40,7 @@ def test_every_request_gets_its_rows(case):
     def work(ranks):
         lane, ledger = ranks.lane(), Ledger()
         exchange = Exchange(
-            lane, lambda numbers, out: np.take(rows[ranks.rank], numbers, axis=0, out=out), width, dtype
+            lane, lambda numbers, out, _: np.take(rows[ranks.rank], numbers, axis=0, out=out), width, dtype
         )
         requests = [
             make_request(
