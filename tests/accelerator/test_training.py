@@ -215,8 +215,11 @@ def test_with_nothing_cached_a_device_gives_the_bits_of_minibatch(tmp_path, simu
         assert content(none)["weights.safetensors"] == content(plain)["weights.safetensors"]
 
 
-def test_pruned_rows_come_from_packed_chunks_to_the_device(tmp_path, simulated):
+@pytest.mark.parametrize("window", [None, 1], ids=["whole", "windows"])
+def test_pruned_rows_come_from_packed_chunks_to_the_device(tmp_path, simulated, monkeypatch, window):
     packed = build_packed(tmp_path, epochs=2)
+    if window is not None:
+        monkeypatch.setattr("trainers.techniques.fresh.arena_rows.WINDOW_BYTES", window)
     before = accelerator.counts()
     chunks = train_fresh(tmp_path / "chunks", packed=packed, device="cuda", **options("sage"))
     assert_booked(chunks, accelerator.counts().since(before))

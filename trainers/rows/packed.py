@@ -6,6 +6,9 @@ with those of the static tiers on the device and the host.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 
@@ -20,7 +23,7 @@ from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, ROW_BITS, Tiers
 from kernels.types import Array, BatchKey
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger
-from trainers.rows.packed_loader import PackedLoader, Staged, some_capacity
+from trainers.rows.packed_loader import PackedLoader, Staged
 from trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, RowRequest, fill_rows
 
 
@@ -65,10 +68,6 @@ class PackedRows(FeatureSource):
         """Returns the bytes that staging a batch takes."""
         return space_for(staging_capacity(self.chunks.place(self._number(key)), self.row_bytes))
 
-    def some_bytes(self, count: int) -> int:
-        """Returns the most bytes that staging `count` surviving inputs of a pruned batch takes."""
-        return space_for(some_capacity(count, self.row_bytes))
-
     def stage(self, key: BatchKey, origin: Array | None = None) -> Staged:
         """Loads the rows of a batch that are on disk; any number of threads may stage different batches.
 
@@ -79,12 +78,25 @@ class PackedRows(FeatureSource):
         Raises:
             InputError: a read failed or ended early, or its bytes do not match their digest.
         """
+        with self._loader() as loader:
+            return loader.load(self._number(key), origin)
+
+    def stage_windows(
+        self, key: BatchKey, origin: Array, num_rows: int
+    ) -> Generator[tuple[Array | slice, Staged], None, None]:
+        """Yields (places among `origin`, their staged rows), in the order of the file; see `FeatureSource`. Errors are those of `stage`."""
+        with self._loader() as loader:
+            yield from loader.windows(self._number(key), origin, num_rows)
+
+    @contextmanager
+    def _loader(self) -> Iterator[PackedLoader]:
+        """Lends a loader that no other thread has."""
         try:
             loader = self._free.pop()
         except IndexError:  # all are in use
             loader = PackedLoader(self.chunks, self.width, self.dtype, self.row_bytes, self._pool, self._reading)
         try:
-            return loader.load(self._number(key), origin)
+            yield loader
         finally:
             self._free.append(loader)
 

@@ -5,7 +5,9 @@ the segment's cache follow its packed rows in the same buffer, so that all rows 
 page of the cache is compared with its digest before a row is taken from it.
 
 A pruned batch needs a part of its packed chunk. Then only the pages that contain addresses and rows of surviving inputs are read, as
-ranges, and each page is compared with its own digest. A packed chunk that is read whole has one digest over those of its pages.
+ranges, and each page is compared with its own digest. A packed chunk that is read whole has one digest over those of its pages. The rows of
+such a batch may come in windows, so that it is never in memory twice. A window is a part of the file: by the order of the inputs, each
+window would read pages all over it (four windows of 16 MiB took 96 ms instead of 31; docs/log.md).
 
 A loader has few bytes in flight, two pieces of a packed chunk: one is digested while the other is read. With whole packed chunks in flight
 the disk was slower, and so was the digest of memory that had left the processor's cache (docs/log.md).
@@ -96,12 +98,30 @@ class PackedLoader:
         """
         place, row_bytes = self.chunks.place(number), self.row_bytes
         whole = origin is None
-        buffer = self.pool.take(staging_capacity(place, row_bytes) if whole else some_capacity(len(origin), row_bytes))
-        try:
+        with self._lent(
+            staging_capacity(place, row_bytes) if whole else some_capacity(len(origin), row_bytes)
+        ) as buffer:
             return self._load(place, buffer) if whole else self._load_some(place, origin, buffer)
-        except BaseException:
-            buffer.release()
-            raise
+
+    def windows(self, number: int, origin: Array, num_rows: int) -> Iterator[tuple[Array | slice, Staged]]:
+        """Yields (places among `origin`, their rows): windows of at most `num_rows` inputs, each input in one, in the order of the file.
+
+        A window is to be released before the next one is asked for. Arguments and errors are those of `load`.
+        """
+        if len(origin) <= num_rows:
+            yield slice(0, len(origin)), self.load(number, origin)
+            return
+        place, ledger, slots = self.chunks.place(number), Ledger(), np.empty(len(origin), np.int32)
+        self._read_slots(place, origin, slots, ledger)
+        order = np.argsort(slots, kind="stable")
+        for low in range(0, len(order), num_rows):
+            part = order[low : low + num_rows]
+            with self._lent(some_capacity(len(part), self.row_bytes)) as buffer:
+                own = _slots_in(buffer, len(part))
+                own[:] = slots[part]
+                staged = self._load_rows(place, own, buffer, ledger)
+            ledger = Ledger()  # the reads of the slots belong to the first window
+            yield part, staged
 
     def close(self) -> None:
         """Closes the files."""
@@ -129,12 +149,19 @@ class PackedLoader:
         return Staged(slots=content[slots].view(np.int32), rows=typed, ledger=ledger, buffer=buffer)
 
     def _load_some(self, place: ChunkPlace, origin: Array, buffer: AlignedBuffer) -> Staged:
-        ledger, row_bytes = Ledger(), self.row_bytes
-        address_bytes = 4 * len(origin)
-        out, space = buffer.data[:address_bytes].reshape(-1, 4), buffer.data[int(padded_bytes(address_bytes)) :]
+        ledger, slots = Ledger(), _slots_in(buffer, len(origin))
+        self._read_slots(place, origin, slots, ledger)
+        return self._load_rows(place, slots, buffer, ledger)
+
+    def _read_slots(self, place: ChunkPlace, origin: Array, out: Array, ledger: Ledger) -> None:
+        """Reads the slots of inputs to out: i32[s]."""
+        section = place.sections(self.row_bytes)[0]
+        _book(ADDRESSES, self._read_section(place, section, origin, 4, out.view(np.uint8).reshape(-1, 4)), ledger)
+
+    def _load_rows(self, place: ChunkPlace, slots: Array, buffer: AlignedBuffer, ledger: Ledger) -> Staged:
+        """Reads the rows of slots, i32[s] at the beginning of `buffer`, behind them, and makes the slots name them there."""
+        row_bytes, space = self.row_bytes, buffer.data[int(padded_bytes(slots.nbytes)) :]
         sections = place.sections(row_bytes)
-        moved = [self._read_section(place, sections[0], origin, 4, out)]
-        slots = out.reshape(-1).view(np.int32)
         tier, row = split_slots(slots)
         staged = np.flatnonzero(tier == STAGED)
         row = row[staged]
@@ -145,10 +172,8 @@ class PackedLoader:
         _book(FEATURES, read, ledger)
         if len(cached):
             places = np.empty((len(cached), 4), np.uint8)
-            moved.append(self._read_section(place, sections[1], kept, 4, places))
+            _book(ADDRESSES, self._read_section(place, sections[1], kept, 4, places), ledger)
             _book(FEATURES, self._read_cached(place, places.reshape(-1).view(np.int32), rows[len(packed) :]), ledger)
-        for each in moved:
-            _book(ADDRESSES, each, ledger)
         slots[packed] = make_slots(STAGED, np.arange(len(packed)))
         slots[cached] = make_slots(STAGED, np.arange(len(packed), len(staged)))
         ledger.count("hits_packed", 0, len(packed))
@@ -188,6 +213,16 @@ class PackedLoader:
         return moved
 
     @contextmanager
+    def _lent(self, num_bytes: int) -> Iterator[AlignedBuffer]:
+        """Lends a buffer, which goes back to the pool if the block fails."""
+        buffer = self.pool.take(num_bytes)
+        try:
+            yield buffer
+        except BaseException:
+            buffer.release()
+            raise
+
+    @contextmanager
     def _naming(self, extent: Extent, part: str) -> Iterator[None]:
         """Turns an input error of reading into one that names the artifact, the file and the part."""
         try:
@@ -205,6 +240,11 @@ class PackedLoader:
 def some_capacity(count: int, row_bytes: int) -> int:
     """Returns the bytes of a buffer for the addresses and rows of `count` inputs; whole pages for each."""
     return int(padded_bytes(4 * count)) + int(padded_bytes(count * row_bytes))
+
+
+def _slots_in(buffer: AlignedBuffer, count: int) -> Array:
+    """Returns i32[count], the beginning of a buffer."""
+    return buffer.data[: 4 * count].view(np.int32)
 
 
 def _book(line: Line, moved: Moved, ledger: Ledger) -> None:

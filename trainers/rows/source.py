@@ -8,6 +8,7 @@ trainers/rows/linked.py puts a link of a set speed behind any of them.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -88,6 +89,20 @@ class FeatureSource(Protocol):
             origin: i32[s], ascending, the places of the wanted inputs; None for all of them.
         """
         return None
+
+    def stage_windows(
+        self, key: BatchKey, origin: Array, num_rows: int
+    ) -> Generator[tuple[Array | slice, Any], None, None]:
+        """Yields (places among `origin`, result of `stage` for these inputs): each place once, at most `num_rows` at a time.
+
+        Args:
+            key: key of the mini-batch.
+            origin: i32[s], ascending, the places of the wanted inputs.
+            num_rows: rows of a window.
+        """
+        for low in range(0, len(origin), num_rows):
+            part = slice(low, min(low + num_rows, len(origin)))
+            yield part, self.stage(key, origin[part])
 
     def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from batch.input_ids[i], converted to out's dtype, and books the bytes.

@@ -7,10 +7,15 @@ batch's rows are gathered, after the update before it; nothing is marked ahead.
 A row from the arena is a copy on the device: booked as d2d, with its bytes there, in the type of the computation. Rows of the source below
 are gathered to a separate buffer and put between them, one more copy per row; if the arena has none of a batch's rows, the source below
 writes them itself.
+
+Rows of the source below come in windows: a batch is a hundred megabytes where rows are wide, and rows that wait in a staging buffer and in
+the separate one would be as many again, twice. Memory besides the batch's rows: a window of stored rows if they are staged, and one in the
+type of the computation. A collective source, and a device that reads the rows in place, take one window of all rows.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -21,10 +26,14 @@ from kernels.rows.move_rows import place_rows
 from kernels.types import BatchKey
 from trainers.devices.protocol import Device, kernel_array
 from trainers.record.ledger import Ledger
-from trainers.rows.source import COUNTS, D2D, FeatureSource, FindsRows, RowIds
+from trainers.rows.source import COUNTS, D2D, SLOTS, FeatureSource, FindsRows, RowIds
 
 HITS = "hits_arena"
 """Name of the ledger's count of rows from the arena."""
+WINDOW_BYTES = 16 << 20
+"""Bytes of a window; the ledger counts its requests, so they do not depend on how a run is executed."""
+WINDOW_ROWS = 64
+"""A window is a multiple of these rows, so that it begins as aligned as the batch's rows do."""
 
 
 class ArenaRows:
@@ -43,6 +52,7 @@ class ArenaRows:
     ):
         self.below, self.history, self.device, self.stages, self.threads = below, history, device, stages, threads
         self.width, self.dtype, self.row_bytes = below.width, below.dtype, below.row_bytes
+        self._between: torch.Tensor | None = None
 
     def gather(self, key: BatchKey, input_ids: Any, origin: Any, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from input_ids[i], and books the bytes and the arena's hits.
@@ -57,20 +67,19 @@ class ArenaRows:
         Raises:
             InputError: a read failed, or its bytes do not match their digest.
         """
-        if self.history is None:
-            self._from_below(key, input_ids, origin, out, ledger)
-            return
-        places = self.history.lookup_features(input_ids)
-        hits, missing = self._parted(places, ledger)
-        ledger.count(HITS, 0, len(hits))
-        if len(hits):
-            place_rows(self.history.features, places[hits], kernel_array(out), hits, self.threads)
-            ledger.crossed(D2D, len(hits) * self.width * self.history.dtype.itemsize)
-        if len(missing) or self.below.collective:
-            others = torch.empty((len(missing), self.width), dtype=out.dtype, device=out.device) if len(hits) else out
-            self._from_below(key, input_ids[missing], origin[missing], others, ledger)
+        missing = None
+        if self.history is not None:
+            places = self.history.lookup_features(input_ids)
+            hits, missing = self._parted(places, ledger)
+            ledger.count(HITS, 0, len(hits))
             if len(hits):
-                place_rows(kernel_array(others), None, kernel_array(out), missing, self.threads)
+                place_rows(self.history.features, places[hits], kernel_array(out), hits, self.threads)
+                ledger.crossed(D2D, len(hits) * self.width * self.history.dtype.itemsize)
+                input_ids, origin = input_ids[missing], origin[missing]
+            else:
+                missing = None
+        if missing is None or len(missing) or self.below.collective:
+            self._from_below(key, input_ids, origin, out, missing, ledger)
 
     def _parted(self, places: Any, ledger: Ledger) -> tuple[Any, Any]:
         """Returns i64[h], i64[m]: the rows that the arena has, and the others; a device sends back their number."""
@@ -81,18 +90,53 @@ class ArenaRows:
         order = torch.sort(absent, stable=True).indices
         return order[:num_hits], order[num_hits:]
 
-    def _from_below(self, key: BatchKey, input_ids: Any, origin: Any, out: torch.Tensor, ledger: Ledger) -> None:
-        """Gathers rows from the source below; arguments as in `gather`."""
+    def _from_below(
+        self, key: BatchKey, input_ids: Any, origin: Any, out: torch.Tensor, places: Any, ledger: Ledger
+    ) -> None:
+        """Gathers rows from the source below: row i goes to out[places[i]], or to out[i] if `places` is None; the rest as in `gather`."""
+        finds = self.device.remote and isinstance(self.below, FindsRows) and self.below.finds_on(self.device)
+        if finds or self.below.collective:
+            rows = out if places is None else torch.empty((len(places), self.width), dtype=out.dtype, device=out.device)
+            self._whole(input_ids, rows, ledger)
+            if places is not None:
+                place_rows(kernel_array(rows), None, kernel_array(out), places, self.threads)
+            return
         if self.device.remote:
-            if isinstance(self.below, FindsRows) and self.below.finds_on(self.device):
-                self.below.gather_found(input_ids, out, ledger, self.device)
-                return
             input_ids = self.device.fetch(input_ids, COUNTS, ledger).numpy()
-            if self.stages:
-                origin = self.device.fetch(origin, COUNTS, ledger).numpy()
-        staged = self.below.stage(key, origin)
+            origin = self.device.fetch(origin, COUNTS, ledger).numpy() if self.stages else np.arange(len(input_ids))
+        row_bytes = max(self.row_bytes, self.width * out.element_size(), 1)
+        num_rows = max(1, WINDOW_BYTES // row_bytes // WINDOW_ROWS) * WINDOW_ROWS
+        with closing(self.below.stage_windows(key, origin, num_rows)) as windows:
+            for part, staged in windows:
+                self._window(RowIds(input_ids[part], staged=staged), part, out, places, ledger)
+
+    def _whole(self, input_ids: Any, out: torch.Tensor, ledger: Ledger) -> None:
+        """Gathers rows from a source that stages nothing; arguments as in `gather`."""
+        if not self.device.remote:
+            self.below.gather(RowIds(input_ids), out, ledger)
+        elif isinstance(self.below, FindsRows) and self.below.finds_on(self.device):
+            self.below.gather_found(input_ids, out, ledger, self.device)
+        else:
+            self.below.gather(RowIds(self.device.fetch(input_ids, COUNTS, ledger).numpy()), out, ledger)
+
+    def _window(self, batch: RowIds, part: Any, out: torch.Tensor, places: Any, ledger: Ledger) -> None:
+        """Gathers the rows of a window and releases it; `part` are their places in the list whose places in `out` are `places`."""
+        straight = places is None and isinstance(part, slice)
+        rows = out[part] if straight else self._space(len(batch.input_ids), out)
         try:
-            self.below.gather(RowIds(input_ids, staged=staged), out, ledger)
+            self.below.gather(batch, rows, ledger)
         finally:
-            if staged is not None:
-                staged.release()
+            if batch.staged is not None:
+                batch.staged.release()
+        if straight:
+            return
+        if self.device.remote and not isinstance(part, slice):
+            (part,) = self.device.send([part], SLOTS, ledger)
+        places = part if places is None else places[part]
+        place_rows(kernel_array(rows), None, kernel_array(out), places, self.threads)
+
+    def _space(self, count: int, out: torch.Tensor) -> torch.Tensor:
+        """Returns float[count, F], uninitialised, of memory that every window uses again."""
+        if self._between is None or len(self._between) < count:
+            self._between = torch.empty((count, self.width), dtype=out.dtype, device=out.device)
+        return self._between[:count]

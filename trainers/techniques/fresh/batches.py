@@ -9,7 +9,8 @@ It sends back the remaining sizes, and the ids of rows that it does not find by 
 The nodes that a batch may leave out depend on the update before it, so only sampling runs ahead of the step. The result of a lookup depends
 only on the batch's optimiser step: all batches of a step group look up before the group's one update, and the history changes nowhere else.
 
-Memory: half of the queue's bound for sampled blocks, half for the batch that is trained on; as online besides.
+Memory: half of the queue's bound for sampled blocks, half for the batch that is trained on; 32 MiB at most for rows on their way
+(arena_rows.py); as online besides.
 """
 
 from __future__ import annotations
@@ -102,8 +103,7 @@ class PrunedSource(PreparedSource):
         ]
 
     def _num_bytes(self, batch: MiniBatch) -> int:
-        staged = 0 if self.packed is None else self.packed.some_bytes(len(batch.input_ids))
-        return staged + batch_bytes(batch, self.width, self.batching.dtype)
+        return batch_bytes(batch, self.width, self.batching.dtype)
 
     def _pruned(self, item: PlannedBatch, blocks: tuple[Block, ...], epoch: int) -> tuple[MiniBatch, Ledger]:
         device, moved = self.batching.device, Ledger()

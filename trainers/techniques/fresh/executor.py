@@ -24,7 +24,6 @@ from contextlib import closing
 
 from torch import Tensor
 
-from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan
 from trainers.batches.online import OnlineSource
 from trainers.batches.source import PreparedSource
@@ -34,7 +33,6 @@ from trainers.models.own import require_layers
 from trainers.record.checks import ledger_numbers
 from trainers.record.timeline import STEP
 from trainers.rows.linked import LinkedSource
-from trainers.rows.packed import PackedRows
 from trainers.rows.source import FeatureSource
 from trainers.techniques.disk import open_packed
 from trainers.techniques.fresh.batches import PrunedSource
@@ -52,31 +50,17 @@ def open_executor(run: Run) -> FreshExecutor:
     """
     require_layers(run.model, run.semantic.train.trainer)
     settings = run.semantic.train.settings
-    fill = TableFill(run.features.stored, run.graph.topology.num_nodes, run.semantic.train.num_threads)
+    fill = TableFill(run.features.table, run.features.stored, run.graph.topology.num_nodes)
     per_step, presampled = run.plan.batches_per_step, run.plan.num_batches
     history = SteppedHistory(run, settings, fill, per_step=per_step, presampled=presampled)
     samplers = open_samplers(run)
-    packed = _packed(run) if settings.rows == "packed" else None
+    packed = open_packed(run, run.batching.queue_bytes // 2) if settings.rows == "packed" else None
     rows: FeatureSource = run.features.source if packed is None else packed
     link = run.features.device.link("h2d")
     if packed is not None and link is not None:
         rows = LinkedSource(packed, link)
     probe = Probe(run, history.arena, settings.probe) if settings.probe else None
     return FreshExecutor(run, PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed), history, probe)
-
-
-def _packed(run: Run) -> PackedRows:
-    """Returns the run's packed rows.
-
-    Raises:
-        InputError: the batches are sampled, or packed chunks are missing.
-    """
-    if run.execution.samples != "stored":
-        problem = f'rows = "packed", but samples = "{run.execution.samples}": rows are packed for stored batches'
-        raise InputError(
-            problem, 'add samples = "stored" to the train table, and tables [samples], [memory] and [cache_plan]'
-        )
-    return open_packed(run, run.batching.queue_bytes // 2)
 
 
 class FreshExecutor(Executor):

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from assets.hotness.read import Hotness, open_hotness
 from assets.sizes import parse_size
-from assets.storage.read_verified import read_rows
 from assets.storage.require import require
 from assets.storage.table import FeatureTable
 from kernels.cuda.device import device_of
@@ -19,7 +18,6 @@ from kernels.history.admit import LayerRows
 from kernels.history.admit_cuda import DONE_BYTES
 from kernels.history.arena import FOREVER, FeatureSide, History
 from kernels.history.row_norms import row_norms
-from kernels.rows.gather import gather
 from kernels.types import Array, Block
 from trainers.batches.batch import MiniBatch
 from trainers.devices.protocol import CACHE, kernel_array
@@ -28,15 +26,15 @@ from trainers.models.ops import splice
 from trainers.models.precision import kept_dtype
 from trainers.record.checks import INPUTS, count_name
 from trainers.record.ledger import Ledger, Line
-from trainers.rows.source import fill_rows
+from trainers.rows.source import TableSource, fill_rows
 from trainers.techniques.fresh.arena_rows import HITS
 from trainers.techniques.fresh.ranking import BatchVisits, Share, share_arena
 from trainers.techniques.fresh.settings import FreshSettings
 
 SENT, DONE = Line("h2d", "ids"), Line("d2h", "ids")
 TO_HOST, TO_DEVICE = Line("d2h", "checkpoint"), Line("h2d", "checkpoint")
-FILLED_ROWS = 1 << 16
-"""Feature rows that are converted at a time while the arena is filled."""
+FILLED_BYTES = 16 << 20
+"""Bytes of feature rows that are read at a time while the arena is filled."""
 PLAIN = (INPUTS, count_name("pruned_nodes", 0), count_name(HITS, 0))
 """Numbers of the ledger from which the share of rows that were not loaded follows."""
 
@@ -60,29 +58,28 @@ class ArenaFill(Protocol):
 
 
 class TableFill:
-    """The rows of a table, read in one verified pass.
+    """The rows of a table.
 
     Args:
-        table: the feature table.
+        source: the table, and the way in which its rows are read and compared.
+        stored: the same table.
         num_nodes: N, number of nodes.
-        threads: number of threads of the conversion.
     """
 
-    def __init__(self, table: FeatureTable, num_nodes: int, threads: int):
-        self.table, self.threads = table, threads
-        self.allowed = np.ones(num_nodes, bool) if table.row_of is None else np.asarray(table.row_of >= 0)
-        self.num_bytes, self.width = table.num_bytes, table.width
+    def __init__(self, source: TableSource, stored: FeatureTable, num_nodes: int):
+        self.source = source
+        self.allowed = np.ones(num_nodes, bool) if stored.row_of is None else np.asarray(stored.row_of >= 0)
+        self.num_bytes, self.width = stored.num_bytes, stored.width
 
     def pieces(self, node_ids: Array, dtype: str) -> Iterator[tuple[int, Array]]:
         """Yields the rows of nodes; see `ArenaFill`."""
-        if not len(node_ids):
-            return
-        read = np.empty((len(node_ids), self.width), self.table.dtype)
-        read_rows(self.table, [(self.table.rows_of(node_ids), read)])
-        for first in range(0, len(node_ids), FILLED_ROWS):
-            last = min(first + FILLED_ROWS, len(node_ids))
-            rows = np.empty((last - first, self.width), dtype)
-            gather(read, np.arange(first, last), rows, threads=self.threads)
+        row_bytes = self.width * np.dtype(dtype).itemsize
+        step = max(1, FILLED_BYTES // max(1, row_bytes))
+        for first in range(0, len(node_ids), step):
+            ids = node_ids[first : first + step]
+            rows = np.empty((len(ids), self.width), dtype)
+            self.source.require(ids)
+            self.source.fill(ids, rows, Ledger())
             yield first, rows
 
 

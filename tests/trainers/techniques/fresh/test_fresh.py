@@ -30,8 +30,9 @@ from tests.trainers.recipe.test_techniques import Stop, Stopping
 from tests.trainers.runs import SAMPLING, content, count_inputs, train_fresh, train_packed, train_small
 from trainers.models.layer import seed_rows
 from trainers.recipe.config import TrainTable
-from trainers.rows.packed_loader import PackedLoader
+from trainers.rows.packed_loader import PackedLoader, Staged
 from trainers.run import train_table
+from trainers.techniques.fresh.arena_rows import WINDOW_ROWS
 from trainers.techniques.fresh.history import SteppedHistory
 from trainers.techniques.fresh.settings import FreshSettings
 
@@ -293,6 +294,33 @@ def test_evaluation_of_packed_batches_has_the_bits_of_drawn_ones(
     batches, samples = [number for number, origin, *_ in loaded if origin is None], open_samples(evaluated.samples)
     _, _, valid, test, end = samples.starts.tolist()
     assert sorted(batches) == sorted([*range(valid, end), *range(valid, test)])
+
+
+@pytest.mark.parametrize("fresh", [{}, {"rows": "table"}, {"policy": "accuracy"}], ids=["packed", "table", "no hits"])
+def test_rows_that_come_in_windows_change_no_bit(
+    packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: dict[str, Any]
+) -> None:
+    """Batches of several windows get the rows that those of one window get, and no window is larger than asked."""
+    whole, waiting = train_fresh(tmp_path / "whole", packed=packed, fresh=fresh), []
+    load = PackedLoader._load_rows
+
+    def watched(self: PackedLoader, place: Any, slots: np.ndarray, *rest: Any) -> Staged:
+        waiting.append(len(slots))
+        return load(self, place, slots, *rest)
+
+    monkeypatch.setattr("trainers.techniques.fresh.arena_rows.WINDOW_BYTES", 1)
+    monkeypatch.setattr(PackedLoader, "_load_rows", watched)
+    windows = train_fresh(tmp_path / "windows", packed=packed, fresh=fresh)
+    assert content(windows)[WEIGHTS] == content(whole)[WEIGHTS]
+    assert counts(windows) == counts(whole) and passed(windows, "ledger equals plan")
+    assert requests(windows) > requests(whole)
+    if fresh.get("rows") != "table":
+        assert max(waiting) == WINDOW_ROWS and len(waiting) > counts(whole)["batches", 0]
+
+
+def requests(model: Artifact) -> int:
+    moves = json.loads(model.file("ledger.json").read_text())["moves"]
+    return sum(row["requests"] for row in moves if (row["link"], row["kind"]) == ("h2d", "feature"))
 
 
 @pytest.mark.parametrize("device", ["10%", "45%"])
