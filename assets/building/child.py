@@ -17,19 +17,30 @@ from assets.storage.control_group import kills, limit_bytes
 from assets.storage.home import ROOT
 
 PR_SET_PDEATHSIG = 1
+TUNABLES, NO_CACHE = "GLIBC_TUNABLES", "glibc.malloc.tcache_count"
+"""Variable and name of glibc's setting that gives threads no lists of small freed blocks (trainers/devices/malloc.py says why)."""
 
 _kills_before: list[int] = []
 """Processes that the kernel had ended for want of memory when this process began to start children."""
 
 
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns this process's environment, in which Python finds the project's modules first.
+    """Returns this process's environment, in which Python finds the project's modules first, and with `whole_heap`.
 
     Args:
         more: additional variables of the child.
     """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))} | dict(more or {})
+    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))} | whole_heap() | dict(more or {})
+
+
+def whole_heap() -> dict[str, str]:
+    """Returns the variable that keeps small freed blocks from cutting a child's heap; glibc reads it when the program starts.
+
+    A user's own setting of it stands.
+    """
+    given = os.environ.get(TUNABLES, "")
+    return {TUNABLES: given if NO_CACHE in given else ":".join(filter(None, [given, f"{NO_CACHE}=0"]))}
 
 
 def start_child(

@@ -3,7 +3,13 @@
 A step allocates and frees activations of 10 to 100 MB. glibc's malloc maps each of them and unmaps it when it is freed, so that every
 step pays a page fault for every 4 KiB it touches: on the machine of the first measurements 600,000 faults an epoch of ten steps, and almost
 half of its time. Serving large blocks from the heap, and keeping the heap's top, reuses the same pages instead; this also serves torch's
-own outputs, which a pool of ours could not. The cost is a higher peak (about a fifth there), since a heap that is kept can be fragmented.
+own outputs, which a pool of ours could not.
+
+A heap that is kept must not be cut: a tensor that is a little larger than that of the step before needs a hole that is as large. glibc keeps
+small freed blocks (nodes of autograd, headers of tensors) in lists, where they are not joined with their neighbours and lie between the
+holes of tensors. With these lists a heap took 1.3 to 2.8 times the bytes that were alive at once, and grew for ten steps; without them 0.9
+to 1.2 times, from the first step on, and steps are no slower (docs/log.md). The lists of a thread can only be left out when the program
+starts (`whole_heap` in assets/building/child.py), the others here.
 
 A block of more than 64 MiB that a thread other than the main one allocates is still faulted in anew: glibc's thread heaps are not larger.
 `lent_rows` takes such blocks from a pool.
@@ -22,7 +28,7 @@ from kernels.rows.aligned import BufferPool
 from trainers.devices.protocol import Device
 
 # Parameters of mallopt(3).
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
+_LARGEST_LISTED, _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = 1, -1, -2, -4
 _LARGEST_INT = 2**31 - 1
 _GROW_BYTES = 64 << 20
 
@@ -36,7 +42,7 @@ def keep_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    settings = {_TRIM_THRESHOLD: _LARGEST_INT, _TOP_PAD: _GROW_BYTES, _MMAP_MAX: 0}
+    settings = {_LARGEST_LISTED: 0, _TRIM_THRESHOLD: _LARGEST_INT, _TOP_PAD: _GROW_BYTES, _MMAP_MAX: 0}
     return all([mallopt(name, value) == 1 for name, value in settings.items()])
 
 
