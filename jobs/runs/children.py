@@ -25,6 +25,8 @@ from dagster import (
 )
 
 from assets.building.child import child_environment, start_child, why_killed
+from assets.building.needs import Need
+from assets.sizes import format_bytes
 from assets.storage.home import ROOT
 from assets.storage.staging import Staging
 from jobs.runs import guard
@@ -53,6 +55,7 @@ class ChildProcesses(dg.PipesClient):
         command: Sequence[str],
         extras: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
+        need: Need | None = None,
     ) -> PipesClientCompletedInvocation:
         """Runs the command from the root of the tree until it ends.
 
@@ -61,6 +64,7 @@ class ChildProcesses(dg.PipesClient):
             command: program and arguments.
             extras: plain values that the child reads from its Pipes context.
             env: more environment variables.
+            need: the memory that it was said to take, which the error of a killed child lists.
 
         Raises:
             InputError: the child reported an InputError, or was killed.
@@ -76,6 +80,9 @@ class ChildProcesses(dg.PipesClient):
                 raise InputError(str(message["problem"]), str(message.get("remedy", "")))
         if code in KILLED:
             problem = f"{' '.join(command)} was killed ({why_killed()})"
+            if need is not None:
+                said = f"it was said to take {format_bytes(need.memory_bytes)} of memory:"
+                problem = "\n".join([f"{problem}; {said}", *(f"  {line}" for line in need.lines())])
             raise InputError(
                 problem,
                 "lower what takes memory (queue, eval_workspace, batch_size, fanouts, hidden, [memory]), then go on with --resume",

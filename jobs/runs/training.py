@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.building.needs import Need, sizes_of
 from assets.definitions import Surroundings, asset_of, materialized
 from assets.pipeline.file import Pipeline
 from assets.pipeline.notes import origin_of
@@ -17,7 +18,7 @@ from assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_st
 from assets.storage.artifact import Artifact
 from jobs.runs.children import ChildProcesses
 from jobs.runs.slot import POOL, held_slot
-from trainers.recipe.config import model_configs
+from trainers.recipe.config import find_table, model_configs
 from trainers.recipe.order import Order
 from trainers.recipe.recipe import REUSED, ModelRecipe
 
@@ -97,8 +98,14 @@ def training_asset(
                 for each, one, inputs in zip(step.apart, pipeline.by_split, found, strict=True):
                     if ready(each) is None:
                         order = _order(one, step.name, around, inputs, config)
+<<<<<<< HEAD
                         command = [sys.executable, "-P", "-m", "trainers", pipeline.name, step.name]
                         invocation = children.run(context=context, command=command, extras=order.plain())
+=======
+                        command = [sys.executable, "-m", "trainers", pipeline.name, step.name]
+                        need = _need(one, each, inputs)
+                        invocation = children.run(context=context, command=command, extras=order.plain(), need=need)
+>>>>>>> c7a0f0c (The memory of a training is added up before it starts, a queue that no batch fits is refused, and a kill lists the terms)
                         reported = dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)
             reported["trained_models"] = len(models)
@@ -129,6 +136,12 @@ def _order(
         epoch_lines=config.epoch_lines.value,
         ranks=config.ranks,
     )
+
+
+def _need(pipeline: Pipeline, step: Step, inputs: Mapping[str, Artifact]) -> Need | None:
+    """Returns the memory of the training of a table, None if there is no formula for it."""
+    table, sizes = find_table(pipeline, step.name), sizes_of(inputs)
+    return None if sizes is None else step.recipe.need(step.configs[0], table.execution, sizes)
 
 
 def _trained(around: Surroundings, step: Step, versions: Versions) -> list:

@@ -20,9 +20,12 @@ def headline(artifacts: Sequence[Artifact]) -> str:
     share = device_share(artifacts[-1])
     if share is not None:
         parts.append(f"{100 * share:.0f} % of the rows from the device")
-    peak = artifacts[-1].run_record().get("peak_memory_bytes")
-    if peak:
-        parts.append(f"peak memory {peak / (1 << 20):,.0f} MiB")
+    run = artifacts[-1].run_record()
+    if peak := run.get("peak_memory_bytes"):
+        said = (run.get("memory_need") or {}).get("bytes", 0)
+        # Of ranks, the sum is of all together.
+        before = f" ({said / (1 << 20):,.0f} MiB were said before it)" if said and not run.get("ranks") else ""
+        parts.append(f"peak memory {peak / (1 << 20):,.0f} MiB{before}")
     return ", ".join(part for part in parts if part)
 
 

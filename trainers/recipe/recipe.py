@@ -7,12 +7,15 @@ which imports torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
+from assets.building.needs import Need, Sizes
 from assets.building.page import Page
 from assets.building.stage import Stage
 from assets.storage.user_code import code_digests
-from trainers.recipe.config import ModelConfig
+from trainers.recipe.config import ModelConfig, TrainExecution
+from trainers.recipe.need import training_need, waiting_term
 from trainers.recipe.page import MODEL_PAGE
 from trainers.recipe.techniques import find_technique
 from trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
@@ -52,6 +55,11 @@ class ModelRecipe(Stage):
         """Returns the model's checks; the ledger is tested if the technique predicts it."""
         predicts = find_technique(semantic.train.trainer).predicts
         return (*self.checks, LEDGER_EQUALS_PLAN) if predicts else self.checks
+
+    def need(self, semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> Need | None:
+        """Returns the memory of a training with the processes that wait for it; None for a technique or a device without a formula."""
+        found = training_need(semantic, execution, sizes)
+        return None if found is None else replace(found, memory=(*found.memory, waiting_term()))
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
         """Returns role -> SHA-256 of the source file of the user's own model and sampling function, if the recipe names them.

@@ -34,6 +34,8 @@ class Technique:
         data: "module:name" of the function that opens a run's data, `open_data(opening) -> Data` (trainers/loop/executor.py).
         samples_on_device: whether a device with memory of its own may sample the batches (`topology`).
         books_topology: whether devices sample, so that `topology = "device"` works on the CPU: its bytes are booked on each of them.
+        need: "module:name" of the function that adds up the memory of a training, `terms(case)` (trainers/recipe/need.py); "" without one.
+        queue_share: parts of `queue` of which one must hold the rows of a batch; 0 if a batch may be smaller than it was drawn.
         by_parts: whether several processes may share a training, each with the rows of its parts.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
         approximate: whether it trains on less than the whole batches, so that its weights differ from every other technique's.
@@ -52,6 +54,8 @@ class Technique:
     data: str = "trainers.training.open_rows:open_data"
     samples_on_device: bool = False
     books_topology: bool = False
+    need: str = ""
+    queue_share: int = 0
     by_parts: bool = False
     whole_graph: bool = False
     approximate: bool = False
@@ -63,6 +67,10 @@ class Technique:
     def settings_type(self) -> type | None:
         """Imports the dataclass of the technique's own keys; returns None if it has no keys."""
         return _named(self.settings) if self.settings else None
+
+    def need_terms(self) -> Any:
+        """Imports the function that adds up the memory of a training; returns None if the technique has none."""
+        return _named(self.need) if self.need else None
 
     def open_data(self, opening: Any) -> Any:
         """Returns the `Data` of a run from its `Opening` (trainers/loop/executor.py)."""
@@ -83,6 +91,8 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name=DEFAULT,
             module="trainers.techniques.minibatch",
+            need="trainers.techniques.needs:minibatch_terms",
+            queue_share=1,
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
@@ -91,6 +101,8 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="disk",
             module="trainers.techniques.disk",
+            need="trainers.techniques.needs:disk_terms",
+            queue_share=3,
             needs=("sampling", "samples", "memory", "cache_plan"),
             reads=("samples", "cache_plan", "packed_chunks"),
             stored=True,
@@ -108,6 +120,7 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="fresh",
             module="trainers.techniques.fresh.executor",
+            need="trainers.techniques.needs:fresh_terms",
             needs=("sampling",),
             inputs=("hotness",),
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
@@ -128,6 +141,7 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="distributed",
             module="trainers.techniques.distributed.executor",
+            need="trainers.techniques.needs:distributed_terms",
             needs=("sampling", "partitions"),
             inputs=("partitions",),
             reads=("shards", "hotness", "budgets"),
@@ -139,6 +153,7 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="fresh-distributed",
             module="trainers.techniques.fresh_distributed.executor",
+            need="trainers.techniques.needs:fresh_distributed_terms",
             needs=("sampling", "partitions"),
             inputs=("partitions", "hotness"),
             reads=("shards", "budgets"),

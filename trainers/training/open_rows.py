@@ -21,12 +21,12 @@ from kernels.errors import InputError
 from kernels.rows.placement import place_bytes
 from kernels.sampling.epoch_plan import EpochPlan, Plan
 from kernels.types import Array
-from trainers.batches.queue import queue_bounds
 from trainers.devices.open import open_device
 from trainers.devices.protocol import Device
 from trainers.inference.evaluation import evaluation
 from trainers.loop.executor import Data, Opening
 from trainers.recipe.config import ModelConfig, TrainExecution
+from trainers.recipe.queue_bytes import queue_bounds
 from trainers.recipe.techniques import find_technique
 from trainers.rows.cache import CachedSource, Features
 from trainers.rows.linked import LinkedSource

@@ -14,15 +14,21 @@ and trainers, `executors` says how, what was measured to choose it, who sampled 
 
 Numbers: the figures are the learning curve with the kept epoch, the cost of an epoch, and the time-line.
 
-Cost: `graphmill leaderboard PIPELINE` shows seconds, bytes by link and peak memory. Exact evaluation stays within `eval_workspace` and
+Cost: `graphmill leaderboard PIPELINE` shows seconds, bytes by link and peak memory. What a training will take is added up before it
+starts, and `memory_need` of `run.json` has the sum and its terms beside the measured peak (not on a GPU, and not of `factored` and
+`fullgraph`). Exact evaluation stays within `eval_workspace` and
 may spill layers to disk. A checkpoint is written after each epoch, and more often with `checkpoint_steps`; `--resume` ends with the same
 bits as a run that was never interrupted: it keeps the checkpoint's number of threads, unless there are fewer cores than that.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
+from assets.building.needs import Need, Sizes, Term, sizes_of
 from assets.building.stage import Progress, Silent, Summary
 from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
@@ -31,6 +37,7 @@ from trainers.devices.torch_threads import torch_threads
 from trainers.loop.checkpoint import checkpoint_threads
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import ModelConfig
+from trainers.recipe.need import require_queue, running_bytes, training_need
 from trainers.recipe.recipe import ModelRecipe
 from trainers.record.memory import PeakMemory
 from trainers.training.thread_count import ThreadCount, decide_threads
@@ -44,6 +51,21 @@ class ModelStage(ModelRecipe):
 
     def __init__(self, ranks: Ranks = ALONE):
         self.ranks = ranks
+
+    def need(self, semantic: ModelConfig, execution: RunExecution, sizes: Sizes) -> Need | None:
+        """Returns the memory of a training, of all ranks on this machine, without what other processes have when it is added up.
+
+        Raises:
+            InputError: the queue does not hold the input rows of a batch.
+        """
+        require_queue(semantic, execution, sizes)
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks.world))
+        found = training_need(semantic, execution, sizes, ranks)
+        running = running_bytes(ranks)
+        if found is None or not running:
+            return found
+        there = Term(what="of it in other ranks already", num_bytes=-running)
+        return replace(found, memory=(*found.memory, there))
 
     def build(
         self,
@@ -79,6 +101,17 @@ class ModelStage(ModelRecipe):
             if self.ranks.world > 1:
                 writer.note(ranks=run.rank_records(memory.bytes))
             return summary
+
+    def _said(
+        self, semantic: ModelConfig, execution: RunExecution, artifacts: Mapping[str, Artifact]
+    ) -> dict[str, Any] | None:
+        """Returns the sum that was said before the training and its terms, for run.json; None without a formula."""
+        sizes = sizes_of(artifacts)
+        found = None if sizes is None else training_need(semantic, execution, sizes, self.ranks.world)
+        if found is None:
+            return None
+        terms = {term.what: term.num_bytes for term in found.memory if term.num_bytes}
+        return {"bytes": found.memory_bytes, "terms": terms}
 
     def follow(
         self,

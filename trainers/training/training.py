@@ -22,7 +22,6 @@ from assets.storage.machine import processor_name
 from assets.storage.version import canonical
 from assets.storage.writer import Writer
 from kernels.errors import InputError
-from trainers.batches.queue import queue_bounds
 from trainers.batches.source import Batching
 from trainers.inference.choice import choose_evaluation
 from trainers.inference.scores import score
@@ -33,6 +32,7 @@ from trainers.models.build import PARAMETERS, build_model, send_model
 from trainers.models.precision import kept_dtype
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from trainers.recipe.queue_bytes import queue_bounds
 from trainers.recipe.techniques import find_technique
 from trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
 from trainers.record.epoch_lines import EpochLines, Lines

@@ -321,7 +321,7 @@ def test_a_queue_of_auto_makes_room_for_batches_that_are_larger(
     """Wide rows, or a large batch: the default trains where a given size of the same bytes stops."""
     packed = build_packed(tmp_path / "packed")
     plain = content(train_packed(packed, tmp_path / "plain", trainer))
-    monkeypatch.setattr("trainers.batches.queue.AUTO_BYTES", 3000)
+    monkeypatch.setattr("trainers.recipe.queue_bytes.AUTO_BYTES", 3000)
     small = content(train_packed(packed, tmp_path / "small", trainer))
     assert small["weights.safetensors"] == plain["weights.safetensors"]
     with pytest.raises(OverBudget, match="set `queue` to"):

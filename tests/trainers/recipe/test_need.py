@@ -1,0 +1,118 @@
+"""The memory of a training is added up before it starts, and a queue that is too small is refused then."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assets.building.needs import Sizes, require_fit
+from assets.sampling.config import SamplingConfig
+from kernels.errors import InputError
+from tests.trainers.runs import train_small
+from trainers.recipe.config import ModelConfig, TrainExecution, TrainTable
+from trainers.recipe.need import require_queue, training_need
+from trainers.recipe.recipe import ModelRecipe
+
+SIZES = Sizes(
+    num_nodes=1_000_000,
+    num_edges=8_000_000,
+    num_train=10_000,
+    num_classes=16,
+    num_rows=1_000_000,
+    width=768,
+    row_bytes=3072,
+)
+SAMPLING = SamplingConfig(fanouts=(10, 10), batch_size=256)
+
+
+class Stored:
+    """An artifact of stored samples, as far as sizes are read from it."""
+
+    def array(self, name: str) -> np.ndarray:
+        return {
+            "num_edges": np.array([[20_000, 2000]]),
+            "num_inputs": np.array([19_000]),
+            "num_bytes": np.array([200_000]),
+        }[name]
+
+
+def case(**keys: Any) -> tuple[ModelConfig, TrainExecution]:
+    table = TrainTable(
+        **({"name": "small", "hidden": 64, "eval": "sampled", "queue": "64MiB", "features": "direct"} | keys)
+    )
+    return ModelConfig(seed=0, train=table.config, sampling=SAMPLING), table.execution
+
+
+def with_samples() -> Sizes:
+    stored: Any = Stored()
+    return replace(SIZES, artifacts={"samples": stored})
+
+
+def terms(recipe: tuple[ModelConfig, TrainExecution], sizes: Sizes) -> dict[str, int]:
+    need = training_need(*recipe, sizes)
+    assert need is not None
+    return {term.what: term.num_bytes for term in need.memory}
+
+
+def test_the_keys_that_a_user_sets_move_their_terms() -> None:
+    small, large = terms(case(), with_samples()), terms(case(queue="1GiB", hidden=128), with_samples())
+    assert large["batches that wait"] > small["batches that wait"] == 0
+    assert large["activations and gradients of a step"] > small["activations and gradients of a step"]
+    exact = terms(case(eval="exact", eval_workspace="256MiB"), with_samples())
+    assert 128 << 20 < exact["an exact evaluation"] <= 256 << 20
+    assert terms(case(features="memory"), with_samples())["features in memory"] == SIZES.feature_bytes
+
+
+def test_sizes_of_stored_batches_are_exact_and_those_of_fan_outs_a_bound() -> None:
+    stored, drawn = training_need(*case(), with_samples()), training_need(*case(), SIZES)
+    assert stored and drawn
+    work = {need: term for need, term in ((0, stored.memory[2]), (1, drawn.memory[2]))}
+    assert (work[0].what, work[0].at_most, work[1].at_most) == ("batches in work", False, True)
+    assert work[0].num_bytes < work[1].num_bytes and stored.least_bytes > drawn.least_bytes
+
+
+def test_a_sum_that_does_not_fit_names_terms_and_keys() -> None:
+    need = ModelRecipe().need(*case(samples="stored"), with_samples())
+    assert need
+    require_fit(need, need.memory_bytes)
+    with pytest.raises(InputError, match=r"(?s)batches in work.*batch_size lowers it") as refused:
+        require_fit(need, need.least_bytes - 1)
+    assert "Python, torch and this project" in refused.value.problem and "the step that waits" in refused.value.problem
+    assert "[sampling] batch_size" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("trainer", "queue", "fits"),
+    [("minibatch", "60MiB", True), ("minibatch", "50MiB", False), ("disk", "150MiB", False)],
+)
+def test_a_queue_that_no_batch_fits_is_refused(trainer: str, queue: str, fits: bool) -> None:
+    semantic, execution = case(trainer=trainer, queue=queue)
+    if fits:
+        require_queue(semantic, execution, with_samples())
+        return
+    with pytest.raises(InputError, match=r"the input rows of a batch take 55\.7 MiB") as refused:
+        require_queue(semantic, execution, with_samples())
+    assert "set queue to" in refused.value.remedy
+
+
+def test_it_is_refused_before_data_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*_: object) -> None:
+        raise AssertionError("data were opened")
+
+    monkeypatch.setattr("trainers.training.stage.Training", opened)
+    monkeypatch.setattr("assets.building.materialize.sizes_of", lambda artifacts: with_samples())
+    with pytest.raises(InputError, match="the input rows of a batch"):
+        train_small(tmp_path, queue="1MiB")
+    monkeypatch.setattr("assets.building.materialize.free_bytes", lambda: 0)
+    monkeypatch.setattr("assets.building.materialize.anonymous_bytes", lambda: 100 << 20)
+    with pytest.raises(InputError, match=r"needs .* of memory and 100.0 MiB are there") as refused:
+        train_small(tmp_path, queue="64MiB", eval="sampled")
+    assert "batches in work" in refused.value.problem
+
+
+def test_a_run_records_what_was_said(tmp_path: Path) -> None:
+    run = train_small(tmp_path, eval="sampled").run_record()
+    assert run["memory_need"]["bytes"] == sum(run["memory_need"]["terms"].values())
+    assert run["peak_memory_bytes"] > 0

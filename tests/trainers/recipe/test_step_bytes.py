@@ -1,0 +1,62 @@
+"""The bytes of a step by its widths are those that a logical device counts."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from assets.sampling.config import Neighbours
+from assets.sampling.drawing import Drawing
+from kernels.types import BatchKey, Stream
+from tests.trainers.graphs import random_topology
+from trainers.batches.batch import attach_weights
+from trainers.devices.logical import LogicalDevice
+from trainers.models.build import build_model
+from trainers.models.masks import StepRandom
+from trainers.recipe.batch_sizes import BatchSizes
+from trainers.recipe.config import TrainConfig
+from trainers.recipe.step_bytes import parameter_bytes, step_bytes
+
+WIDTH, CLASSES = 40, 7
+
+
+def counted(train: TrainConfig) -> tuple[int, int, BatchSizes]:
+    """Returns the peak of a step and the bytes of the parameters, as a device counts them, and the sizes of its batch."""
+    topology, seeds = random_topology(20_000, 120_000, seed=3), np.arange(256, dtype=np.int32)
+    model = build_model(train, WIDTH, CLASSES, 0)
+    sampler = Drawing(neighbours=Neighbours(fanouts=(6,) * train.layers)).sampler(topology, seed=0)
+    blocks = sampler.sample(BatchKey(Stream.TRAIN, 0, 0), seeds, transpose=model.transpose)
+    attach_weights(blocks, topology, model.edge_weight)
+    device = LogicalDevice()
+    x = device.alloc((blocks[0].num_src, WIDTH), torch.float32, "inputs")
+    x.zero_()
+    device.adopt(model.parameters(), "parameters")
+    with device.active():
+        functional.cross_entropy(model(blocks, x, StepRandom(0)), torch.zeros(256, dtype=torch.long)).backward()
+    rows = (*(block.num_src for block in blocks), blocks[-1].num_dst)
+    sizes = BatchSizes(1, rows, tuple(len(block.indices) for block in blocks))
+    return device.peak["total"] - x.numel() * 4, device.peak["parameters"], sizes
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model": "sage"},
+        {"model": "sage", "dropout": 0.0},
+        {"model": "sage", "norm": "layer", "residual": True},
+        {"model": "sage", "input": "linear", "head": "linear"},
+        {"model": "gcn"},
+        {"model": "gin"},
+        {"model": "gat", "heads": 4},
+        {"model": "pinsage"},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_a_step_takes_what_its_widths_say(options: dict, layers: int) -> None:
+    train = TrainConfig(hidden=64, layers=layers, **options)
+    peak, parameters, sizes = counted(train)
+    # Gradients of the parameters are there at the end, and each parameter once.
+    said = step_bytes(train, WIDTH, CLASSES, sizes) + 2 * parameters
+    assert said == pytest.approx(peak, rel=0.1)
+    assert parameter_bytes(train, WIDTH, CLASSES) == pytest.approx(parameters, rel=0.05)

@@ -1,0 +1,95 @@
+"""The sizes of a table's largest mini-batch, before one is drawn or read."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any, NamedTuple
+
+from assets.building.needs import Sizes
+from assets.sampling.config import SamplingConfig
+
+BLOCK_BYTES = 28
+"""Bytes of a block per destination, without a transpose: two bounds, and room for weights."""
+
+
+class BatchSizes(NamedTuple):
+    """The largest batch of an epoch.
+
+    Attributes:
+        count: number of batches of an epoch.
+        rows: rows of each layer: rows[0] are the inputs, rows[l + 1] the outputs of layer l, the last ones the seeds.
+        edges: number of edges that each layer aggregates over.
+        record_bytes: bytes of its record in stored samples, 0 if it is not stored.
+        exact: whether the inputs and edges were counted when samples were stored.
+    """
+
+    count: int
+    rows: tuple[int, ...]
+    edges: tuple[int, ...]
+    record_bytes: int = 0
+    exact: bool = False
+
+    @property
+    def inputs(self) -> int:
+        """Number of input rows."""
+        return self.rows[0]
+
+    def block_bytes(self, id_bytes: int, transposed: int) -> int:
+        """Returns the bytes of the arrays of its blocks.
+
+        Args:
+            id_bytes: bytes of a node id.
+            transposed: number of the layers, from the top, whose blocks have a transpose.
+        """
+        found = 0
+        for layer, edges in enumerate(self.edges):
+            sources, targets = self.rows[layer], self.rows[layer + 1]
+            found += 4 * edges + 8 * targets + id_bytes * sources
+            if layer >= len(self.edges) - transposed:
+                found += 8 * edges + 8 * sources
+        return found
+
+
+def batch_sizes(sampling: SamplingConfig, sizes: Sizes) -> BatchSizes:
+    """Returns the sizes of the largest batch: of stored samples, or the most that fan-outs can draw.
+
+    Args:
+        sampling: the table [sampling].
+        sizes: sizes of the graph; stored samples of the same batches are among its artifacts, if the training reads them.
+    """
+    count = max(1, ceil(sizes.num_train / sampling.batch_size))
+    seeds = ceil(sizes.num_train / count)
+    artifact = sizes.artifacts.get("samples")
+    if artifact is None:
+        return _bound(sampling, sizes, count, seeds)
+    # The largest of each kind, which may be those of different batches.
+    edges = [int(each) for each in artifact.array("num_edges").max(axis=0)]
+    return BatchSizes(
+        count=count,
+        rows=_rows(seeds, edges, int(artifact.array("num_inputs").max())),
+        edges=tuple(edges),
+        record_bytes=int(artifact.array("num_bytes").max()),
+        exact=True,
+    )
+
+
+def _rows(seeds: int, edges: list[int], inputs: int) -> tuple[int, ...]:
+    """Returns the rows of each layer: every edge brings another node, up to the inputs."""
+    rows = [seeds]
+    for each in reversed(edges):
+        rows.insert(0, min(inputs, rows[0] + each))
+    rows[0] = inputs
+    return tuple(rows)
+
+
+def _bound(sampling: SamplingConfig, sizes: Sizes, count: int, seeds: int) -> BatchSizes:
+    nodes, edges = seeds, []
+    for fanout in sampling.largest_fanouts:
+        each = sizes.num_edges if fanout < 0 else min(sizes.num_edges, nodes * _most(sampling, fanout))
+        edges.insert(0, each)
+        nodes = min(sizes.num_nodes, nodes + each)
+    return BatchSizes(count=count, rows=_rows(seeds, edges, nodes), edges=tuple(edges))
+
+
+def _most(sampling: Any, fanout: int) -> int:
+    return min(fanout, sampling.paths * sampling.length) if sampling.method == "random_walk" else fanout

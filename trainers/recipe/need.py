@@ -1,0 +1,300 @@
+"""The memory that a training will take, term by term, from its recipe and the sizes that are known before it starts.
+
+A technique's own terms are in its row of the table (`Technique.need`). What is common: the process itself, the batches within the queue's
+bound, the activations of a step in a heap that is not cut (trainers/devices/malloc.py), the model with its optimiser, the samplers, and an
+evaluation. Terms of bounds (a queue that may not fill, fan-outs that may not find as many neighbours) are `at_most`.
+
+docs/log.md compares the sums with measured peaks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from assets.building.needs import Need, Sizes, Term
+from assets.sizes import format_bytes, parse_size
+from assets.storage.user_code import is_reference
+from kernels.errors import InputError
+from kernels.rows.aligned import space_for
+from trainers.recipe.batch_sizes import BatchSizes, batch_sizes
+from trainers.recipe.config import ModelConfig, TrainExecution
+from trainers.recipe.queue_bytes import queue_bounds
+from trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes, transposed_layers
+from trainers.recipe.techniques import find_technique
+
+TRAINER_BYTES = 154 << 20
+"""Anonymous memory of a process that trains, before it opens data: Python, torch and this project."""
+WAITING_BYTES = 122 << 20
+"""The step that waits for the training, and what Dagster and the guard start beside both."""
+LAUNCHER_BYTES = 40 << 20
+"""The process that starts the ranks of a training and waits for them."""
+HEAP = 1.12
+"""Bytes of a heap over those that are alive in it at once; measured from 0.9 to 1.2 without lists of small blocks (docs/log.md)."""
+PRODUCT_BYTES = 12 << 20
+"""What the libraries of matrix products and threads keep after the first step."""
+FEW_NODES = 1 << 25
+"""Nodes of a graph up to which a sampler has an entry of 8 bytes for each of them (kernels/sampling/sample.py)."""
+READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
+"""What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
+BATCH, FANOUTS = "[sampling] batch_size", "[sampling] fanouts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One training whose memory is added up.
+
+    Attributes:
+        semantic, execution: the recipe.
+        sizes: what is known of the graph and of the artifacts that it reads.
+        batch: sizes of the largest batch.
+        ranks: number of processes on this machine that share it.
+    """
+
+    semantic: ModelConfig
+    execution: TrainExecution
+    sizes: Sizes
+    batch: BatchSizes
+    ranks: int = 1
+
+    @property
+    def stored(self) -> bool:
+        """Whether batches are read instead of drawn."""
+        return self.execution.samples == "stored" or find_technique(self.semantic.train.trainer).stored
+
+    @property
+    def threads(self) -> int:
+        """Number of threads that sample or read ahead of the step."""
+        return self.execution.samplers or max(1, (os.cpu_count() or 1) - 1)
+
+    @property
+    def queue_bytes(self) -> int:
+        """Bytes of the run's queue, once it has grown for this batch."""
+        first, most = queue_bounds(self.execution.queue)
+        return max(first, min(most, 2 * self.batch_bytes)) if most > first else first
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an input row on the device."""
+        return self.sizes.width * item_bytes(self.semantic.train)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the blocks of the largest batch."""
+        return self.batch.block_bytes(self.sizes.id_bytes, transposed_layers(self.semantic.train))
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of the largest batch, its blocks and its input rows."""
+        return self.batch.inputs * self.row_bytes + self.block_bytes
+
+    def held(self, limit: int, each: int, most: int) -> int:
+        """Returns how many batches of `each` bytes wait within a bound, at least 1 and at most `most` or those of an epoch."""
+        return max(1, min(self.batch.count, most, limit // max(1, each)))
+
+
+def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes, ranks: int = 0) -> Need | None:
+    """Returns the need of one training, of all its processes without those that wait for it; None for a technique without a formula.
+
+    Args:
+        semantic, execution: the recipe.
+        sizes: what is known before it starts.
+        ranks: number of processes on this machine that share it; 0 for the table's.
+    """
+    technique = find_technique(semantic.train.trainer)
+    terms = technique.need_terms()
+    if terms is None or semantic.sampling is None or semantic.train.device != "cpu":
+        return None
+    case = Case(
+        semantic=semantic,
+        execution=execution,
+        sizes=sizes,
+        batch=batch_sizes(semantic.sampling, sizes),
+        ranks=ranks or semantic.train.own_settings.ranks,
+    )
+    return Need(name=f"a training by {technique.name}", memory=tuple(terms(case)))
+
+
+def waiting_term() -> Term:
+    """Returns the term of the processes that wait for a training."""
+    return Term(what="the step that waits for the training", num_bytes=WAITING_BYTES)
+
+
+def running_bytes(ranks: int) -> int:
+    """Returns the bytes of a need that other processes have already when the first rank adds it up."""
+    return (ranks - 1) * TRAINER_BYTES + LAUNCHER_BYTES * (ranks > 1)
+
+
+def process_terms(case: Case, ranks: int = 1) -> list[Term]:
+    """Returns the terms of the processes that train, and of what each has of the graph."""
+    many = f"{ranks} processes: " if ranks > 1 else ""
+    return [
+        Term(what=f"{many}Python, torch and this project", num_bytes=ranks * (TRAINER_BYTES + PRODUCT_BYTES)),
+        Term(what="order of the seeds", num_bytes=ranks * 24 * case.sizes.num_train),
+    ]
+
+
+def model_terms(case: Case, ranks: int = 1, extra_rows: int = 0) -> list[Term]:
+    """Returns the terms of a step, of the parameters and of an evaluation.
+
+    Args:
+        case: the training.
+        ranks: number of processes that each have a model.
+        extra_rows: more bytes that a technique keeps during a step.
+    """
+    train, sizes, sure = (
+        case.semantic.train,
+        case.sizes,
+        case.batch.exact and not is_reference(case.semantic.train.model),
+    )
+    step = int(HEAP * (step_bytes(train, sizes.width, max(2, sizes.num_classes), case.batch) + extra_rows))
+    parameters = parameter_bytes(train, sizes.width, max(2, sizes.num_classes))
+    return [
+        Term(
+            what="activations and gradients of a step",
+            num_bytes=ranks * step,
+            key=f"{BATCH} or hidden",
+            at_most=not sure,
+        ),
+        Term(what="parameters, moments, checkpoint", num_bytes=ranks * 9 * parameters, key="hidden"),
+        Term(
+            what="an exact evaluation",
+            num_bytes=ranks * max(0, _exact_bytes(case) - step),
+            key="eval_workspace",
+            at_most=True,
+        ),
+    ]
+
+
+def _exact_bytes(case: Case) -> int:
+    """Returns the most that an exact evaluation takes of its workspace (trainers/inference/exact.py)."""
+    train, sizes = case.semantic.train, case.sizes
+    if train.eval == "sampled":
+        return 0
+    share, size = parse_size(train.eval_workspace) // 4, item_bytes(train)
+    layers = 2 * min(share, sizes.num_nodes * train.hidden * size)
+    wide = max(sizes.width, train.hidden) * size
+    return (
+        layers + min(2 * share, (sizes.num_edges + sizes.num_nodes) * wide) + sizes.num_nodes * (train.layers + 9) // 8
+    )
+
+
+def sampler_terms(case: Case, ranks: int = 1) -> list[Term]:
+    """Returns the term of the samplers: of the training, or of a sampled evaluation alone if batches are stored."""
+    nodes, inputs = case.sizes.num_nodes, case.batch.inputs
+    if case.stored and case.semantic.train.eval != "sampled":
+        return []
+    each = (8 * nodes if nodes <= FEW_NODES else 32 * inputs) + case.sizes.id_bytes * inputs
+    term = Term(
+        what=f"samplers of {case.threads} threads",
+        num_bytes=ranks * case.threads * each,
+        key="samplers",
+        at_most=nodes > FEW_NODES,
+    )
+    return [term]
+
+
+def queue_terms(case: Case, ranks: int = 1) -> list[Term]:
+    """Returns the terms of batches that are drawn and gathered by threads: those in work, and others that may wait."""
+    count = case.held(case.queue_bytes, case.batch_bytes, case.batch.count)
+    each = space_for(case.batch.inputs * case.row_bytes) + case.block_bytes
+    busy = min(count, 1 + case.threads)
+    return [
+        Term(what="batches in work", num_bytes=ranks * busy * each, key=BATCH, at_most=not case.batch.exact),
+        Term(
+            what="blocks of the next batches",
+            num_bytes=ranks * case.threads * case.block_bytes,
+            key="samplers",
+            at_most=True,
+        ),
+        Term(what="batches that wait", num_bytes=ranks * (count - busy) * each, key="queue", at_most=True),
+    ]
+
+
+def row_terms(case: Case) -> list[Term]:
+    """Returns the terms of the source of rows: the table in memory, or readers past the page cache."""
+    sizes, where = case.sizes, case.execution.features
+    if where == "memory":
+        return [Term(what="features in memory", num_bytes=sizes.feature_bytes, key="features")]
+    if where == "mapped":
+        return []
+    converted = sizes.width * 4 != sizes.row_bytes
+    threads = case.threads + 1
+    num_bytes = threads * (READER_BYTES + WINDOW_BYTES * converted)
+    return [Term(what="readers of rows", num_bytes=num_bytes, key="samplers", at_most=where == "auto")]
+
+
+def tier_terms(case: Case, slots: int = 8) -> list[Term]:
+    """Returns the terms of cached rows on the device and the host, and of the nodes' slots; none without a cache.
+
+    Args:
+        case: the training.
+        slots: bytes per node of the lists that say where rows are.
+    """
+    found, sizes = [], case.sizes
+    for name in ("device", "host"):
+        rows, at_most = tier_rows(sizes, name)
+        found.append(
+            Term(
+                what=f"rows in the {name} cache",
+                num_bytes=rows * sizes.row_bytes,
+                key=f"[memory] {name}",
+                at_most=at_most,
+            )
+        )
+    if slots and any(term.num_bytes for term in found):
+        found.append(Term(what="slots of nodes", num_bytes=slots * sizes.num_nodes))
+    return found
+
+
+def tier_rows(sizes: Sizes, level: str) -> tuple[int, bool]:
+    """Returns (rows of a cached level, whether they are a bound), by the budgets; 0 without budgets.
+
+    Args:
+        sizes: what is known.
+        level: "device" or "host".
+    """
+    if "budgets" in sizes.artifacts:
+        return int(sizes.artifacts["budgets"].summary["numbers"][f"{level}_rows"]), False
+    config = sizes.configs.get("budgets")
+    if config is None or not sizes.row_bytes:
+        return 0, False
+    size = getattr(config.memory, level)
+    automatic = size == "auto"
+    return min(
+        sizes.num_rows, (sizes.feature_bytes if automatic else parse_size(size, sizes.feature_bytes)) // sizes.row_bytes
+    ), automatic
+
+
+def require_queue(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> None:
+    """Refuses a queue that does not hold the rows of one batch, before anything is opened.
+
+    Args:
+        semantic, execution: the recipe.
+        sizes: what is known; without stored samples a batch counts as its seeds.
+
+    Raises:
+        InputError: the largest batch is larger.
+    """
+    share = find_technique(semantic.train.trainer).queue_share
+    if not share or semantic.sampling is None or not sizes.num_train:
+        return
+    batch, most = batch_sizes(semantic.sampling, sizes), queue_bounds(execution.queue)[1]
+    rows = batch.inputs if batch.exact else batch.rows[-1]
+    num_bytes = rows * sizes.width * item_bytes(semantic.train)
+    if num_bytes <= most // share:
+        return
+    words = f"a {share}th of it, {format_bytes(most // share)}" if share > 1 else format_bytes(most)
+    case = Case(semantic=semantic, execution=execution, sizes=sizes, batch=batch)
+    least = share * (space_for(num_bytes) + (case.block_bytes if batch.exact else 0))
+    raise InputError(
+        f'queue = "{execution.queue}", but the input rows of a batch take {format_bytes(num_bytes)} and may take {words}',
+        f"set queue to {format_bytes(least)} or more, or lower {BATCH} or {FANOUTS}",
+    )
+
+
+def terms_text(terms: Sequence[Term]) -> str:
+    """Returns the terms on one line, largest first."""
+    most = sorted((term for term in terms if term.num_bytes), key=lambda term: -term.num_bytes)
+    return ", ".join(f"{term.what} {format_bytes(term.num_bytes)}" for term in most)

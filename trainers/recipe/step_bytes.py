@@ -1,0 +1,119 @@
+"""The bytes that one training step holds at once, from the widths of the layers and the rows of a batch.
+
+A layer of d destinations and s sources, from rows of i to rows of o columns, holds these numbers of matrix elements:
+
+    kind      kept for its backward pass      while it runs forward      its gradients while it runs backward
+    sage      d i                             d i + 3 d o                2 s i
+    gcn       d i                             d i + 2 d o                s i
+    gin       d i + d o                       3 d i + 2 d o              2 s i
+    gat       s o                             2 s o + 2 d o              4 s o + d o
+    pinsage   s o + d o                       2 s o + 4 d o              2 s o, or s o + 2 s i
+
+A hidden layer keeps its activation as well, d o, and so does a norm. The rows that a layer reads are kept by it, but for gcn's. Before a
+layer's own gradients, that of its output is there twice, 2 d o. Features need no gradient. The peak is the largest of these moments; what a
+layer kept is free again when its backward pass is done. A test compares the sum with the bytes that a logical device counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from trainers.recipe.batch_sizes import BatchSizes
+from trainers.recipe.config import TrainConfig
+
+
+class _Layer(NamedTuple):
+    """Elements of one layer: of its input rows if it keeps them, those that it keeps beside, and those of the moments of its two passes."""
+
+    read: int
+    kept: int
+    forward: int
+    backward: int
+
+
+def step_bytes(train: TrainConfig, in_width: int, num_classes: int, batch: BatchSizes) -> int:
+    """Returns the most bytes of activations and gradients of rows that a step holds, without the input rows of the batch.
+
+    Args:
+        train: the recipe.
+        in_width: columns of the features.
+        num_classes: number of logits.
+        batch: sizes of the largest batch.
+    """
+    layers = _layers(train, in_width, num_classes, batch)
+    held = batch.inputs * in_width if train.input_dropout else 0
+    if train.input == "linear":
+        held += batch.inputs * train.hidden * (2 if train.dropout else 1)
+    most = held
+    for layer in layers:
+        held += layer.read
+        most = max(most, held + layer.forward)
+        held += layer.kept
+    for layer in reversed(layers):
+        most = max(most, held - layer.kept + layer.backward)
+        held -= layer.kept + layer.read
+    return most * item_bytes(train)
+
+
+def item_bytes(train: TrainConfig) -> int:
+    """Returns the bytes of an element of a row."""
+    return 8 if train.dtype == "float64" else 4
+
+
+def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
+    """Returns the bytes of a model's parameters."""
+    count = in_width * train.hidden if train.input == "linear" else 0
+    for wide, out in _widths(train, in_width, num_classes):
+        maps = {"sage": 2, "gcn": 1, "gat": 1, "gin": 1, "pinsage": 3}.get(train.model, 2)
+        count += maps * wide * out + out * out * (train.model == "gin")
+        count += wide * out * (train.residual and wide != out)
+    count += train.hidden * num_classes * train.layers * (train.head == "linear")
+    return count * item_bytes(train)
+
+
+def transposed_layers(train: TrainConfig) -> int:
+    """Returns the number of layers, from the top, whose blocks have a transpose."""
+    whole = train.model in ("gat", "pinsage") or train.input == "linear" or ":" in train.model
+    return train.layers if whole else train.layers - 1
+
+
+def _widths(train: TrainConfig, in_width: int, num_classes: int) -> list[tuple[int, int]]:
+    first = train.hidden if train.input == "linear" else in_width
+    widths = [first] + [train.hidden] * (train.layers - 1)
+    widths.append(train.hidden if train.head == "linear" else num_classes)
+    return list(pairwise(widths))
+
+
+def _layers(train: TrainConfig, in_width: int, num_classes: int, batch: BatchSizes) -> Sequence[_Layer]:
+    found = []
+    for number, (wide, out) in enumerate(_widths(train, in_width, num_classes)):
+        s, d, last = batch.rows[number], batch.rows[number + 1], number + 1 == train.layers and train.head != "linear"
+        first = number == 0 and train.input != "linear"
+        kept, forward, backward = _convolution(train, s, d, wide, out, batch.edges[number], first, last)
+        rows, ends = d * out, 0
+        if not last:
+            ends = rows * (1 + (train.norm != "none") + (train.model == "pinsage"))
+        read = 0 if number == 0 or (train.model == "gcn" and not train.residual) else s * wide
+        moments = max(kept + ends + 2 * rows, kept + backward)
+        found.append(_Layer(read, kept + ends, forward + rows * train.residual, moments))
+    return found
+
+
+def _convolution(
+    train: TrainConfig, s: int, d: int, wide: int, out: int, edges: int, first: bool, last: bool
+) -> tuple[int, int, int]:
+    """Returns (kept, forward, backward) elements of a layer's convolution; the head of the file has the table."""
+    if train.model == "gcn":
+        return d * wide, d * wide + 2 * d * out, 0 if first else s * wide
+    if train.model == "gin":
+        return d * (wide + out), 3 * d * wide + 2 * d * out, 0 if first else 2 * s * wide
+    if train.model == "gat":
+        columns, scores = out * (train.heads if last else 1), (edges + d + 2 * s) * train.heads
+        return s * columns + scores, 2 * (s + d) * columns + scores, (4 * s + d) * columns + scores
+    if train.model == "pinsage":
+        pooled = wide if last else out
+        backward = max(2 * s * pooled, 0 if first else s * (pooled + 2 * wide))
+        return s * pooled + d * pooled, 2 * s * pooled + d * (pooled + 3 * out), backward
+    return d * wide, d * wide + 3 * d * out, 0 if first else 2 * s * wide

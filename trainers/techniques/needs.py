@@ -1,0 +1,149 @@
+"""The terms of the memory of each technique's training, without torch; trainers/recipe/need.py has what they share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assets.building.needs import Term
+from assets.sizes import parse_size
+from kernels.rows.aligned import space_for
+from trainers.recipe.need import (
+    BATCH,
+    LAUNCHER_BYTES,
+    Case,
+    model_terms,
+    process_terms,
+    queue_terms,
+    row_terms,
+    sampler_terms,
+    tier_rows,
+    tier_terms,
+)
+from trainers.recipe.step_bytes import item_bytes
+
+DISK_QUEUES, DISK_WAITING, DISK_LOADERS, RANGE_BYTES = 3, 3, 6, 256 << 10
+"""Of trainers/techniques/disk.py: parts of the queue, batches in one with that in work, loaders, and bytes of a range that one reads."""
+ARENA_WINDOW_BYTES = 16 << 20
+"""Of trainers/techniques/fresh/arena_rows.py: rows on their way to the arena's batch."""
+
+
+def minibatch_terms(case: Case) -> list[Term]:
+    """Returns the terms of `minibatch`."""
+    slots = 8 if case.execution.features == "mapped" else 4
+    return [
+        *process_terms(case),
+        *queue_terms(case),
+        *model_terms(case),
+        *sampler_terms(case),
+        *row_terms(case),
+        *tier_terms(case, slots),
+    ]
+
+
+def disk_terms(case: Case) -> list[Term]:
+    """Returns the terms of `disk`: a third of the queue each for graphs, staged rows and input rows."""
+    share = case.queue_bytes // DISK_QUEUES
+    ready, staged = space_for(case.batch.inputs * case.row_bytes), _staged_bytes(case)
+    graphs = 1 + case.held(share, case.block_bytes, DISK_WAITING)
+    stagings, inputs = case.held(share, staged, DISK_WAITING + DISK_LOADERS), case.held(share, ready, DISK_WAITING)
+    readers = DISK_LOADERS * case.execution.io_depth * RANGE_BYTES if _cached_rows(case) else 0
+    sure = case.batch.exact
+    return [
+        *process_terms(case),
+        Term(what="staged rows of batches in work", num_bytes=staged, key=BATCH, at_most=not sure),
+        Term(what="staged rows that wait", num_bytes=(stagings - 1) * staged, key="queue", at_most=not sure),
+        Term(what="inputs of batches", num_bytes=inputs * ready, key="queue", at_most=not sure),
+        Term(what="blocks of batches", num_bytes=graphs * case.block_bytes, key="queue", at_most=True),
+        Term(what="readers of cached rows", num_bytes=readers, key="io_depth", at_most=True),
+        *model_terms(case),
+        *sampler_terms(case),
+        *tier_terms(case, 0),
+    ]
+
+
+def fresh_terms(case: Case) -> list[Term]:
+    """Returns the terms of `fresh`: half of the queue for sampled blocks, half for the batch that is trained on."""
+    settings: Any = case.semantic.train.settings
+    packed = settings.rows == "packed"
+    rows = tier_terms(case, 0) if packed else [*row_terms(case), *tier_terms(case, 4)]
+    windows = ARENA_WINDOW_BYTES * (3 if packed else 1)
+    return [
+        *process_terms(case),
+        *_pruned_terms(case),
+        Term(what="rows on their way to a batch", num_bytes=windows, at_most=True),
+        *_arena_terms(case, settings),
+        *model_terms(case, extra_rows=_history_bytes(case)),
+        *sampler_terms(case),
+        *rows,
+    ]
+
+
+def distributed_terms(case: Case) -> list[Term]:
+    """Returns the terms of `distributed`, of all ranks and of the process that starts them."""
+    ranks, sizes = case.ranks, case.sizes
+    cached, at_most = tier_rows(sizes, "host")
+    fetched = space_for(case.batch.inputs * sizes.row_bytes) if ranks > 1 else 0
+    return [
+        *([Term(what="the process that starts the ranks", num_bytes=LAUNCHER_BYTES)] if ranks > 1 else []),
+        *process_terms(case, ranks),
+        *queue_terms(case, ranks),
+        *model_terms(case, ranks),
+        *sampler_terms(case, ranks),
+        Term(what="places of rows", num_bytes=ranks * 12 * sizes.num_nodes),
+        Term(
+            what="cached rows of other ranks",
+            num_bytes=ranks * cached * sizes.row_bytes,
+            key="[memory] host",
+            at_most=at_most,
+        ),
+        Term(what="rows of other ranks for a batch", num_bytes=ranks * fetched, key=BATCH, at_most=True),
+    ]
+
+
+def fresh_distributed_terms(case: Case) -> list[Term]:
+    """Returns the terms of `fresh-distributed`: those of `distributed`, and an arena per rank."""
+    settings: Any = case.semantic.train.settings
+    return [*distributed_terms(case), *_arena_terms(case, settings, case.ranks)]
+
+
+def _pruned_terms(case: Case) -> list[Term]:
+    share, blocks = case.queue_bytes // 2, case.batch.block_bytes(case.sizes.id_bytes, 0)
+    waiting = case.held(share, blocks, case.batch.count)
+    ready = space_for(case.batch.inputs * case.row_bytes) + case.block_bytes
+    return [
+        Term(what="the batch that is trained on", num_bytes=ready, key=BATCH, at_most=not case.batch.exact),
+        Term(what="blocks of sampled batches", num_bytes=(waiting + case.threads) * blocks, key="queue", at_most=True),
+    ]
+
+
+def _arena_terms(case: Case, settings: Any, ranks: int = 1) -> list[Term]:
+    train, sizes = case.semantic.train, case.sizes
+    size, cached = parse_size(settings.arena, sizes.feature_bytes), train.layers - 1
+    slots = size // max(1, train.hidden * item_bytes(train)) if cached else 0
+    # Places of embeddings and of features, and scores of embeddings.
+    each = 4 * cached + 4 * settings.features + 4 * cached * settings.ranked
+    index = each * sizes.num_nodes + 16 * slots
+    return [
+        Term(what="arena", num_bytes=ranks * size, key="[train.fresh] arena"),
+        Term(what="places and scores of the arena's rows", num_bytes=ranks * index),
+    ]
+
+
+def _history_bytes(case: Case) -> int:
+    """Returns the bytes of rows between layers that wait for their gradients, and of these."""
+    train = case.semantic.train
+    return 2 * sum(case.batch.rows[1:-1]) * train.hidden * item_bytes(train)
+
+
+def _cached_rows(case: Case) -> bool:
+    plan = case.sizes.artifacts.get("cache_plan")
+    return plan is None or bool(plan.array("tier_rows")[:, 2].any())
+
+
+def _staged_bytes(case: Case) -> int:
+    """Returns the bytes of the staging buffer of the largest batch: its packed chunk, and its cached rows behind."""
+    chunks, plan = case.sizes.artifacts.get("packed_chunks"), case.sizes.artifacts.get("cache_plan")
+    if chunks is None or plan is None:
+        return space_for(case.batch.inputs * (case.sizes.row_bytes + 8))
+    cached = plan.array("tier_rows")[:, 2].astype("int64") * case.sizes.row_bytes
+    return space_for(int((chunks.array("num_bytes") + cached).max()))
