@@ -34,6 +34,7 @@ NAMES = (
     "predict",
     "sampling",
     "step",
+    "training_memory",
     "typed",
     "verifying",
     "wide_rows",
