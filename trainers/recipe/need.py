@@ -9,12 +9,12 @@ docs/log.md compares the sums with measured peaks.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from assets.building.needs import Need, Sizes, Term
 from assets.sizes import format_bytes, parse_size
+from assets.storage.machine import usable_cores
 from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 from kernels.rows.aligned import space_for
@@ -66,7 +66,7 @@ class Case:
     @property
     def threads(self) -> int:
         """Number of threads that sample or read ahead of the step."""
-        return self.execution.samplers or max(1, (os.cpu_count() or 1) - 1)
+        return self.execution.samplers or max(1, usable_cores() - 1)
 
     @property
     def queue_bytes(self) -> int:
@@ -225,7 +225,7 @@ def row_terms(case: Case) -> list[Term]:
     return [Term(what="readers of rows", num_bytes=num_bytes, key="samplers", at_most=where == "auto")]
 
 
-def tier_terms(case: Case, slots: int = 8) -> list[Term]:
+def tier_terms(case: Case, slots: int = 4) -> list[Term]:
     """Returns the terms of cached rows on the device and the host, and of the nodes' slots; none without a cache.
 
     Args:

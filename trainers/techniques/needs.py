@@ -29,14 +29,13 @@ ARENA_WINDOW_BYTES = 16 << 20
 
 def minibatch_terms(case: Case) -> list[Term]:
     """Returns the terms of `minibatch`."""
-    slots = 8 if case.execution.features == "mapped" else 4
     return [
         *process_terms(case),
         *queue_terms(case),
         *model_terms(case),
         *sampler_terms(case),
         *row_terms(case),
-        *tier_terms(case, slots),
+        *tier_terms(case),
     ]
 
 
@@ -65,7 +64,7 @@ def fresh_terms(case: Case) -> list[Term]:
     """Returns the terms of `fresh`: half of the queue for sampled blocks, half for the batch that is trained on."""
     settings: Any = case.semantic.train.settings
     packed = settings.rows == "packed"
-    rows = tier_terms(case, 0) if packed else [*row_terms(case), *tier_terms(case, 4)]
+    rows = tier_terms(case, 0) if packed else [*row_terms(case), *tier_terms(case)]
     windows = ARENA_WINDOW_BYTES * (3 if packed else 1)
     return [
         *process_terms(case),
@@ -89,7 +88,7 @@ def distributed_terms(case: Case) -> list[Term]:
         *queue_terms(case, ranks),
         *model_terms(case, ranks),
         *sampler_terms(case, ranks),
-        Term(what="places of rows", num_bytes=ranks * 12 * sizes.num_nodes),
+        Term(what="places of rows", num_bytes=ranks * 10 * sizes.num_nodes),
         Term(
             what="cached rows of other ranks",
             num_bytes=ranks * cached * sizes.row_bytes,
