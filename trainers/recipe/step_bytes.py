@@ -45,8 +45,8 @@ def step_bytes(train: TrainConfig, in_width: int, num_classes: int, batch: Batch
     layers = _layers(train, in_width, num_classes, batch)
     held = batch.inputs * in_width if train.input_dropout else 0
     if train.input == "linear":
-        held += batch.inputs * train.hidden * (2 if train.dropout else 1)
-    most = held
+        held += batch.inputs * train.hidden
+    most = held + (batch.inputs * train.hidden if train.input == "linear" and train.dropout else 0)
     for layer in layers:
         held += layer.read
         most = max(most, held + layer.forward)
@@ -65,9 +65,12 @@ def item_bytes(train: TrainConfig) -> int:
 def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
     """Returns the bytes of a model's parameters."""
     count = in_width * train.hidden if train.input == "linear" else 0
-    for wide, out in _widths(train, in_width, num_classes):
-        maps = {"sage": 2, "gcn": 1, "gat": 1, "gin": 1, "pinsage": 3}.get(train.model, 2)
+    widths = _widths(train, in_width, num_classes)
+    for number, (wide, out) in enumerate(widths):
+        last = number + 1 == len(widths) and train.head != "linear"
+        maps = {"sage": 2, "gcn": 1, "gin": 1, "gat": train.heads if last else 1, "pinsage": 2}.get(train.model, 2)
         count += maps * wide * out + out * out * (train.model == "gin")
+        count += wide * (wide if last else out) * (train.model == "pinsage")
         count += wide * out * (train.residual and wide != out)
     count += train.hidden * num_classes * train.layers * (train.head == "linear")
     return count * item_bytes(train)
@@ -111,7 +114,7 @@ def _convolution(
         return d * (wide + out), 3 * d * wide + 2 * d * out, 0 if first else 2 * s * wide
     if train.model == "gat":
         columns, scores = out * (train.heads if last else 1), (edges + d + 2 * s) * train.heads
-        return s * columns + scores, 2 * (s + d) * columns + scores, (4 * s + d) * columns + scores
+        return s * columns + scores, 2 * (s + d) * columns + scores, (4 * s + d) * columns + (s + d) * train.heads
     if train.model == "pinsage":
         pooled = wide if last else out
         backward = max(2 * s * pooled, 0 if first else s * (pooled + 2 * wide))

@@ -96,6 +96,7 @@ class ModelStage(ModelRecipe):
                 results = run.finish()
                 summary = run.write(writer, results)
             writer.note(peak_memory_bytes=memory.bytes, threads=threads.number)
+            writer.note(memory_need=self._said(semantic, execution, {**reads, **inputs}))
             if before := threads.all[:-1]:
                 writer.note(threads_before=before)
             if self.ranks.world > 1:
