@@ -98,14 +98,9 @@ def training_asset(
                 for each, one, inputs in zip(step.apart, pipeline.by_split, found, strict=True):
                     if ready(each) is None:
                         order = _order(one, step.name, around, inputs, config)
-<<<<<<< HEAD
                         command = [sys.executable, "-P", "-m", "trainers", pipeline.name, step.name]
-                        invocation = children.run(context=context, command=command, extras=order.plain())
-=======
-                        command = [sys.executable, "-m", "trainers", pipeline.name, step.name]
                         need = _need(one, each, inputs)
                         invocation = children.run(context=context, command=command, extras=order.plain(), need=need)
->>>>>>> c7a0f0c (The memory of a training is added up before it starts, a queue that no batch fits is refused, and a kill lists the terms)
                         reported = dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)
             reported["trained_models"] = len(models)
