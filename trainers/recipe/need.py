@@ -24,7 +24,7 @@ from trainers.recipe.queue_bytes import queue_bounds
 from trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes, transposed_layers
 from trainers.recipe.techniques import find_technique
 
-TRAINER_BYTES = 154 << 20
+TRAINER_BYTES = 158 << 20
 """Anonymous memory of a process that trains, before it opens data: Python, torch and this project."""
 WAITING_BYTES = 122 << 20
 """The step that waits for the training, and what Dagster and the guard start beside both."""
@@ -32,7 +32,7 @@ LAUNCHER_BYTES = 40 << 20
 """The process that starts the ranks of a training and waits for them."""
 HEAP = 1.12
 """Bytes of a heap over those that are alive in it at once; measured from 0.9 to 1.2 without lists of small blocks (docs/log.md)."""
-PRODUCT_BYTES = 12 << 20
+PRODUCT_BYTES = 16 << 20
 """What the libraries of matrix products and threads keep after the first step."""
 FEW_NODES = 1 << 25
 """Nodes of a graph up to which a sampler has an entry of 8 bytes for each of them (kernels/sampling/sample.py)."""
@@ -152,9 +152,9 @@ def model_terms(case: Case, ranks: int = 1, extra_rows: int = 0) -> list[Term]:
     parameters = parameter_bytes(train, sizes.width, max(2, sizes.num_classes))
     return [
         Term(
-            what="activations and gradients of a step",
+            what="activations of a step",
             num_bytes=ranks * step,
-            key=f"{BATCH} or hidden",
+            key="batch_size or hidden",
             at_most=not sure,
         ),
         Term(what="parameters, moments, checkpoint", num_bytes=ranks * 9 * parameters, key="hidden"),
@@ -210,6 +210,22 @@ def queue_terms(case: Case, ranks: int = 1) -> list[Term]:
         ),
         Term(what="batches that wait", num_bytes=ranks * (count - busy) * each, key="queue", at_most=True),
     ]
+
+
+def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
+    """Returns the term of a sampled evaluation, whose batches are drawn within the whole queue whatever the training's are.
+
+    Args:
+        case: the training.
+        inputs_bytes: buffers of input rows that the training has, which the evaluation takes first.
+    """
+    sizes = case.sizes
+    if case.semantic.train.eval != "sampled" or case.semantic.sampling is None:
+        return []
+    most = max(1, -(-max(sizes.num_valid, sizes.num_test) // case.semantic.sampling.batch_size))
+    count = case.held(case.queue_bytes, case.batch_bytes, most)
+    more = count * (space_for(case.batch.inputs * case.row_bytes) + case.block_bytes) - inputs_bytes
+    return [Term(what="batches of an evaluation that wait", num_bytes=max(0, more), key="queue", at_most=True)]
 
 
 def row_terms(case: Case) -> list[Term]:

@@ -11,6 +11,7 @@ from trainers.recipe.need import (
     BATCH,
     LAUNCHER_BYTES,
     Case,
+    evaluation_terms,
     model_terms,
     process_terms,
     queue_terms,
@@ -53,6 +54,7 @@ def disk_terms(case: Case) -> list[Term]:
         Term(what="staged rows that wait", num_bytes=(stagings - 1) * staged, key="queue", at_most=not sure),
         Term(what="inputs of batches", num_bytes=inputs * ready, key="queue", at_most=not sure),
         Term(what="blocks of batches", num_bytes=graphs * case.block_bytes, key="queue", at_most=True),
+        *evaluation_terms(case, inputs * ready),
         Term(what="readers of cached rows", num_bytes=readers, key="io_depth", at_most=True),
         *model_terms(case),
         *sampler_terms(case),
@@ -112,6 +114,7 @@ def _pruned_terms(case: Case) -> list[Term]:
     return [
         Term(what="the batch that is trained on", num_bytes=ready, key=BATCH, at_most=not case.batch.exact),
         Term(what="blocks of sampled batches", num_bytes=(waiting + case.threads) * blocks, key="queue", at_most=True),
+        *evaluation_terms(case, ready),
     ]
 
 
