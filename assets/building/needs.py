@@ -190,12 +190,12 @@ def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:
 
 
 def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
-    """Returns the sizes that artifacts tell, the graph and perhaps a feature table among them."""
-    graph = artifacts["graph"]
+    """Returns the sizes that artifacts tell: a graph, a feature table, or both. A graph that is not among them counts no node."""
+    graph = artifacts.get("graph")
     names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_classes")
-    weights = graph.files.get("weights.npy")
+    weights = graph is not None and "weights.npy" in graph.files
     rows = artifacts["features"].table("rows") if "features" in artifacts else None
-    counts: dict[str, Any] = {name: int(graph.summary["numbers"].get(name, 0)) for name in names}
+    counts: dict[str, Any] = {name: int(graph.summary["numbers"].get(name, 0)) if graph else 0 for name in names}
     return Sizes(
         **counts,
         edge_bytes=4 if weights else 0,

@@ -110,7 +110,11 @@ class _Known:
         artifacts = {role: self.artifacts(source)[0] for role, source in read.items()}
         exist = {role: artifact for role, artifact in artifacts.items() if artifact is not None}
         features = self._survey(read["features"]) if artifacts.get("features", 0) is None else None
-        sizes = features or self._survey(read["graph"]) if "graph" not in exist else known_sizes(exist)
+        if "graph" in exist:
+            sizes = known_sizes(exist)
+        else:
+            # A step may read the features alone, which exist before the graph does.
+            sizes = features or (self._survey(read["graph"]) if "graph" in read else known_sizes(exist))
         if features is not None:
             sizes = replace(sizes, num_rows=features.num_rows, width=features.width, row_bytes=features.row_bytes)
         configs = {role: source.configs[0] for role, source in read.items()}
