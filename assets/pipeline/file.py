@@ -264,10 +264,10 @@ def parse_pipeline(
     if pipeline is None or problems:
         unset = {problem.unset for problem in problems}
         if "" not in unset:
-            variables = " and ".join(sorted(unset))
+            names = " and ".join(sorted(unset))
             raise MissingDataError(
-                f"{path} needs data: {variables} is not set",
-                f"export {variables}=FOLDER, the folder of the files that it names, or write the paths out",
+                f"{path} needs data: {names} is not set",
+                f"export {names}=FOLDER, the folder of the files that it names, or write the paths out",
             )
         listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in sorted(set(problems)))
         count = "1 mistake" if len(problems) == 1 else f"{len(set(problems))} mistakes"
