@@ -140,10 +140,12 @@ def _become(order: dict) -> None:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
-    option, name, *arguments = order["words"]
+    safe = order["words"][0] == "-P"  # the first folder is then that of PYTHONPATH, the project's
+    option, name, *arguments = order["words"][safe:]
     # Processes that multiprocessing starts import what they find here: a program's own, not this file.
     sys.modules["__main__"] = types.ModuleType("__main__")
-    sys.path[0] = order["cwd"] if option == "-m" else ""
+    if not safe:
+        sys.path[0] = order["cwd"] if option == "-m" else ""
     if option == "-m":
         sys.argv = [name, *arguments]
         runpy.run_module(name, run_name="__main__", alter_sys=True)

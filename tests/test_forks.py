@@ -49,6 +49,11 @@ def test_a_module_runs_as_the_main_one(tmp_path: Path) -> None:
     assert done.stdout == "__main__ ['x']\n", done.stderr
 
 
+def test_a_safe_path_leaves_the_current_folder_out(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("print('mine')")
+    assert "No module named own" in forks.run(["-P", "-m", "own"], cwd=tmp_path).stderr
+
+
 def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         forks.run(["-c", "import time; time.sleep(600)"], cwd=tmp_path, timeout=0.5)
