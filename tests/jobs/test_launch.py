@@ -212,7 +212,7 @@ def test_a_check_that_does_not_block_is_a_warning_with_numbers(tmp_path, monkeyp
         odd = Check(
             name="splits are disjoint", passed=False, detail="odd", numbers={"odd nodes": 3, "of": 7.5}, blocking=False
         )
-        return [*checks(*arguments)[:1], odd]
+        return [*checks(*arguments)[:1], odd, *checks(*arguments)[2:]]
 
     monkeypatch.setattr(stage, "node_checks", warn)
     pipeline = load_tiny(tmp_path)
@@ -250,9 +250,9 @@ from jobs.launch import Launch, launch
 from assets.pipeline.file import load_pipeline
 from trainers.recipe.config import TrainTable
 run = jobs.runs.children.ChildProcesses.run
-def stubborn(self, *, context, command, extras):
+def stubborn(self, *, context, command, **more):
     self.grace = (0.2, 0.2, 20.0)
-    return run(self, context=context, command=[sys.executable, sys.argv[3], sys.argv[4]], extras=extras)
+    return run(self, context=context, command=[sys.executable, sys.argv[3], sys.argv[4]], **more)
 jobs.runs.children.ChildProcesses.run = stubborn
 try:
     launch(Launch(pipeline=load_pipeline(sys.argv[1], TrainTable), home=Path(sys.argv[2])))

@@ -20,10 +20,10 @@ from trainers.recipe.config import TrainTable
 class StubbornChildren(ChildProcesses):
     """Runs stubborn.py in place of any training."""
 
-    def run(self, *, context, command, extras=None, env=None):
+    def run(self, *, context, command, **more):
         pid_file = Path(os.environ["GRAPHMILL_STUBBORN"]).parent / f"{context.run.run_id}.{context.asset_key.path[-1]}"
         command = [sys.executable, str(Path(__file__).parent / "stubborn.py"), str(pid_file)]
-        return super().run(context=context, command=command, extras=extras, env=env)
+        return super().run(context=context, command=command, **more)
 
 
 @dg.definitions
