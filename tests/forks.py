@@ -140,11 +140,10 @@ def _become(order: dict) -> None:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
-    safe = order["words"][0] == "-P"  # the first folder is then that of PYTHONPATH, the project's
-    option, name, *arguments = order["words"][safe:]
+    option, name, *arguments = order["words"]
     # Processes that multiprocessing starts import what they find here: a program's own, not this file.
     sys.modules["__main__"] = types.ModuleType("__main__")
-    if not safe:
+    if not os.environ.get("PYTHONSAFEPATH"):  # then the first folder stays that of PYTHONPATH, the project's
         sys.path[0] = order["cwd"] if option == "-m" else ""
     if option == "-m":
         sys.argv = [name, *arguments]

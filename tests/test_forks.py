@@ -51,7 +51,9 @@ def test_a_module_runs_as_the_main_one(tmp_path: Path) -> None:
 
 def test_a_safe_path_leaves_the_current_folder_out(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("print('mine')")
-    assert "No module named own" in forks.run(["-P", "-m", "own"], cwd=tmp_path).stderr
+    assert (
+        "No module named own" in forks.run(["-m", "own"], cwd=tmp_path, env=os.environ | {"PYTHONSAFEPATH": "1"}).stderr
+    )
 
 
 def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:

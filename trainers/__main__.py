@@ -154,7 +154,7 @@ def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> 
     told = f"  {table.name}: "
     given = replace(order, home=store.home, ranks=0).plain()
     tell = order.tell or (lambda line: None)
-    command = [sys.executable, "-P", "-m", "trainers", order.pipeline.name, table.name]
+    command = [sys.executable, "-m", "trainers", order.pipeline.name, table.name]
     run_ranks(command, given, world, lambda line: tell(line.strip()) if line.startswith(told) else None)
     from trainers.run import trained_models
 

@@ -25,13 +25,21 @@ _kills_before: list[int] = []
 
 
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns this process's environment, in which Python finds the project's modules first, and with `whole_heap`.
+    """Returns this process's environment, with `module_environment` and `whole_heap`.
 
     Args:
         more: additional variables of the child.
     """
+    return os.environ | module_environment() | whole_heap() | dict(more or {})
+
+
+def module_environment() -> dict[str, str]:
+    """Returns the variables by which Python finds the project's modules first, and none in the user's current folder.
+
+    A Dagster project has folders `assets` and `jobs` of its own, and a user's `numpy.py` would be imported by every `python -m`.
+    """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))} | whole_heap() | dict(more or {})
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1"}
 
 
 def whole_heap() -> dict[str, str]:

@@ -45,16 +45,13 @@ def materialize(
     anew: bool = False,
     asked_by: str = "",
 ) -> Artifact:
-    """Returns the stage's artifact; builds it only if the store lacks it or it is damaged.
+    """Returns the stage's artifact, with `reused` set if the store had it; builds it only if it is missing or damaged.
 
     Args:
         store, stage, semantic, execution, inputs, reads, raw, anew, asked_by: as in `Build`; `anew` does not work for a fan-out stage.
         progress: listener, None for silence.
 
     Inputs and the artifact are leased while it builds, so that no garbage collector removes them; the leases end with the call.
-
-    Returns:
-        The artifact; its attribute `reused` tells whether it was there already.
 
     Raises:
         InputError: an input is missing, removed meanwhile or of the wrong stage, the memory that the build needs is not there, a blocking

@@ -108,7 +108,7 @@ class _Child:
         self.part: str | None = None
         self._pipe, theirs = Pipe()
         with theirs:
-            command = [sys.executable, "-P", "-m", "assets.building.part_worker", str(theirs.fileno())]
+            command = [sys.executable, "-m", "assets.building.part_worker", str(theirs.fileno())]
             self._process = start_child(command, pass_fds=[theirs.fileno()])
         self._listener = threading.Thread(target=self._listen, args=(events,), daemon=True)
         self._listener.start()

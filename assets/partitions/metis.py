@@ -111,7 +111,7 @@ def _in_child(
             files[name].flush()
         fds = {name: file.fileno() for name, file in files.items()}
         arguments = map(str, (os.getpid(), config.method, config.parts, config.seed))
-        command = [sys.executable, "-P", "-m", "assets.partitions.metis_child", *arguments]
+        command = [sys.executable, "-m", "assets.partitions.metis_child", *arguments]
         command += [f"{name}={fd}" for name, fd in fds.items()]
         child = start_child(command, pass_fds=tuple(fds.values()), stderr=files["error"], stdout=subprocess.DEVNULL)
         yield child, files

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from assets.building.child import start_child
+from assets.building.child import module_environment, start_child
 from assets.pipeline.file import FOLDER_VARIABLE
 from assets.storage.filesystem import take_lock
 from assets.storage.home import ROOT
@@ -159,17 +159,8 @@ def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict
         names: names under which a proxy serves it.
     """
     pipelines = Path(os.environ.get(FOLDER_VARIABLE) or "pipelines").absolute()
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # Else Python would look for modules in the user's current folder first, at every `-m` of the servers and of what they start.
-    called = {
-        "PYTHONSAFEPATH": "1",
-        UI_VARIABLE: f"http://{ADDRESS}:{port}",
-        PORT_VARIABLE: str(port),
-        NAMES_VARIABLE: " ".join(names),
-    }
-    return (
-        environment(home) | called | HEARTBEAT | {FOLDER_VARIABLE: str(pipelines), "PYTHONPATH": os.pathsep.join(paths)}
-    )
+    called = {UI_VARIABLE: f"http://{ADDRESS}:{port}", PORT_VARIABLE: str(port), NAMES_VARIABLE: " ".join(names)}
+    return environment(home) | called | HEARTBEAT | module_environment() | {FOLDER_VARIABLE: str(pipelines)}
 
 
 def free_port(port: int | None) -> int:

@@ -98,7 +98,7 @@ def training_asset(
                 for each, one, inputs in zip(step.apart, pipeline.by_split, found, strict=True):
                     if ready(each) is None:
                         order = _order(one, step.name, around, inputs, config)
-                        command = [sys.executable, "-P", "-m", "trainers", pipeline.name, step.name]
+                        command = [sys.executable, "-m", "trainers", pipeline.name, step.name]
                         need = _need(one, each, inputs)
                         invocation = children.run(context=context, command=command, extras=order.plain(), need=need)
                         reported = dict(invocation.get_materialize_result().metadata or {})

@@ -161,7 +161,7 @@ def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, 
     if not path.is_file():
         raise InputError(f"{path}: no such file", "correct `path` in [graph]; it is relative to the pipeline file")
     arguments = [str(os.getpid()), str(path), str(folder), json.dumps(request)]
-    command = [sys.executable, "-P", "-m", "assets.sources.dgl.reader", *arguments]
+    command = [sys.executable, "-m", "assets.sources.dgl.reader", *arguments]
     child = run_child(command, child_environment({"DGLBACKEND": "pytorch"}))
     answer = next((line for line in reversed(child.stdout.splitlines()) if line.startswith("{")), None)
     if answer is None:

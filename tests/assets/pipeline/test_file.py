@@ -1,3 +1,4 @@
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -289,3 +290,13 @@ def test_mistakes_of_all_kinds_are_reported_together(tmp_path):
         assert said.count(f"{path}:") == len(told) + 5, said  # [sampling] is missing as well
         for text in (*told, "train_ratio = 3.0", "host = '130%' is 130% of the features", "lr = -1.0", 'epochs = "x"'):
             assert text in said
+
+
+def test_a_pipe_of_that_name_is_not_waited_for(tmp_path, monkeypatch):
+    """Reading it would wait for a writer for ever."""
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "mine.toml").write_text(GOOD)
+    monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path))
+    with pytest.raises(InputError, match="cannot be read: it is a pipe or a device"):
+        load_pipeline("pipe")
+    assert load_pipeline("mine").seed == 7

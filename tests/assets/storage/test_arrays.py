@@ -1,3 +1,4 @@
+import errno
 import gc
 import os
 import sys
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.storage.arrays import DATA_OFFSET, READING, create_array, open_array, read_header, write_array
+from assets.storage.refused import refusal
 from kernels.errors import InputError
 from tests.assets.storage.limits import file_size_limit
 
@@ -140,3 +142,19 @@ def test_a_lock_that_an_interrupt_left_is_free_again_after_a_second(tmp_path):
     assert open_array(path).tolist() == [0, 1, 2]
     assert READING._lock.acquire(blocking=False), "the reader released it"
     READING._lock.release()
+
+
+def test_too_many_open_files_are_no_damage(tmp_path, monkeypatch):
+    write_array(tmp_path / "a.npy", np.arange(3))
+
+    def full(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files", str(tmp_path / "a.npy"))
+
+    monkeypatch.setattr("numpy.load", full)
+    with pytest.raises(OSError, match="Too many open files") as raised:
+        open_array(tmp_path / "a.npy")
+    said = refusal(raised.value)
+    assert said is not None and "ulimit -n" in said.remedy
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="cannot be mapped"):
+        open_array(tmp_path / "b.npy")

@@ -39,7 +39,7 @@ class Process(NamedTuple):
     words: tuple[str, ...]
 
     def trains(self) -> bool:
-        return self.words[1:4] == ("-P", "-m", "trainers")
+        return self.words[1:3] == ("-m", "trainers")
 
 
 def processes_of(home: Path) -> set[Process]:

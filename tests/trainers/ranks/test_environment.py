@@ -3,6 +3,7 @@
 import pytest
 
 from kernels.errors import InputError
+from trainers.ranks.group import coming
 from trainers.ranks.launch import PARENT, asked_ranks, launcher_id, launcher_number
 
 
@@ -34,3 +35,16 @@ def test_a_launcher_that_is_none_is_named(monkeypatch):
     monkeypatch.setenv(PARENT, "me")
     with pytest.raises(InputError, match=PARENT):
         launcher_id()
+
+
+def test_a_thread_that_the_system_refuses_blames_no_other_rank(monkeypatch):
+    """With little address space a rank could not start one, and was told that another rank is gone."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    def refuses(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("trainers.ranks.group.open_store", refuses)
+    with pytest.raises(InputError, match="may start no more threads"), coming():
+        pass

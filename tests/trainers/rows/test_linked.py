@@ -1,5 +1,6 @@
 """The link takes the time that its speed says, however its bytes are cut and whoever sends them. The clock is a number."""
 
+import math
 import threading
 
 import numpy as np
@@ -15,6 +16,8 @@ from trainers.recipe.config import TrainExecution
 from trainers.record.ledger import Ledger
 from trainers.rows.linked import LinkedSource
 from trainers.rows.source import MappedSource, RowIds
+from trainers.techniques.distributed.settings import DistributedSettings
+from trainers.techniques.fullgraph.settings import FullGraphSettings
 
 
 class FakeTime:
@@ -99,7 +102,17 @@ def test_the_ledger_says_what_the_link_was_charged(tmp_path):
     assert (source.width, source.dtype, source.row_bytes) == (12, "float32", 48)
 
 
-@pytest.mark.parametrize("gbps", [0, -1.0])
+@pytest.mark.parametrize("gbps", [0, -1.0, 1e-300])
 def test_a_link_without_speed_is_refused(gbps):
     with pytest.raises(InputError, match=r"link_gbps = .* is below 1e-06"):
         TrainExecution(link_gbps=gbps)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda speed: DistributedSettings(rank_gbps=speed), lambda speed: FullGraphSettings(peer_gbps=speed)]
+)
+@pytest.mark.parametrize("speed", [1e-300, 0.0, 1e300, math.inf, math.nan])
+def test_a_speed_at_which_nothing_would_end_is_refused(make, speed):
+    with pytest.raises(InputError, match=r"_gbps"):
+        make(speed)
+    assert make(1e-6) is not None and make(1e6) is not None

@@ -84,7 +84,7 @@ def predict_by_ranks(
     folder.mkdir(exist_ok=True)
     try:
         run_ranks(
-            [sys.executable, "-P", "-m", "trainers.techniques.distributed.predict"],
+            [sys.executable, "-m", "trainers.techniques.distributed.predict"],
             {**order, **given, "threads": threads, "folder": str(folder)},
             ranks,
         )
