@@ -16,14 +16,12 @@ class DeviceBudget(NamedTuple):
         num_bytes: bytes of rows.
         words: their computation in words.
         whole_bytes, work_bytes: bytes of the device, and what of them the work of a training takes.
-        on_gpu: whether the bytes are a GPU's, and not of the memory of the host.
     """
 
     num_bytes: int
     words: str
     whole_bytes: int
     work_bytes: int
-    on_gpu: bool = False
 
 
 def logical_bytes(memory: MachineBytes) -> int:
@@ -74,4 +72,4 @@ def _gpu_budget(semantic: BudgetsConfig, free_bytes: int) -> DeviceBudget:
     work, what = max((step + cuda.queue_bytes, "step and queue"), (cuda.evaluation_bytes, "evaluation"))
     words = f"auto: {format_bytes(free_bytes)} that were free on the GPU, less a sixteenth, less {format_bytes(work)} of {what}"
     left = free_bytes - free_bytes // 16
-    return DeviceBudget(max(0, left - work), words, free_bytes, min(work, left), on_gpu=True)
+    return DeviceBudget(max(0, left - work), words, free_bytes, min(work, left))

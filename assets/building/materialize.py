@@ -66,20 +66,24 @@ def materialize(
     read = [*build.inputs.values(), *build.reads.values()]
     with store.lease(build.address(), *((artifact.stage, artifact.version) for artifact in read)):
         build.require_inputs()
-        need, began = _require_fit(build), time.perf_counter()
-        listener, parts = progress or Silent(), {}
-        if isinstance(stage, FanOut):
-            from assets.building.parts import build_parts
+        return _build(build, progress or Silent())
 
-            names = stage.parts(inputs, semantic)
-            if any(build.find(name) for name in names):
-                need = None  # a part of the work was done before, so the time says nothing
-            parts = build_parts(build, names, listener)
-            # Another process may have been faster, or only a part was missing or damaged and is now built.
-            found = build.find() if parts else None
-            if found is not None:
-                return found
-        return build.publish(listener, parts=parts, work=None if need is None else (need, began))
+
+def _build(build: Build, listener: Progress) -> Artifact:
+    """Builds an artifact whose inputs are leased, with the parts that are missing."""
+    names = build.stage.parts(build.inputs, build.semantic) if isinstance(build.stage, FanOut) else ()
+    there = [name for name in names if build.find(name)]
+    # With parts that are there, the need of the whole says neither what the rest takes nor how fast it is.
+    need, began, parts = None if there else _require_fit(build), time.perf_counter(), {}
+    if names:
+        from assets.building.parts import build_parts
+
+        parts = build_parts(build, names, listener)
+        # Another process may have been faster, or only a part was missing or damaged and is now built.
+        found = build.find() if parts else None
+        if found is not None:
+            return found
+    return build.publish(listener, parts=parts, work=None if need is None else (need, began))
 
 
 def _require_fit(build: Build) -> Need | None:

@@ -24,6 +24,9 @@ WORKER_BYTES = 34 << 20
 COMMAND_BYTES = 110 << 20
 """The command that waits for the steps of a large pipeline, which run in processes of their own, and what Dagster starts beside them."""
 
+MARGIN = 0.15
+"""Share by which formulas may say more than a step takes: so much above the memory that is there, a step is still let try."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
@@ -33,7 +36,6 @@ class Sizes:
         num_nodes, num_edges: N and E; without the graph's artifact, the most that its source can give.
         num_train, num_valid, num_test: numbers of nodes of the splits; likewise.
         num_classes: number of classes; 0 if it is not known.
-        edge_bytes: bytes of the attributes of an edge, beside its source.
         num_rows, width, row_bytes: rows, columns and bytes per row of the feature table that the step reads; 0 if it reads none.
         configs: role -> Semantic config of every step that it reads, directly or through others; empty if artifacts are given.
         artifacts: role -> artifact, for those of these that exist.
@@ -46,7 +48,6 @@ class Sizes:
     num_valid: int = 0
     num_test: int = 0
     num_classes: int = 0
-    edge_bytes: int = 0
     num_rows: int = 0
     width: int = 0
     row_bytes: int = 0
@@ -87,10 +88,8 @@ class Term:
 class Speed:
     """How fast a stage works on the machine that docs/needs.md names; other machines measure their own when they build."""
 
-    # Units of work per second.
+    # Units of work per second; `Stage.need` says which.
     per_second: float
-    # The unit: "edges", "batches", "bytes".
-    unit: str
     # Number of the artifact's summary that is its work, if the record of its build does not have it.
     number: str = ""
 
@@ -106,7 +105,6 @@ class Need:
         scratch: bytes of disk that are free again afterwards.
         stored_at_most: whether `stored` is a bound.
         work: number of units of `Stage.speed` that take the time: edges, batches, bytes; 0 if it takes none worth a word.
-        at_most: whether any size that is not known yet was counted at its bound, so that the step may need less in all.
     """
 
     name: str
@@ -115,7 +113,6 @@ class Need:
     stored_at_most: bool = False
     scratch: int = 0
     work: float = 0
-    at_most: bool = False
 
     @property
     def memory_bytes(self) -> int:
@@ -125,7 +122,7 @@ class Need:
     @property
     def least_bytes(self) -> int:
         """The sum of the terms that are exact."""
-        return 0 if self.at_most else sum(term.num_bytes for term in self.memory if not term.at_most)
+        return sum(term.num_bytes for term in self.memory if not term.at_most)
 
     @property
     def is_bound(self) -> bool:
@@ -137,20 +134,20 @@ class Need:
         for term in sorted(self.memory, key=lambda term: -term.num_bytes):
             if term.num_bytes:
                 lowers = f"   ({term.key} lowers it)" if term.key else ""
-                yield f"{format_bytes(term.num_bytes):>9}  {term.what}{lowers}"
+                yield f"{format_bytes(abs(term.num_bytes)):>9}  {term.what}{lowers}"
 
 
 def require_fit(need: Need, there: int | None) -> None:
     """Refuses a need that exceeds the memory that is left for this process, before anything is allocated or opened.
 
     Args:
-        need: the need; what is counted at its bound is never refused, because less may do.
+        need: the need; what is counted at its bound is never refused, because less may do, nor is what is over by less than `MARGIN`.
         there: bytes of memory, None if the system does not say.
 
     Raises:
         InputError: the sum is larger; the error lists the summands, and the keys that lower them.
     """
-    if there is None or need.least_bytes <= there:
+    if there is None or need.least_bytes <= there * (1 + MARGIN):
         return
     keys = dict.fromkeys(term.key for term in sorted(need.memory, key=lambda term: -term.num_bytes) if term.key)
     remedy = f"lower {' or '.join(keys)}" if keys else "use a machine, or a memory limit, with more"
@@ -193,12 +190,10 @@ def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
     """Returns the sizes that artifacts tell: a graph, a feature table, or both. A graph that is not among them counts no node."""
     graph = artifacts.get("graph")
     names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_classes")
-    weights = graph is not None and "weights.npy" in graph.files
     rows = artifacts["features"].table("rows") if "features" in artifacts else None
     counts: dict[str, Any] = {name: int(graph.summary["numbers"].get(name, 0)) if graph else 0 for name in names}
     return Sizes(
         **counts,
-        edge_bytes=4 if weights else 0,
         num_rows=rows.num_rows if rows else 0,
         width=rows.width if rows else 0,
         row_bytes=rows.row_bytes if rows else 0,

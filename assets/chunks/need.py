@@ -17,7 +17,12 @@ def chunks_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     bits = Term(what="bits of nodes and chunks", num_bytes=nodes * parts * steps // 8)
     writing = (
         order,
-        Term(what="destinations and edges of two steps", num_bytes=2 * (4 * edges + 16 * nodes) // steps, key=key),
+        Term(
+            what="destinations and edges of two steps",
+            num_bytes=2 * (4 * edges + 16 * nodes) // steps,
+            key=key,
+            at_most=not sizes.exact,
+        ),
         Term(what="neighbours of two steps", num_bytes=2 * 8 * parts * around, key=key, at_most=True),
     )
     memory = largest((libraries(), order, bits), (libraries(), *writing), (libraries(STEP_BYTES + FIGURE_BYTES), order))

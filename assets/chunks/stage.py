@@ -30,7 +30,7 @@ class ChunksStage(Stage):
     Table = ChunksTable
     Semantic = ChunksConfig
     Execution = Threads
-    speed = Speed(per_second=5e6, unit="edges")
+    speed = Speed(per_second=5e6)
     reads_stages = ("graph", "partitions")
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     says: Mapping[str, str] = {

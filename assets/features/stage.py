@@ -30,7 +30,7 @@ class FeaturesStage(SourceStage):
     Table = TableConfig
     Semantic = FeaturesConfig
     Execution = Threads
-    speed = Speed(per_second=230e6, unit="bytes", number="feature_bytes")
+    speed = Speed(per_second=230e6, number="feature_bytes")
     checks = ("values are finite", "rows are in the order of their nodes")
     says: Mapping[str, str] = {
         "values are finite": "No feature is NaN or infinite, in the source or in the stored type.",

@@ -38,7 +38,7 @@ class GraphStage(SourceStage):
     code_version = 3  # 2: features are an artifact of their own; 3: fields of CSV files without the blanks around them
     Semantic = GraphConfig
     Execution = Threads
-    speed = Speed(per_second=5e6, unit="edges", number="num_edges")
+    speed = Speed(per_second=5e6, number="num_edges")
     says: Mapping[str, str] = {
         "has edges": "At least one edge is left after self-loops and duplicates were treated as [graph] says.",
         "indptr is monotone": "The starts of the rows never fall, begin at 0 and end at the number of edges.",

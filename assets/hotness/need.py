@@ -25,4 +25,21 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         Term(what="a batch per thread", num_bytes=batches, key="[sampling] batch_size", at_most=True),
     )
     figure = (libraries(STEP_BYTES + FIGURE_BYTES),)
-    return Need(name="hotness", memory=largest(memory, figure), stored=stored, scratch=52 * sizes.num_nodes, work=edges)
+    return Need(
+        name="hotness",
+        memory=largest(memory, figure),
+        stored=stored,
+        scratch=_scratch_bytes(semantic) * sizes.num_nodes,
+        work=edges,
+    )
+
+
+def _scratch_bytes(semantic: Any) -> int:
+    """Returns the bytes per node of the scratch files: of sorting, and of the states of `bayes` and PageRank."""
+    policy, sampling = semantic.hotness.policy, semantic.sampling
+    if policy == "pagerank":
+        return 12 + 16
+    if policy != "bayes" or sampling is None:
+        return 12
+    by_weight, walks = sampling.method == "weighted", sampling.method == "walks"
+    return 12 + 40 + 8 * len(sampling.fanouts) * by_weight + 24 * walks

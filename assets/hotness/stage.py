@@ -43,7 +43,7 @@ class HotnessStage(Stage):
     Table = HotnessTable
     Semantic = HotnessConfig
     Execution = Threads
-    speed = Speed(per_second=28e6, unit="edges")
+    speed = Speed(per_second=28e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = ("the ranking holds every node once",)
     says: Mapping[str, str] = {

@@ -29,7 +29,7 @@ class PackedStage(FanOut):
     # 5: pages of chunks have digests
     code_version = 5
     work_unit = "MiB"
-    speed = Speed(per_second=500e6, unit="bytes")
+    speed = Speed(per_second=500e6)
     table = "packed"
     Table = Semantic = PackedConfig
     Execution = PackedExecution

@@ -33,7 +33,7 @@ class PartitionsStage(Stage):
     Semantic = PartitionsConfig
     Execution = Threads
     reads_stages = ("graph",)
-    speed = Speed(per_second=5.8e6, unit="edges")
+    speed = Speed(per_second=5.8e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = (EVERY_NODE, EVERY_EDGE)
     says: Mapping[str, str] = {

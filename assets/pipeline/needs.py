@@ -139,25 +139,30 @@ def _read_by(step: Step) -> Mapping[str, Step]:
     return found
 
 
+LEAST_SECONDS = 2.0
+"""A build that took less says nothing of the speed: most of its time went into what is the same for every size."""
+
+
 def _speeds(store: Store) -> Mapping[str, float]:
-    """Returns stage -> units of work per second of its newest artifact whose record tells it."""
-    newest: dict[str, tuple[str, float]] = {}
-    for artifact in store.artifacts():
-        run = artifact.run_record()
-        started, speed = run.get("started", ""), _speed(artifact, run)
-        if speed and started > newest.get(artifact.stage, ("", 0.0))[0]:
-            newest[artifact.stage] = started, speed
-    return {stage: speed for stage, (_, speed) in newest.items()}
-
-
-def _speed(artifact: Artifact, run: Mapping[str, Any]) -> float:
+    """Returns stage -> units of work per second of the artifact whose build took longest, if it took long enough to tell."""
     from assets.pipeline.catalogue import stages
 
-    if run.get("work", {}).get("units"):
-        return run["work"]["units"] / max(run["work"]["seconds"], 1e-3)
-    counted = {stage.name: stage.speed.number for stage in stages() if stage.speed and stage.speed.number}
-    number = artifact.summary["numbers"].get(counted.get(artifact.stage, ""), 0)
-    return number / max(run.get("seconds", 0), 1e-3) if run else 0.0
+    numbers = {stage.name: stage.speed.number for stage in stages() if stage.speed}
+    longest: dict[str, tuple[float, float]] = {}
+    for artifact in store.artifacts():
+        if artifact.stage in numbers:
+            units, seconds = _worked(artifact, numbers[artifact.stage])
+            if units and seconds >= LEAST_SECONDS:
+                longest[artifact.stage] = max(longest.get(artifact.stage, (0.0, 0.0)), (seconds, units))
+    return {stage: units / seconds for stage, (seconds, units) in longest.items()}
+
+
+def _worked(artifact: Artifact, number: str) -> tuple[float, float]:
+    """Returns the units of work of an artifact's build and its seconds; 0 of both where its record does not tell."""
+    run = artifact.run_record()
+    if work := run.get("work"):
+        return work.get("units", 0), work.get("seconds", 0)
+    return artifact.summary["numbers"].get(number, 0), run.get("seconds", 0)
 
 
 def total_stored(needs: Iterable[StepNeed], *, least: bool = False) -> int:

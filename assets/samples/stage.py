@@ -33,7 +33,7 @@ class SamplesStage(FanOut):
     name = table = "samples"
     code_version = 1
     work_unit = "batches"
-    speed = Speed(per_second=20e6, unit="edges")
+    speed = Speed(per_second=20e6)
     Table = SamplesTable
     Semantic = SamplesConfig
     Execution = SamplesExecution

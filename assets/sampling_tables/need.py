@@ -20,10 +20,13 @@ def tables_need(semantic: Any, execution: Any, sizes: Sizes, range_edges: int) -
     of_nodes = 8 * sizes.num_nodes if semantic.weights != "edge" else 0
     memory = (
         libraries(),
-        Term(what="a range of edges", num_bytes=EDGE_BYTES * min(range_edges, sizes.num_edges)),
+        Term(
+            what="a range of edges", num_bytes=EDGE_BYTES * min(range_edges, sizes.num_edges), at_most=not sizes.exact
+        ),
         Term(what="degrees, and neighbours with weight", num_bytes=11 * sizes.num_nodes),
         Term(what="weights of nodes", num_bytes=of_nodes),
     )
+    stored = 8 * sizes.num_edges + 4 * sizes.num_nodes
     return Need(
-        name="sampling_tables", memory=memory, stored=8 * sizes.num_edges + 4 * sizes.num_nodes, work=sizes.num_edges
+        name="sampling_tables", memory=memory, stored=stored, stored_at_most=not sizes.exact, work=sizes.num_edges
     )

@@ -36,7 +36,7 @@ class SamplingTablesStage(Stage):
     code_version = 1
     Semantic = TablesConfig
     Execution = Threads
-    speed = Speed(per_second=10e6, unit="edges")
+    speed = Speed(per_second=10e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = (WHOLE_ROWS, NEVER)
     says: Mapping[str, str] = {

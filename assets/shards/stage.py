@@ -37,7 +37,7 @@ class ShardsStage(TogetherFanOut):
     work_unit = "MiB"
     Semantic = ShardsConfig
     Execution = ShardsExecution
-    speed = Speed(per_second=500e6, unit="bytes")
+    speed = Speed(per_second=500e6)
     reads_stages = ("features", "partitions")
     checks = (EVERY_ROW, ROWS_EQUAL)
     says: Mapping[str, str] = {

@@ -86,7 +86,6 @@ class Survey:
             num_valid=valid,
             num_test=test,
             num_classes=self.num_classes,
-            edge_bytes=self.edge_bytes,
             num_rows=self.num_nodes - self.num_without_features,
             width=self.num_features,
             row_bytes=self.num_features * array_type(self.dtype).itemsize,

@@ -95,7 +95,7 @@ def _used(folder: Path, limit_name: str) -> int:
     usage_name, prefix = _FILES[limit_name]
     stat = _numbers(folder / "memory.stat")
     usage = _text(folder / usage_name).strip()
-    pages = sum(stat.get(f"{prefix}{name}", 0) for name in ("active_file", "inactive_file"))
+    pages = sum(stat.get(f"{prefix}{name}", 0) for name in ("active_file", "inactive_file", "slab_reclaimable"))
     return max(0, int(usage) - pages) if usage.isdigit() else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,20 +76,23 @@ def survey_of(source: str) -> Survey:
     return source_module(kind).survey(config_class(kind)(**keys))
 
 
-def source_json(source: str, home: Path | None) -> dict[str, Any]:
-    """Returns the survey as JSON-ready values; of a pipeline with `needs`, those of its steps.
+def print_source_json(source: str, home: Path | None) -> None:
+    """Prints the survey as JSON; of a pipeline with `needs`, those of its steps.
 
     Args:
         source, home: as for `print_source`.
 
     Raises:
-        InputError: the source does not exist, or it cannot be read.
+        InputError: as for `print_source`.
     """
     if not _is_pipeline(source):
-        return survey_of(source).values()
+        print(json.dumps(survey_of(source).values(), indent=2))
+        return
     from jobs.commands.needs import pipeline_needs
 
-    return survey_of(source).values() | {"needs": pipeline_needs(Asked(source).load(), home).values()}
+    needs = pipeline_needs(Asked(source).load(), home)
+    print(json.dumps(survey_of(source).values() | {"needs": needs.values()}, indent=2))
+    needs.require_fit()
 
 
 def _is_pipeline(source: str) -> bool:

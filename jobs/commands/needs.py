@@ -153,7 +153,7 @@ def _values(each: StepNeed) -> dict[str, Any]:
     if each.need is None:
         return found
     terms = [
-        {"what": term.what, "bytes": term.num_bytes, "key": term.key, "at_most": term.at_most or each.need.at_most}
+        {"what": term.what, "bytes": term.num_bytes, "key": term.key, "at_most": term.at_most}
         for term in each.need.memory
         if term.num_bytes
     ]

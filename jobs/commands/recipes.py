@@ -100,19 +100,16 @@ def leaderboard(home: Path | None, pipeline: Asked, as_json: bool) -> None:
 def inspect(home: Path | None, source: str, as_json: bool) -> None:
     """Shows what SOURCE holds, what would be built from it, and the memory and disk that it takes. Builds nothing.
 
-    Of a pipeline it shows every step: memory, disk and hours, by what is known before it is built; exit code 1 if one cannot fit.
+    Of a pipeline it shows every step: memory, disk and time, by what is known before it is built; exit code 1 if one cannot fit.
 
     SOURCE is a pipeline, or data: an .npz archive, Parquet or CSV tables (a pattern in quotes), an unzipped ogbn-* folder, a file of
     dgl.save_graphs. Of what does not fit its memory, it keeps working files in the folder that TMPDIR names, /tmp without it.
 
     Example: graphmill inspect "edges-*.parquet"
     """
-    from jobs.commands.inspect_source import print_source, source_json
+    from jobs.commands.inspect_source import print_source, print_source_json
 
-    if as_json:
-        click.echo(json.dumps(source_json(source, home), indent=2))
-    else:
-        print_source(source, home)
+    (print_source_json if as_json else print_source)(source, home)
 
 
 @click.command()

@@ -54,7 +54,8 @@ def _supplied(inference: Inference, plan: EpochPlan, source: BatchSource) -> Ite
         del batch
         yield Piece(item.seeds, bounds.device.fetch(out, OUTPUT_ROWS, bounds.device.traffic))
         bounds.progress.advance(1)
-    assert next(batches, None) is None  # its threads end
+    left = sum(1 for _ in batches)  # asking once more ends its threads
+    assert not left, f"the source has {left} batches more than the plan"
 
 
 def _drawn(

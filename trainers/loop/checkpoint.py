@@ -169,7 +169,7 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
 def checkpoint_threads(path: Path) -> list[int]:
     """Returns the numbers of threads that the run of a checkpoint has had, oldest first, from the file's header.
 
-    It is empty if there is no checkpoint, or if `parse_checkpoint` would refuse it.
+    It is empty if there is no checkpoint, or one without such a header. The rest of the file is compared when it is read whole.
     """
     try:
         with path.open("rb") as file:

@@ -114,7 +114,7 @@ def open_store(rank: int, world: int) -> Store:
     if missing:
         problem = f"WORLD_SIZE = {world}, but {' and '.join(missing)} are not set"
         raise InputError(problem, "start ranks by graphmill train --ranks or by torchrun, which set them")
-    launcher_number("MASTER_PORT", "", 1, 65535)
+    port = launcher_number("MASTER_PORT", "", 1, 65535)
     limit, listener = datetime.timedelta(seconds=SILENCE_SECONDS), os.environ.get(LISTENER)
     if listener is None:
         found = dist.rendezvous("env://", rank, world, timeout=limit)  # pyright: ignore[reportPrivateImportUsage]
@@ -123,7 +123,7 @@ def open_store(rank: int, world: int) -> Store:
     more: dict[str, Any] = {"timeout": limit, "wait_for_workers": False}
     if listener:
         more["master_listen_fd"] = launcher_number(LISTENER, "", 0, MOST_RANKS)
-    address, port = os.environ["MASTER_ADDR"], launcher_number("MASTER_PORT", "", 1, 65535)
+    address = os.environ["MASTER_ADDR"]
     # The launcher's socket accepts connections before the first rank answers them, and torch then waits without a limit.
     return _within(
         SILENCE_SECONDS,

@@ -19,14 +19,12 @@ class BatchSizes(NamedTuple):
         count: number of batches of an epoch.
         rows: rows of each layer: rows[0] are the inputs, rows[l + 1] the outputs of layer l, the last ones the seeds.
         edges: number of edges that each layer aggregates over.
-        record_bytes: bytes of its record in stored samples, 0 if it is not stored.
         exact: whether the inputs and edges were counted when samples were stored.
     """
 
     count: int
     rows: tuple[int, ...]
     edges: tuple[int, ...]
-    record_bytes: int = 0
     exact: bool = False
 
     @property
@@ -62,13 +60,13 @@ def batch_sizes(sampling: SamplingConfig, sizes: Sizes) -> BatchSizes:
     artifact = sizes.artifacts.get("samples")
     if artifact is None:
         return _bound(sampling, sizes, count, seeds)
-    # The largest of each kind, which may be those of different batches.
-    edges = [int(each) for each in artifact.array("num_edges").max(axis=0)]
+    # The largest of each kind, which may be those of different batches; behind those of training stand those of evaluations.
+    trained = artifact.config["epochs"] * count
+    edges = [int(each) for each in artifact.array("num_edges")[:trained].max(axis=0)]
     return BatchSizes(
         count=count,
-        rows=_rows(seeds, edges, int(artifact.array("num_inputs").max())),
+        rows=_rows(seeds, edges, int(artifact.array("num_inputs")[:trained].max())),
         edges=tuple(edges),
-        record_bytes=int(artifact.array("num_bytes").max()),
         exact=True,
     )
 

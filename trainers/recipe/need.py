@@ -9,7 +9,6 @@ docs/log.md compares the sums with measured peaks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from assets.building.needs import Need, Sizes, Term
@@ -65,14 +64,18 @@ class Case:
 
     @property
     def threads(self) -> int:
-        """Number of threads that sample or read ahead of the step."""
-        return self.execution.samplers or max(1, usable_cores() - 1)
+        """Number of threads that sample or read ahead of the step, on each rank: ranks of a machine share its cores."""
+        return self.execution.samplers or max(1, usable_cores() // max(1, self.ranks) - 1)
 
     @property
     def queue_bytes(self) -> int:
         """Bytes of the run's queue, once it has grown for this batch."""
-        first, most = queue_bounds(self.execution.queue)
-        return max(first, min(most, 2 * self.batch_bytes)) if most > first else first
+        return self.shared_bytes(1, self.batch_bytes)
+
+    def shared_bytes(self, parts: int, each: int) -> int:
+        """Returns the bytes of one of several queues that share the run's, once it has grown for items of `each` bytes."""
+        first, most = (bound // parts for bound in queue_bounds(self.execution.queue))
+        return max(first, min(most, 2 * each)) if most > first else first
 
     @property
     def row_bytes(self) -> int:
@@ -183,14 +186,15 @@ def _exact_bytes(case: Case) -> int:
 def sampler_terms(case: Case, ranks: int = 1) -> list[Term]:
     """Returns the term of the samplers: of the training, or of a sampled evaluation alone if batches are stored."""
     nodes, inputs = case.sizes.num_nodes, case.batch.inputs
-    if case.stored and case.semantic.train.eval != "sampled":
+    if case.stored and case.semantic.train.eval == "exact":
         return []
     each = (8 * nodes if nodes <= FEW_NODES else 32 * inputs) + case.sizes.id_bytes * inputs
     term = Term(
         what=f"samplers of {case.threads} threads",
         num_bytes=ranks * case.threads * each,
         key="samplers",
-        at_most=nodes > FEW_NODES,
+        # Ranks that are bound to cores have other numbers, and "auto" may evaluate exactly.
+        at_most=nodes > FEW_NODES or ranks > 1 or (case.stored and case.semantic.train.eval == "auto"),
     )
     return [term]
 
@@ -220,7 +224,7 @@ def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
         inputs_bytes: buffers of input rows that the training has, which the evaluation takes first.
     """
     sizes = case.sizes
-    if case.semantic.train.eval != "sampled" or case.semantic.sampling is None:
+    if case.semantic.train.eval == "exact" or case.semantic.sampling is None:
         return []
     most = max(1, -(-max(sizes.num_valid, sizes.num_test) // case.semantic.sampling.batch_size))
     count = case.held(case.queue_bytes, case.batch_bytes, most)
@@ -249,7 +253,9 @@ def tier_terms(case: Case, slots: int = 4) -> list[Term]:
         slots: bytes per node of the lists that say where rows are.
     """
     found, sizes = [], case.sizes
-    for name in ("device", "host"):
+    # Beside a table in memory the host caches nothing; packed rows are none of that table.
+    in_memory = slots and case.execution.features == "memory"
+    for name in ("device",) if in_memory else ("device", "host"):
         rows, at_most = tier_rows(sizes, name)
         found.append(
             Term(
@@ -272,7 +278,9 @@ def tier_rows(sizes: Sizes, level: str) -> tuple[int, bool]:
         level: "device" or "host".
     """
     if "budgets" in sizes.artifacts:
-        return int(sizes.artifacts["budgets"].summary["numbers"][f"{level}_rows"]), False
+        numbers = sizes.artifacts["budgets"].summary["numbers"]
+        # The device's "auto" is lowered by what a step turns out to take (trainers/training/probe_step.py).
+        return int(numbers[f"{level}_rows"]), level in numbers["automatic"]
     config = sizes.configs.get("budgets")
     if config is None or not sizes.row_bytes:
         return 0, False
@@ -301,16 +309,10 @@ def require_queue(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
     num_bytes = rows * sizes.width * item_bytes(semantic.train)
     if num_bytes <= most // share:
         return
-    words = f"a {share}th of it, {format_bytes(most // share)}" if share > 1 else format_bytes(most)
+    words = f"1/{share} of it, {format_bytes(most // share)}" if share > 1 else format_bytes(most)
     case = Case(semantic=semantic, execution=execution, sizes=sizes, batch=batch)
     least = share * (space_for(num_bytes) + (case.block_bytes if batch.exact else 0))
     raise InputError(
         f'queue = "{execution.queue}", but the input rows of a batch take {format_bytes(num_bytes)} and may take {words}',
         f"set queue to {format_bytes(least)} or more, or lower {BATCH} or {FANOUTS}",
     )
-
-
-def terms_text(terms: Sequence[Term]) -> str:
-    """Returns the terms on one line, largest first."""
-    most = sorted((term for term in terms if term.num_bytes), key=lambda term: -term.num_bytes)
-    return ", ".join(f"{term.what} {format_bytes(term.num_bytes)}" for term in most)

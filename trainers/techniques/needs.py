@@ -24,6 +24,8 @@ from trainers.recipe.step_bytes import item_bytes
 
 DISK_QUEUES, DISK_WAITING, DISK_LOADERS, RANGE_BYTES = 3, 3, 6, 256 << 10
 """Of trainers/techniques/disk.py: parts of the queue, batches in one with that in work, loaders, and bytes of a range that one reads."""
+RANK_WINDOW_BYTES = 32 << 20
+"""Of trainers/techniques/distributed/own_rows.py: rows of a shard that are read at once."""
 ARENA_WINDOW_BYTES = 16 << 20
 """Of trainers/techniques/fresh/arena_rows.py: rows on their way to the arena's batch."""
 
@@ -42,10 +44,9 @@ def minibatch_terms(case: Case) -> list[Term]:
 
 def disk_terms(case: Case) -> list[Term]:
     """Returns the terms of `disk`: a third of the queue each for graphs, staged rows and input rows."""
-    share = case.queue_bytes // DISK_QUEUES
     ready, staged = space_for(case.batch.inputs * case.row_bytes), _staged_bytes(case)
-    graphs = 1 + case.held(share, case.block_bytes, DISK_WAITING)
-    stagings, inputs = case.held(share, staged, DISK_WAITING + DISK_LOADERS), case.held(share, ready, DISK_WAITING)
+    graphs = 1 + _waiting(case, case.block_bytes, DISK_WAITING)
+    stagings, inputs = _waiting(case, staged, DISK_WAITING + DISK_LOADERS), _waiting(case, ready, DISK_WAITING)
     readers = DISK_LOADERS * case.execution.io_depth * RANGE_BYTES if _cached_rows(case) else 0
     sure = case.batch.exact
     return [
@@ -60,6 +61,10 @@ def disk_terms(case: Case) -> list[Term]:
         *sampler_terms(case),
         *tier_terms(case, 0),
     ]
+
+
+def _waiting(case: Case, each: int, most: int) -> int:
+    return case.held(case.shared_bytes(DISK_QUEUES, each), each, most)
 
 
 def fresh_terms(case: Case) -> list[Term]:
@@ -82,7 +87,7 @@ def fresh_terms(case: Case) -> list[Term]:
 def distributed_terms(case: Case) -> list[Term]:
     """Returns the terms of `distributed`, of all ranks and of the process that starts them."""
     ranks, sizes = case.ranks, case.sizes
-    cached, at_most = tier_rows(sizes, "host")
+    cached = min(tier_rows(sizes, "host")[0], sizes.num_rows)
     fetched = space_for(case.batch.inputs * sizes.row_bytes) if ranks > 1 else 0
     return [
         *([Term(what="the process that starts the ranks", num_bytes=LAUNCHER_BYTES)] if ranks > 1 else []),
@@ -90,12 +95,14 @@ def distributed_terms(case: Case) -> list[Term]:
         *queue_terms(case, ranks),
         *model_terms(case, ranks),
         *sampler_terms(case, ranks),
-        Term(what="places of rows", num_bytes=ranks * 10 * sizes.num_nodes),
+        *row_terms(case),
+        Term(what="windows of rows in file order", num_bytes=ranks * RANK_WINDOW_BYTES, at_most=True),
+        Term(what="places of rows", num_bytes=ranks * 4 * sizes.num_nodes),
         Term(
             what="cached rows of other ranks",
             num_bytes=ranks * cached * sizes.row_bytes,
             key="[memory] host",
-            at_most=at_most,
+            at_most=True,  # a rank caches rows of others alone, and less beside shards in memory
         ),
         Term(what="rows of other ranks for a batch", num_bytes=ranks * fetched, key=BATCH, at_most=True),
     ]
@@ -108,8 +115,8 @@ def fresh_distributed_terms(case: Case) -> list[Term]:
 
 
 def _pruned_terms(case: Case) -> list[Term]:
-    share, blocks = case.queue_bytes // 2, case.batch.block_bytes(case.sizes.id_bytes, 0)
-    waiting = case.held(share, blocks, case.batch.count)
+    blocks = case.batch.block_bytes(case.sizes.id_bytes, 0)
+    waiting = case.held(case.shared_bytes(2, blocks), blocks, case.batch.count)
     ready = space_for(case.batch.inputs * case.row_bytes) + case.block_bytes
     return [
         Term(what="the batch that is trained on", num_bytes=ready, key=BATCH, at_most=not case.batch.exact),
@@ -126,7 +133,8 @@ def _arena_terms(case: Case, settings: Any, ranks: int = 1) -> list[Term]:
     each = 4 * cached + 4 * settings.features + 4 * cached * settings.ranked
     index = each * sizes.num_nodes + 16 * slots
     return [
-        Term(what="arena", num_bytes=ranks * size, key="[train.fresh] arena"),
+        # Pages that no row has entered take nothing.
+        Term(what="arena", num_bytes=ranks * size, key="[train.fresh] arena", at_most=True),
         Term(what="places and scores of the arena's rows", num_bytes=ranks * index),
     ]
 

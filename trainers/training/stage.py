@@ -23,7 +23,6 @@ bits as a run that was never interrupted: it keeps the checkpoint's number of th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -36,6 +35,7 @@ from trainers.devices.malloc import keep_freed_memory
 from trainers.devices.torch_threads import torch_threads
 from trainers.loop.checkpoint import checkpoint_threads
 from trainers.ranks.group import ALONE, Ranks
+from trainers.ranks.launch import MOST_RANKS, launcher_number
 from trainers.recipe.config import ModelConfig
 from trainers.recipe.need import require_queue, running_bytes, training_need
 from trainers.recipe.recipe import ModelRecipe
@@ -59,13 +59,17 @@ class ModelStage(ModelRecipe):
             InputError: the queue does not hold the input rows of a batch.
         """
         require_queue(semantic, execution, sizes)
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks.world))
+        ranks = self._local_ranks()
         found = training_need(semantic, execution, sizes, ranks)
         running = running_bytes(ranks)
         if found is None or not running:
             return found
-        there = Term(what="of it in other ranks already", num_bytes=-running)
+        there = Term(what="less what other ranks have already", num_bytes=-running)
         return replace(found, memory=(*found.memory, there))
+
+    def _local_ranks(self) -> int:
+        """Returns the number of ranks on this machine, which torchrun tells; else all are on one."""
+        return launcher_number("LOCAL_WORLD_SIZE", str(self.ranks.world), 1, MOST_RANKS)
 
     def build(
         self,
@@ -108,7 +112,7 @@ class ModelStage(ModelRecipe):
     ) -> dict[str, Any] | None:
         """Returns the sum that was said before the training and its terms, for run.json; None without a formula."""
         sizes = sizes_of(artifacts)
-        found = None if sizes is None else training_need(semantic, execution, sizes, self.ranks.world)
+        found = None if sizes is None else training_need(semantic, execution, sizes, self._local_ranks())
         if found is None:
             return None
         terms = {term.what: term.num_bytes for term in found.memory if term.num_bytes}

@@ -45,7 +45,7 @@ def configured(*tables: TrainTable, **memory: Any) -> BudgetsConfig:
 
 def test_a_gpu_holds_what_was_free_beside_the_work(gpus: dict[str, int]) -> None:
     found = device_budget(configured(table(device="cuda", workspace="3GB")), MACHINE)
-    assert found.num_bytes == 75 * GB - 5 * GB and found.on_gpu
+    assert found.num_bytes == 75 * GB - 5 * GB
     assert found.words == "auto: 74.5 GiB that were free on the GPU, less a sixteenth, less 4.7 GiB of step and queue"
     undeclared = device_budget(configured(table(device="cuda"), table("b", device="auto", workspace="3GB")), MACHINE)
     assert undeclared.num_bytes == 75 * GB - 10 * GB - 2 * GB, "a step counts as an eighth where it declares nothing"
@@ -65,12 +65,10 @@ def test_the_host_keeps_its_half_beside_a_gpu(gpus: dict[str, int]) -> None:
 def test_a_pipeline_that_trains_on_both_has_the_lesser_budget(gpus: dict[str, int]) -> None:
     both = configured(table(device="cuda"), table("b"))
     found = device_budget(both, MACHINE)
-    assert (
-        found.num_bytes == 16 * GB and not found.on_gpu and found.words.endswith("since some tables train on the CPU")
-    )
+    assert found.num_bytes == 16 * GB and found.words.endswith("since some tables train on the CPU")
     assert host_budget(both, MACHINE)[0] == 13 * GB
     small = device_budget(both, replace(MACHINE, device_bytes=16 * GB))
-    assert small.num_bytes == 15 * GB - 2 * GB - 2 * GB and small.on_gpu
+    assert small.num_bytes == 15 * GB - 2 * GB - 2 * GB
 
 
 def test_only_a_table_on_a_gpu_that_is_there_enters_the_version(gpus: dict[str, int]) -> None:

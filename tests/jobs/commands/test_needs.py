@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
 from assets.building.needs import Need, Term
 from assets.pipeline.file import load_pipeline
+from jobs.cli import graphmill
 from jobs.commands import needs as module
 from jobs.commands.needs import pipeline_needs
 from jobs.launch import Launch, launch
@@ -69,7 +71,7 @@ def test_every_stage_says_what_it_takes_before_anything_is_built(pipeline, tmp_p
     assert found.values()["steps"][0]["step"] == "graph" and found.values()["steps"][0]["memory"][0]["what"]
 
 
-def test_what_is_there_is_exact_and_speeds_are_measured(pipeline, tmp_path):
+def test_what_is_there_is_exact_and_speeds_are_measured(pipeline, tmp_path, monkeypatch):
     home = tmp_path / "home"
     launch(Launch(pipeline=pipeline, selection="preprocess", home=home, report=lambda line: None))
     found, steps = needs_of(pipeline, home)
@@ -81,8 +83,34 @@ def test_what_is_there_is_exact_and_speeds_are_measured(pipeline, tmp_path):
     other = load_pipeline(changed, TrainTable)
     _, again = needs_of(other, home)
     assert again["graph"].missing == 0 and again["samples"].missing == 1
+    # What a toy took says nothing of the speed; with the least time away, it does.
+    assert not again["samples"].measured and (again["samples"].seconds or 0) > 0
+    monkeypatch.setattr("assets.pipeline.needs.LEAST_SECONDS", 0.0)
+    _, again = needs_of(other, home)
     assert again["samples"].measured and (again["samples"].seconds or 0) > 0
     assert again["hotness"].measured and again["packed_chunks"].need is not None
+
+
+def test_edges_that_may_merge_are_bounds(tmp_path):
+    """The source has a million edges and the graph of 200 nodes at most 40,000: a disk that holds these holds the tables."""
+    path = tmp_path / "merging.toml"
+    chunked = RECIPE.replace("nodes = 2000", "nodes = 200").replace("edges = 9000", "edges = 1_000_000") + "[chunks]\n"
+    path.write_text(chunked.replace("reuse = 1", 'reuse = 1\nmethod = "weighted"\nweights = "node:out_degree"'))
+    _, steps = needs_of(load_pipeline(path, TrainTable), tmp_path / "home")
+    chunks, tables = steps["chunks"].need, steps["sampling_tables"].need
+    assert chunks is not None and tables is not None and tables.stored_at_most
+    fewer = RECIPE.replace("nodes = 2000", "nodes = 200").replace("edges = 9000", "edges = 2000") + "[chunks]\n"
+    path.write_text(fewer.replace("reuse = 1", 'reuse = 1\nmethod = "weighted"\nweights = "node:out_degree"'))
+    _, small = needs_of(load_pipeline(path, TrainTable), tmp_path / "home")
+    for name in ("chunks", "sampling_tables"):
+        many, few = steps[name].need, small[name].need
+        assert many is not None and few is not None and many.least_bytes == few.least_bytes
+
+
+def test_json_of_a_pipeline_that_cannot_fit_ends_with_1(pipeline, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "memory_bytes", lambda: 64 * MIB)
+    ended = CliRunner().invoke(graphmill, ["--home", str(tmp_path / "home"), "inspect", str(pipeline.path), "--json"])
+    assert ended.exit_code == 1 and '"needs"' in ended.output
 
 
 def test_a_step_that_cannot_fit_the_memory_is_refused_with_its_terms(pipeline, tmp_path, monkeypatch):

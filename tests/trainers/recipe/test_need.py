@@ -2,17 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from assets.building.needs import Sizes, require_fit
+from assets.building.needs import MARGIN, Sizes, require_fit
 from assets.sampling.config import SamplingConfig
 from kernels.errors import InputError
 from tests.trainers.runs import train_small
+from trainers.recipe.batch_sizes import batch_sizes
 from trainers.recipe.config import ModelConfig, TrainExecution, TrainTable
-from trainers.recipe.need import require_queue, training_need
+from trainers.recipe.need import Case, require_queue, sampler_terms, tier_terms, training_need
 from trainers.recipe.recipe import ModelRecipe
 
 SIZES = Sizes(
@@ -25,28 +27,36 @@ SIZES = Sizes(
     row_bytes=3072,
 )
 SAMPLING = SamplingConfig(fanouts=(10, 10), batch_size=256)
+BATCH = batch_sizes(SAMPLING, SIZES)
 
 
 class Stored:
     """An artifact of stored samples, as far as sizes are read from it."""
 
+    def __init__(self, count: int):
+        self.config = {"epochs": 1}
+        # The one batch of an evaluation, behind those of training, is larger.
+        self.arrays = {
+            "num_edges": np.array([[20_000, 2000]] * count + [[90_000, 9000]]),
+            "num_inputs": np.array([19_000] * count + [80_000]),
+        }
+
     def array(self, name: str) -> np.ndarray:
-        return {
-            "num_edges": np.array([[20_000, 2000]]),
-            "num_inputs": np.array([19_000]),
-            "num_bytes": np.array([200_000]),
-        }[name]
+        return self.arrays[name]
 
 
 def case(**keys: Any) -> tuple[ModelConfig, TrainExecution]:
     table = TrainTable(
-        **({"name": "small", "hidden": 64, "eval": "sampled", "queue": "64MiB", "features": "direct"} | keys)
+        **(
+            {"name": "small", "hidden": 64, "eval": "sampled", "queue": "64MiB", "features": "direct", "samplers": 1}
+            | keys
+        )
     )
     return ModelConfig(seed=0, train=table.config, sampling=SAMPLING), table.execution
 
 
-def with_samples() -> Sizes:
-    stored: Any = Stored()
+def with_samples(count: int = -(-SIZES.num_train // SAMPLING.batch_size)) -> Sizes:
+    stored: Any = Stored(count)
     return replace(SIZES, artifacts={"samples": stored})
 
 
@@ -73,12 +83,36 @@ def test_sizes_of_stored_batches_are_exact_and_those_of_fan_outs_a_bound() -> No
     assert work[0].num_bytes < work[1].num_bytes and stored.least_bytes > drawn.least_bytes
 
 
+def test_ranks_share_the_cores_and_a_table_in_memory_needs_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainers.recipe.need.usable_cores", lambda: 16)
+    one, four = (
+        Case(semantic=case()[0], execution=case(samplers=0)[1], sizes=SIZES, batch=BATCH, ranks=n) for n in (1, 4)
+    )
+    assert (one.threads, four.threads) == (15, 3)
+    assert not any(term.at_most for term in sampler_terms(one)) and all(term.at_most for term in sampler_terms(four, 4))
+    budgets: Any = SimpleNamespace(summary={"numbers": {"device_rows": 10, "host_rows": 20, "automatic": ["device"]}})
+    cached = replace(SIZES, artifacts={"budgets": budgets})
+    for where, names in (("direct", ["device", "host"]), ("memory", ["device"])):
+        recipe = case(features=where)
+        found = tier_terms(Case(semantic=recipe[0], execution=recipe[1], sizes=cached, batch=BATCH))
+        assert [term.what for term in found[:-1]] == [f"rows in the {name} cache" for name in names]
+        assert found[0].at_most and not any(term.at_most for term in found[1:])
+
+
+def test_an_evaluation_that_may_be_sampled_is_counted_as_a_bound() -> None:
+    exact, auto = (ModelRecipe().need(*case(trainer="disk", eval=how), with_samples()) for how in ("exact", "auto"))
+    assert exact and auto
+    more = {term.what: term.at_most for term in auto.memory}
+    assert "samplers of 1 threads" not in {term.what for term in exact.memory}
+    assert more["samplers of 1 threads"] and more["batches of an evaluation that wait"]
+
+
 def test_a_sum_that_does_not_fit_names_terms_and_keys() -> None:
     need = ModelRecipe().need(*case(samples="stored"), with_samples())
     assert need
     require_fit(need, need.memory_bytes)
     with pytest.raises(InputError, match=r"(?s)batches in work.*batch_size lowers it") as refused:
-        require_fit(need, need.least_bytes - 1)
+        require_fit(need, int(need.least_bytes / (1 + MARGIN)) - 1)
     assert "Python, torch and this project" in refused.value.problem and "the step that waits" in refused.value.problem
     assert "[sampling] batch_size" in refused.value.remedy
 
@@ -102,7 +136,7 @@ def test_it_is_refused_before_data_are_opened(tmp_path: Path, monkeypatch: pytes
         raise AssertionError("data were opened")
 
     monkeypatch.setattr("trainers.training.stage.Training", opened)
-    monkeypatch.setattr("assets.building.materialize.sizes_of", lambda artifacts: with_samples())
+    monkeypatch.setattr("assets.building.materialize.sizes_of", lambda artifacts: with_samples(count=10_000))
     with pytest.raises(InputError, match="the input rows of a batch"):
         train_small(tmp_path, queue="1MiB")
     monkeypatch.setattr("assets.building.materialize.free_bytes", lambda: 0)
