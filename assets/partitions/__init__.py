@@ -21,8 +21,8 @@ ends with this one: a cancelled step does not wait for it, and a killed step lea
 Numbers: of a balance, 1 is even. `beside_random` has the same numbers of random parts.
 
 Cost: METIS takes minutes from tens of millions of edges on; `ldg` took 46 s and 0.5 GiB for 8M nodes and 128M edges. Peak memory, E'
-edges after adding reverses: metis at most 150 E' + 200 N, of which 12 E' + 40 N here and the rest in METIS; ldg 40 N beside the mapped
-graph; range and random 20 N.
+edges after adding reverses: metis at most 150 E' + 200 N, of which 12 E' + 40 N here and the rest in METIS; ldg 9 N beside the mapped
+graph, and 24 N of weights in scratch files; range and random 20 N.
 
 Checks: equal recipes have equal bytes with every method but `metis-balanced`: in 3 of 96 processes the METIS inside DGL gave other parts
 for the same graph, with one thread as with several. If that counts, use `metis`.

@@ -16,5 +16,6 @@ One artifact for each part, `part-0000` and so on, in `shards.parts/`:
 A machine of a training across machines needs the index and the shards of the parts that its ranks own. It does not need the features.
 
 Cost: one sequential pass over the features writes all missing shards, and compares every block that it reads with its digest; one over
-each shard takes the digests of its pages. Peak memory: 36 bytes per node, and a block of 1 MiB; the written files are mapped.
+each shard takes the digests of its pages. Peak memory: 9 bytes per node, 24 for each of at most 1M nodes at a time, and a block of 1 MiB;
+the written files are mapped.
 """
