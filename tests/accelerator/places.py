@@ -1,0 +1,57 @@
+"""The two accelerators that trainings are tested on, with one face: the simulated one of every machine, and a GPU under -m gpu."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests import accelerator
+from tests.accelerator.backend import SimulatedBackend, stand_in
+from trainers.devices.cuda import CudaBackend
+
+
+class SimulatedPlace:
+    """`device = "cuda"` means the simulated accelerator, which counts what crosses."""
+
+    Backend = SimulatedBackend
+    name = "simulated:0"
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        stand_in(monkeypatch)
+
+    def begin(self) -> None:
+        """Counts from here."""
+        self._before = accelerator.counts()
+
+    def crossed(self) -> accelerator.Counts | None:
+        """Returns what crossed since `begin`."""
+        return accelerator.counts().since(self._before)
+
+    def live_bytes(self) -> int:
+        """Returns the bytes that are alive on the device."""
+        return accelerator.counts().live_bytes
+
+
+class CudaPlace:
+    """A GPU. Nothing counts what crosses there: that the bits are right is tested, and that a ledger has its lines."""
+
+    Backend = CudaBackend
+    name = "cuda:0"
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        torch.cuda.empty_cache()
+
+    def begin(self) -> None:
+        """Nothing to count."""
+
+    def crossed(self) -> accelerator.Counts | None:
+        """Returns None: not known."""
+        return None
+
+    def live_bytes(self) -> int:
+        """Returns the bytes that torch's allocator holds."""
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved()
+
+
+Place = SimulatedPlace | CudaPlace
