@@ -1,8 +1,8 @@
 """CUDA kernels: compiled at first call from kernels/cuda/*.cu, launched on a device's stream.
 
-One source text serves every type: dtypes and widths are preprocessor names, and each combination is compiled once per process (CuPy keeps
-the machine code on disk between processes). Launching code is written against the few methods of `CudaDevice`, so the same code runs on a
-GPU and, in the tests, on threads of the CPU (tests/kernels/cuda/shim). CuPy is imported when a device is opened, not before.
+One source text serves every type: dtypes and widths are preprocessor names, and each combination is compiled once (compile.py beside
+this file). Launching code is written against the few methods of `CudaDevice`, so the same code runs on a GPU and, in the tests, on threads
+of the CPU (tests/kernels/cuda/shim). CuPy is imported when a device is opened, not before.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from kernels.arrays import dtype_name, owner_of
+from kernels.cuda.compile import machine_code
 from kernels.errors import InputError
 from kernels.types import Array
 
-SOURCES = Path(__file__).parent
-COMPILE_OPTIONS = ("--std=c++17", "--fmad=false", f"-I{SOURCES}", f"-I{SOURCES.parent / 'native'}")
-"""Without fused multiply-adds, so that sums have the CPU's bits; the kernels' bound is memory."""
 Kernel = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
 """kernel(grid, block, arguments); arguments are NumPy scalars, pointers as uint64."""
 _MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
@@ -128,6 +125,7 @@ class CudaDevice:
             raise InputError(f"CUDA device {index} of {found}", "use the number of a device that nvidia-smi lists")
         self.index, self._stream, self._follows_torch = index, stream, follows_torch
         self.num_multiprocessors = _num_multiprocessors(index)
+        self._streams: dict[int, Any] = {}
 
     @property
     def stream(self) -> int | None:
@@ -140,28 +138,33 @@ class CudaDevice:
 
     def active(self) -> AbstractContextManager[Any]:
         """Returns the context in which this device and its stream are the current ones."""
-        stack, stream = ExitStack(), self.stream
+        stack, stream = ExitStack(), self._taken_over(self.stream)
         stack.enter_context(self.cupy.cuda.Device(self.index))
+        self.enter_thread()
         if stream is not None:
-            streams = self.cupy.cuda.Stream
-            stack.enter_context(streams.from_external(_Foreign(stream)) if stream else streams.null)
+            stack.enter_context(stream)
         return stack
+
+    def enter_thread(self) -> None:
+        """Makes the device the one of this thread. A thread that has not done so is told of all memory that it is not the device's."""
+        self.cupy.cuda.runtime.setDevice(self.index)
+
+    def _taken_over(self, stream: int | None) -> Any:
+        """Returns CuPy's object for a stream, None for CuPy's current one."""
+        if stream is None:
+            return None
+        if (known := self._streams.get(stream)) is None:
+            streams = self.cupy.cuda.Stream
+            known = self._streams[stream] = streams.from_external(_Foreign(stream)) if stream else streams.null
+        return known
 
     def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
         """Returns a kernel of kernels/cuda/SOURCE.cu, compiled with these preprocessor names."""
-        try:
-            compiled = _module(source, tuple(sorted(defines.items()))).get_function(name)
-        except self.cupy.cuda.compiler.CompileException as error:
-            first = next((line for line in str(error).splitlines() if "error" in line), str(error).partition("\n")[0])
-            problem = f"kernels/cuda/{source}.cu does not compile: {first}"
-            remedy = (
-                "CuPy finds no CUDA headers where cuda_fp16.h is missing: pip install 'cupy-cuda13x[ctk]' (or cuda12x)"
-            )
-            raise InputError(problem, remedy) from error
+        compiled = _function(self.index, source, tuple(sorted(defines.items())), name)
 
         def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-            with self.active():
-                compiled(grid, block, arguments)
+            self.enter_thread()
+            compiled(grid, block, arguments, 0, self._taken_over(self.stream))
 
         return launch
 
@@ -281,9 +284,10 @@ class CudaDevice:
         Raises:
             InputError: the array's elements are apart.
         """
-        if not (array.is_contiguous() if hasattr(array, "data_ptr") else array.flags.c_contiguous):
+        ours = hasattr(array, "data_ptr")
+        if not (array.is_contiguous() if ours else array.flags.c_contiguous):
             raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")
-        return _layout(array)[0]
+        return array.data_ptr() if ours else _layout(array)[0]
 
 
 class _Foreign:
@@ -359,9 +363,18 @@ def _num_multiprocessors(index: int) -> int:
 
 
 @functools.cache
-def _module(source: str, defines: tuple[tuple[str, str], ...]) -> Any:
-    options = (*COMPILE_OPTIONS, *(f"-D{name}={value}" for name, value in defines))
-    return _cupy().RawModule(code=(SOURCES / f"{source}.cu").read_text(), options=options)
+def _function(index: int, source: str, defines: tuple[tuple[str, str], ...], name: str) -> Any:
+    return _module(index, source, defines).get_function(name)
+
+
+@functools.cache
+def _module(index: int, source: str, defines: tuple[tuple[str, str], ...]) -> Any:
+    cupy = _cupy()
+    with cupy.cuda.Device(index) as device:
+        code = machine_code(cupy, source, dict(defines), device.compute_capability)
+        module = cupy.cuda.function.Module()
+        module.load(code)
+    return module
 
 
 @functools.cache

@@ -190,9 +190,7 @@ EMBEDDINGS = [
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_embeddings_of_earlier_steps_are_looked_up_and_pruned_on_the_device(
-    tmp_path, place, model, settings, memory
-):
+def test_embeddings_of_earlier_steps_are_looked_up_and_pruned_on_the_device(tmp_path, place, model, settings, memory):
     """The CPU's weights, the CPU's counts, the same bits every time; lookups and pruning leave the device only as the ledger says."""
     kind = options(model) | {"fresh": settings, "memory": memory}
     on_cpu = train_fresh(tmp_path / "cpu", **kind)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.cuda.device import SOURCES
+from kernels.cuda.compile import SOURCES
 from kernels.rows.gather_cuda import STORED_TYPES
 from tests.kernels.cuda.nvrtc import ARCHITECTURES, compile_ptx
 from tests.kernels.cuda.shim import KERNEL_NAME, ShimDevice

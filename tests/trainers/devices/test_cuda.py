@@ -2,6 +2,7 @@
 
 import sys
 import types
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -28,17 +29,20 @@ def fake_cupy(monkeypatch, devices=1, message="", compile_message=""):
             raise FakeError(message)
         return devices
 
-    def compiled(name):
-        raise FakeError(compile_message)
+    def compiled(program, options):
+        raise FakeError("it fails")
 
     runtime = types.SimpleNamespace(getDeviceCount=count, CUDARuntimeError=FakeError, deviceGetAttribute=lambda *_: 1)
-    compiler = types.SimpleNamespace(CompileException=FakeError)
-    cupy = types.SimpleNamespace(
-        cuda=types.SimpleNamespace(runtime=runtime, compiler=compiler),
-        RawModule=lambda **_: types.SimpleNamespace(get_function=compiled),
-    )
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    for cached in (cuda_device._module, cuda_device._num_multiprocessors):
+    nvrtc = types.SimpleNamespace(
+        getVersion=lambda: (0, 0), createProgram=lambda *_: 1, compileProgram=compiled, NVRTCError=FakeError,
+        getProgramLog=lambda _: compile_message, destroyProgram=lambda _: None,
+    )  # fmt: skip
+    device = nullcontext(types.SimpleNamespace(compute_capability="90"))
+    function = types.SimpleNamespace(Module=lambda: None)
+    cuda = types.SimpleNamespace(runtime=runtime, nvrtc=nvrtc, Device=lambda _: device, function=function)
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr("kernels.cuda.compile._headers", lambda cupy: ())
+    for cached in (cuda_device._module, cuda_device._num_multiprocessors, cuda_device._function):
         cached.cache_clear()
 
 

@@ -36,7 +36,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import dtype_name
-from kernels.cuda.device import SOURCES, Kernel, RowsView
+from kernels.cuda.compile import SOURCES
+from kernels.cuda.device import Kernel, RowsView
 from kernels.errors import InputError
 
 HERE = Path(__file__).parent
