@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scale",
         type=lambda text: float(Fraction(text)),
-        help="of big and needs: 1 is 111M nodes and 1.6G edges; default 1/8",
+        help="of big, gpu and needs: 1 is 111M nodes and 1.6G edges; default 1/8, of gpu 1",
     )
     parser.add_argument("--home", type=Path, help="of big and limited: folder that is kept, where a later call goes on")
     parser.add_argument("--parts", type=lambda text: tuple(text.split(",")), help="of big and limited: what is run")
@@ -68,7 +68,12 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     options = parser().parse_args()
     kept: dict[str, Any] = {"home": options.home, "parts": options.parts, "again": options.again}
-    extra = {"big": kept | {"scale": options.scale}, "limited": kept, "needs": {"scale": options.scale}}
+    extra = {
+        "big": kept | {"scale": options.scale},
+        "limited": kept,
+        "needs": {"scale": options.scale},
+        "gpu": {"scale": options.scale},
+    }
     for name in options.names:
         if name not in NAMES + ON_DEMAND:
             parser().error(f"no benchmark {name!r}; there are: {', '.join(NAMES + ON_DEMAND)}")

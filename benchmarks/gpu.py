@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,13 +70,15 @@ SIZES = {
 }
 
 
-def main(quick: bool) -> None:
+def main(quick: bool, scale: float | None = None) -> None:
     there = num_gpus() > 0
-    scale = ("quick" if quick else "full") if there else "cpu"
+    name = ("quick" if quick else "full") if there else "cpu"
+    size = SIZES[name] if scale is None else scaled(scale)
     device = open_device("cuda" if there else "cpu")
-    name = torch.cuda.get_device_name() if there else "this machine's CPU"
-    found = measure(SIZES[scale], device)
-    print(f"{name}: copy {found['copy_gb_per_second']:.1f} GB/s")
+    where = torch.cuda.get_device_name() if there else "this machine's CPU"
+    print(f"{where}: {size.nodes:,} nodes, {size.edges:,} edges", flush=True)
+    found = measure(size, device)
+    print(f"copy {found['copy_gb_per_second']:.1f} GB/s")
     for row in found["kernels"]:
         print(f"{row['name']:12} {row['gb_per_second']:8.2f} GB/s, {row['of_copy']:.2f} of the copy; {row['rate']}")
     for row in found["epochs"]:
@@ -84,7 +86,18 @@ def main(quick: bool) -> None:
         print(
             f"features {row['features']:14} epoch {ours:.3f} s, composed of torch {composed:.3f} s: {row['ratio']:.2f}x"
         )
-    record("gpu", {"scale": scale, "device": name, **found}, ("torch", "numpy", "cupy-cuda13x", "cupy-cuda12x"))
+    record(
+        "gpu",
+        {"scale": name if scale is None else scale, "device": where, **found},
+        ("torch", "numpy", "cupy-cuda13x", "cupy-cuda12x"),
+    )
+
+
+def scaled(scale: float) -> Size:
+    """Returns a share of the full size: of nodes, edges and seeds."""
+    full = SIZES["full"]
+    counts = {name: round(scale * getattr(full, name)) for name in ("nodes", "edges", "seeds")}
+    return replace(full, **counts)
 
 
 def measure(size: Size, device: Device) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ STORED_FLOATS = (*FLOATS, np.dtype(np.float16), BFLOAT16)
 """Dtypes of stored rows; sums of the last two are kept in float32."""
 
 
+@functools.cache  # a launch on a GPU asks for the names of a dozen arrays
 def dtype_name(dtype: Any) -> str:
     """Returns a NumPy, CuPy or torch dtype's name; uint16 holds the bits of bfloat16, which NumPy does not have."""
     name = str(dtype).removeprefix("torch.")

@@ -29,6 +29,17 @@ PASSED = pytest.StashKey[list[str]]()
 COVERED = "covered by this slow test alone"
 
 
+class _Passed:
+    """Lists the tests that passed on a GPU, of all processes of the run."""
+
+    def __init__(self, passed: list[str]):
+        self.passed = passed
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed and "gpu" in report.keywords:
+            self.passed.append(report.nodeid)
+
+
 def asked_for_gpu(config: pytest.Config) -> bool:
     """Whether tests are to run and -m names gpu, and not as "not gpu"."""
     return not config.option.collectonly and re.search(r"(?<!not )\bgpu\b", config.option.markexpr) is not None
@@ -36,6 +47,7 @@ def asked_for_gpu(config: pytest.Config) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[PASSED] = []
+    config.pluginmanager.register(_Passed(config.stash[PASSED]))
     # Thousands of collected tests and a few large libraries are looked through at every collection of garbage: a tenth of the whole run.
     gc.disable()
 
@@ -80,14 +92,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return SHARED if nodeid.startswith(SHARED) else super()._split_scope(nodeid)
 
     return LoadServedTogether(config, log) if config.option.dist == "loadfile" else None
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
-    report = yield
-    if report.when == "call" and report.passed and item.get_closest_marker("gpu"):
-        item.config.stash[PASSED].append(report.nodeid)
-    return report
 
 
 @pytest.hookimpl(trylast=True)

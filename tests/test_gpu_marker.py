@@ -31,5 +31,7 @@ def test_m_gpu_fails_when_none_ran(tmp_path, tests, arguments, code, line):
     (tmp_path / "pytest.ini").write_text(SETTINGS)
     (tmp_path / "test_it.py").write_text(TESTS[tests])
     command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *arguments]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert result.returncode == code and line in result.stdout, result.stdout
+    for processes in ([], ["-n", "2"]):
+        result = subprocess.run([*command, *processes], cwd=tmp_path, capture_output=True, text=True, check=False)
+        expected = line.split(", ")[0] if processes else line  # what is deselected is not told of several processes
+        assert result.returncode == code and expected in result.stdout, result.stdout

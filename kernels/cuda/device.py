@@ -78,6 +78,10 @@ class KernelDevice(Protocol):
         """Returns an array of a NumPy dtype on the device whose bytes are 0."""
         ...
 
+    def copy(self, array: Any) -> Any:
+        """Returns a copy of a device array, on the device."""
+        ...
+
     def running_sums(self, values: Any) -> Any:
         """Returns i32[n] on the device: the sum of the first i + 1 values of i32[n] at place i."""
         ...
@@ -96,6 +100,10 @@ class KernelDevice(Protocol):
         Raises:
             InputError: the system does not allow it.
         """
+        ...
+
+    def enter_thread(self) -> None:
+        """Makes the device the one of the calling thread."""
         ...
 
     def synchronize(self) -> None:
@@ -126,6 +134,7 @@ class CudaDevice:
         self.index, self._stream, self._follows_torch = index, stream, follows_torch
         self.num_multiprocessors = _num_multiprocessors(index)
         self._streams: dict[int, Any] = {}
+        self._kernels: dict[tuple[Any, ...], Kernel] = {}
 
     @property
     def stream(self) -> int | None:
@@ -134,7 +143,8 @@ class CudaDevice:
             return self._stream
         import torch
 
-        return torch.cuda.current_stream(self.index).cuda_stream
+        # As torch's own compiler asks before every launch: the public function makes an object that takes longer than the launch.
+        return torch._C._cuda_getCurrentRawStream(self.index)
 
     def active(self) -> AbstractContextManager[Any]:
         """Returns the context in which this device and its stream are the current ones."""
@@ -160,13 +170,16 @@ class CudaDevice:
 
     def kernel(self, source: str, name: str, defines: Mapping[str, str]) -> Kernel:
         """Returns a kernel of kernels/cuda/SOURCE.cu, compiled with these preprocessor names."""
-        compiled = _function(self.index, source, tuple(sorted(defines.items())), name)
+        named = source, name, *defines.items()
+        if (known := self._kernels.get(named)) is None:
+            compiled = _module(self.index, source, tuple(sorted(defines.items()))).get_function(name)
 
-        def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-            self.enter_thread()
-            compiled(grid, block, arguments, 0, self._taken_over(self.stream))
+            def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+                self.enter_thread()
+                compiled(grid, block, arguments, 0, self._taken_over(self.stream))
 
-        return launch
+            known = self._kernels[named] = launch
+        return known
 
     def rows(self, array: Any, what: str) -> RowsView:
         """Returns a matrix of device memory or of pinned host memory as the device sees it.
@@ -208,7 +221,7 @@ class CudaDevice:
         """Returns a copy of a NumPy array on the device, a torch tensor."""
         import torch
 
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self._torch_device())
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._torch_device)
 
     def download(self, array: Any) -> Array:
         """Returns a copy of a device array in NumPy, after everything that was launched before."""
@@ -221,16 +234,23 @@ class CudaDevice:
         """Returns an uninitialised torch tensor of a NumPy dtype on the device; torch's allocator keeps and reuses its memory."""
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=self._torch_device())
+        return torch.empty(shape, dtype=_torch_dtype(dtype), device=self._torch_device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Returns a torch tensor of a NumPy dtype on the device whose bytes are 0."""
         import torch
 
-        return torch.zeros(shape, dtype=getattr(torch, np.dtype(dtype).name), device=self._torch_device())
+        return torch.zeros(shape, dtype=_torch_dtype(dtype), device=self._torch_device)
 
-    def _torch_device(self) -> str:
-        return f"cuda:{self.index}"
+    @functools.cached_property
+    def _torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cuda", self.index)
+
+    def copy(self, array: Any) -> Any:
+        """Returns a copy of a torch tensor on the device."""
+        return array.clone()
 
     def running_sums(self, values: Any) -> Any:
         """Returns i32[n] on the device: the sum of the first i + 1 values of i32[n] at place i."""
@@ -358,13 +378,15 @@ def _cupy() -> Any:
 
 
 @functools.cache
-def _num_multiprocessors(index: int) -> int:
-    return int(_cupy().cuda.runtime.deviceGetAttribute(_MULTIPROCESSOR_COUNT, index))
+def _torch_dtype(dtype: Any) -> Any:
+    import torch
+
+    return getattr(torch, np.dtype(dtype).name)
 
 
 @functools.cache
-def _function(index: int, source: str, defines: tuple[tuple[str, str], ...], name: str) -> Any:
-    return _module(index, source, defines).get_function(name)
+def _num_multiprocessors(index: int) -> int:
+    return int(_cupy().cuda.runtime.deviceGetAttribute(_MULTIPROCESSOR_COUNT, index))
 
 
 @functools.cache

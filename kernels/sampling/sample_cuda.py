@@ -251,9 +251,7 @@ class CudaSampler:
         """Returns the first elements of an array; in memory of their own if they are less than half of it."""
         if 2 * count >= len(array):
             return array[:count]
-        first = self.device.empty((count,), dtype_name(array.dtype))
-        first[...] = array[:count]
-        return first
+        return self.device.copy(array[:count])
 
     def _space_of_nodes(self, most: int, fanouts: Sequence[int]) -> int:
         """Returns the most nodes that layers make of `most`, up to the first layer whose size only the graph knows; at least 1."""

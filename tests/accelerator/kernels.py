@@ -99,6 +99,13 @@ class SimulatedKernels:
 
         return torch.zeros(shape, dtype=getattr(torch, np.dtype(dtype).name), device=NAME)
 
+    def enter_thread(self) -> None:
+        """Every thread sees the one device."""
+
+    def copy(self, array: Any) -> Any:
+        """Returns a copy of a tensor."""
+        return array.clone()
+
     def running_sums(self, values: Any) -> Any:
         """Returns running sums."""
         import torch

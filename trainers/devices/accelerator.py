@@ -111,6 +111,10 @@ class Accelerator(Device):
         except torch.OutOfMemoryError as error:
             raise self._too_small(error, asked, purpose) from error
 
+    def enter_thread(self) -> None:
+        """Makes the device the one of the calling thread, before its first operation there."""
+        self.backend.kernels.enter_thread()
+
     @contextmanager
     def active(self) -> Iterator[None]:
         """Returns a context in which the budgets bound torch's allocations on the device.

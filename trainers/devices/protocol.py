@@ -91,6 +91,9 @@ class Device(Protocol):
         """Returns the link of a direction, shared by all threads that move bytes over it; None if it has the machine's own speed."""
         return None
 
+    def enter_thread(self) -> None:
+        """Makes the device the one of the calling thread, before its first operation there."""
+
     def active(self) -> AbstractContextManager[Any]:
         """Returns a context in which all work of this thread is done, and booked, on this device."""
         ...

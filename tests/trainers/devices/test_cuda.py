@@ -42,7 +42,7 @@ def fake_cupy(monkeypatch, devices=1, message="", compile_message=""):
     cuda = types.SimpleNamespace(runtime=runtime, nvrtc=nvrtc, Device=lambda _: device, function=function)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
     monkeypatch.setattr("kernels.cuda.compile._headers", lambda cupy: ())
-    for cached in (cuda_device._module, cuda_device._num_multiprocessors, cuda_device._function):
+    for cached in (cuda_device._module, cuda_device._num_multiprocessors):
         cached.cache_clear()
 
 

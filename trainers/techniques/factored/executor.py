@@ -193,6 +193,7 @@ class FactoredExecutor(Executor):
     def _guarded(self, activity: Activity, loop: Callable[[Epoch], None], epoch: Epoch) -> None:
         try:
             torch.set_num_threads(self.run.semantic.train.num_threads)
+            self.run.features.device.enter_thread()
             loop(epoch)
         except Closed:
             pass
