@@ -1,13 +1,13 @@
 """Arrays with an element per node, worked through by ranges of nodes.
 
 A graph of a hundred million nodes makes every temporary array of an element per node a gigabyte. So they are computed for `NODES_AT_ONCE`
-nodes at a time, and sums that edges add to at random for `SUMS_AT_ONCE` nodes at a time. What has to exist for all nodes comes from an
+nodes at a time, sorted runs for `KEYS_AT_ONCE`, and sums that edges add to at random for `SUMS_AT_ONCE` nodes at a time. What has to exist for all nodes comes from an
 `Allocate`: `np.zeros`, or a mapped file if it is read and written in order.
 
 NumPy makes such arrays unasked as well: an index of int32, the argument of `bincount` and a sum with another dtype are converted first, 8
 bytes per element.
 
-Cost: sums of more than `SUMS_AT_ONCE` nodes take one pass over the edges per range. No result depends on either number.
+Cost: sums of more than `SUMS_AT_ONCE` nodes take one pass over the edges per range. No result depends on these numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 from kernels.types import Array
 
-NODES_AT_ONCE = 1 << 20
+NODES_AT_ONCE = 1 << 17
+KEYS_AT_ONCE = 1 << 19
 SUMS_AT_ONCE = 1 << 24
 
 Allocate = Callable[[int, Any], Array]
@@ -27,6 +28,11 @@ Allocate = Callable[[int, Any], Array]
 def node_ranges(num_nodes: int) -> Iterator[tuple[int, int]]:
     """Yields (low, high), ranges of nodes whose temporary arrays exist at one time."""
     return _ranges(num_nodes, NODES_AT_ONCE)
+
+
+def key_ranges(num_keys: int) -> Iterator[tuple[int, int]]:
+    """Yields (low, high), ranges of keys that are sorted at one time: longer ones, since every pair of them is compared."""
+    return _ranges(num_keys, KEYS_AT_ONCE)
 
 
 def sum_ranges(num_nodes: int) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,7 @@ from assets.sizes import parse_size
 
 def budgets_need() -> Need:
     """Returns the need of the budgets stage, which only computes and draws."""
-    return Need(name="budgets", memory=(libraries(STEP_BYTES + FIGURE_BYTES),))
+    return Need(name="budgets", phases=((libraries(STEP_BYTES + FIGURE_BYTES),),))
 
 
 def budget_bytes(sizes: Sizes, level: str) -> int | None:

@@ -6,8 +6,8 @@ pipeline before anything is built, when sizes are bounds, and `materialize` befo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assets.sizes import format_bytes
@@ -100,7 +100,8 @@ class Need:
 
     Attributes:
         name: the step's name, as in the pipeline's plan.
-        memory: summands of the peak of anonymous memory, over all processes of the step; pages of mapped files are not in it.
+        phases: summands of anonymous memory, over all processes of the step, of each of its phases: what one takes is free again in the
+            others, or not taken yet. Pages of mapped files are not among them.
         stored: bytes that stay in the store.
         scratch: bytes of disk that are free again afterwards.
         stored_at_most: whether `stored` is a bound.
@@ -108,30 +109,44 @@ class Need:
     """
 
     name: str
-    memory: tuple[Term, ...]
+    phases: tuple[tuple[Term, ...], ...]
     stored: int = 0
     stored_at_most: bool = False
     scratch: int = 0
     work: float = 0
 
     @property
+    def memory(self) -> tuple[Term, ...]:
+        """The phase that may take the most."""
+        return max(self.phases, key=lambda terms: sum(term.num_bytes for term in terms))
+
+    @property
     def memory_bytes(self) -> int:
-        """The sum of `memory`."""
+        """The sum of `memory`, the peak."""
         return sum(term.num_bytes for term in self.memory)
 
     @property
+    def certain(self) -> tuple[Term, ...]:
+        """The phase whose exact terms take the most."""
+        return max(self.phases, key=_exact_bytes)
+
+    @property
     def least_bytes(self) -> int:
-        """The sum of the terms that are exact."""
-        return sum(term.num_bytes for term in self.memory if not term.at_most)
+        """The bytes that the step takes for certain."""
+        return _exact_bytes(self.certain)
 
     @property
     def is_bound(self) -> bool:
         """Whether the step may need less memory than the sum."""
         return self.least_bytes < self.memory_bytes
 
-    def lines(self) -> Iterator[str]:
-        """Yields one line per summand of the memory, largest first."""
-        for term in sorted(self.memory, key=lambda term: -term.num_bytes):
+    def beside(self, term: Term) -> Need:
+        """Returns the need with one more term in every phase."""
+        return replace(self, phases=tuple((*phase, term) for phase in self.phases))
+
+    def lines(self, phase: Sequence[Term] | None = None) -> Iterator[str]:
+        """Yields one line per summand of the memory, or of one phase, largest first."""
+        for term in sorted(self.memory if phase is None else phase, key=lambda term: -term.num_bytes):
             if term.num_bytes:
                 lowers = f"   ({term.key} lowers it)" if term.key else ""
                 yield f"{format_bytes(abs(term.num_bytes)):>9}  {term.what}{lowers}"
@@ -149,23 +164,23 @@ def require_fit(need: Need, there: int | None) -> None:
     """
     if there is None or need.least_bytes <= there * (1 + MARGIN):
         return
-    keys = dict.fromkeys(term.key for term in sorted(need.memory, key=lambda term: -term.num_bytes) if term.key)
+    phase = sorted(need.certain, key=lambda term: -term.num_bytes)
+    keys = dict.fromkeys(term.key for term in phase if term.key)
     remedy = f"lower {' or '.join(keys)}" if keys else "use a machine, or a memory limit, with more"
     raise InputError(
-        f"{need.name} needs {format_bytes(need.memory_bytes)} of memory and {format_bytes(there)} are there:\n"
-        + "\n".join(f"  {line}" for line in need.lines()),
+        f"{need.name} needs {format_bytes(sum(term.num_bytes for term in phase))} of memory and {format_bytes(there)} are there:\n"
+        + "\n".join(f"  {line}" for line in need.lines(phase)),
         remedy,
     )
+
+
+def _exact_bytes(phase: Sequence[Term]) -> int:
+    return sum(term.num_bytes for term in phase if not term.at_most)
 
 
 def libraries(num_bytes: int = STEP_BYTES) -> Term:
     """Returns the term of a process before it builds."""
     return Term(what="Python and libraries", num_bytes=num_bytes)
-
-
-def largest(*phases: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Returns the phase of a build that takes the most: what the others take is free again by then, or not taken yet."""
-    return max(phases, key=lambda terms: sum(term.num_bytes for term in terms))
 
 
 def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from assets.budgets.need import budget_bytes
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, largest, libraries
+from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
 from assets.samples.need import batches_read
-from kernels.ranges import NODES_AT_ONCE
+from kernels.ranges import KEYS_AT_ONCE
 
 EXACT_SIZES = 1024
 """Segment sizes whose rows are counted (kernels/disk_cache/segment_size.py)."""
@@ -60,7 +60,7 @@ def cache_plan_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     ranking = (
         libraries(),
         Term(what="slots, and a test of the order", num_bytes=5 * nodes),
-        Term(what="a range of nodes in order", num_bytes=RANK_BYTES * min(nodes, NODES_AT_ONCE)),
+        Term(what="a range of nodes in order", num_bytes=RANK_BYTES * min(nodes, KEYS_AT_ONCE)),
     )
     gaps = 8 * batches.count * min(batches.count, EXACT_SIZES) * (1 if batches.count <= EXACT_SIZES else 2)
     records = Term(
@@ -95,7 +95,11 @@ def cache_plan_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
         records,
     )
     stored = 4 * nodes + 12 * min(batches.inputs, 2**62)
-    memory = largest(ranking, counting, planning)
     return Need(
-        name="cache_plan", memory=memory, stored=stored, scratch=16 * nodes, stored_at_most=True, work=batches.inputs
+        name="cache_plan",
+        phases=(ranking, counting, planning),
+        stored=stored,
+        scratch=16 * nodes,
+        stored_at_most=True,
+        work=batches.inputs,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, largest, libraries
+from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
 
 
 def chunks_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
@@ -25,9 +25,9 @@ def chunks_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         ),
         Term(what="neighbours of two steps", num_bytes=2 * 8 * parts * around, key=key, at_most=True),
     )
-    memory = largest((libraries(), order, bits), (libraries(), *writing), (libraries(STEP_BYTES + FIGURE_BYTES), order))
+    phases = (libraries(), order, bits), (libraries(), *writing), (libraries(STEP_BYTES + FIGURE_BYTES), order)
     stored = 4 * sizes.num_edges + 40 * sizes.num_nodes
-    return Need(name="chunks", memory=memory, stored=stored, stored_at_most=True, work=sizes.num_edges)
+    return Need(name="chunks", phases=phases, stored=stored, stored_at_most=True, work=sizes.num_edges)
 
 
 def number_of_parts(sizes: Sizes) -> int:

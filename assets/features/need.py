@@ -19,5 +19,5 @@ def features_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     words = table // 512  # a digest of 8 bytes per page
     row_of = sizes.id_bytes * sizes.num_nodes * (sizes.num_rows < sizes.num_nodes)
     own = survey.features_memory or (Term(what="source", num_bytes=survey.source_bytes, key=survey.key, at_most=True),)
-    memory = (libraries(), *own, slices, Term(what="digests of pages", num_bytes=words))
-    return Need(name="features", memory=memory, stored=table + words + row_of, work=table)
+    phase = (libraries(), *own, slices, Term(what="digests of pages", num_bytes=words))
+    return Need(name="features", phases=(phase,), stored=table + words + row_of, work=table)

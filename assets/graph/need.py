@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, largest, libraries
+from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
 
 SLICE_EDGES = 4 << 20
 """Edges that the checks look at together (assets/graph/checks.py)."""
@@ -21,22 +21,21 @@ def graph_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     stored = survey.topology_bytes + 20 * nodes
     if not survey.phases:
         source = Term(what="source, and sort of its edges", num_bytes=survey.source_bytes, key=survey.key, at_most=True)
-        memory = (libraries(STEP_BYTES + FIGURE_BYTES), source)
         return Need(
             name="graph",
-            memory=memory,
+            phases=((libraries(STEP_BYTES + FIGURE_BYTES), source),),
             stored=stored,
             stored_at_most=True,
             scratch=survey.scratch_bytes,
             work=sizes.num_edges,
         )
     held, edges = survey.held_after, EDGE_BYTES * min(SLICE_EDGES, sizes.num_edges)
-    memory = largest(
+    phases = (
         *((libraries(), *phase) for phase in survey.phases),
         (libraries(), *held, Term(what="edges that are checked", num_bytes=edges)),
         (libraries(), *held, Term(what="degrees in order", num_bytes=NODE_BYTES * nodes)),
         (libraries(STEP_BYTES + FIGURE_BYTES), *held),
     )
     return Need(
-        name="graph", memory=memory, stored=stored, stored_at_most=True, scratch=survey.scratch_bytes, work=sizes.num_edges
+        name="graph", phases=phases, stored=stored, stored_at_most=True, scratch=survey.scratch_bytes, work=sizes.num_edges
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, largest, libraries
+from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
 from assets.hotness.config import needed_bytes
 from assets.sampling.bounds import batch_bound, even_seeds
 
@@ -19,7 +19,7 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         batches = min(execution.threads, count) * each.record_bytes
         edges = (table.rounds + table.evaluate_epochs) * count * each.edges
         edges += len(sampling.fanouts) * sizes.num_edges * (table.policy == "bayes" or table.evaluate_epochs > 0)
-    memory = (
+    counting = (
         libraries(),
         Term(what="counts and ranking of nodes", num_bytes=num_bytes, key="[hotness] policy"),
         Term(what="a batch per thread", num_bytes=batches, key="[sampling] batch_size", at_most=True),
@@ -27,7 +27,7 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     figure = (libraries(STEP_BYTES + FIGURE_BYTES),)
     return Need(
         name="hotness",
-        memory=largest(memory, figure),
+        phases=(counting, figure),
         stored=stored,
         scratch=_scratch_bytes(semantic) * sizes.num_nodes,
         work=edges,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from assets.budgets.need import budget_rows
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, largest, libraries
+from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
 from assets.cache_plan.need import planned_rows
 from assets.packed_chunks.config import GROUP_BYTES
 from assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, BufferSizes
@@ -37,7 +37,7 @@ def packed_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     )
     listed = -(-plan.packed // groups) + 2 * (placed + -(-plan.cached // groups))
     each = {
-        "two ranges of the features": (min(2 * buffers.range_bytes, sizes.feature_bytes), "[memory]", False),
+        "two ranges of the features": (min(2 * buffers.range_bytes, sizes.feature_bytes), "[packed] memory", False),
         "buffers of chunks": (count * min(chunk, share), "", bound),
         "rows in the order of caches and images": (spans, "", bound),
         "lists of rows": (4 * listed + 4 * sizes.num_nodes * (sizes.num_rows < sizes.num_nodes), "[packed] groups", bound),
@@ -52,7 +52,7 @@ def packed_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     stored = heads + (stored_rows + placed) * row + PAGE_BYTES * (batches.count + plan.segments)
     return Need(
         name="packed_chunks",
-        memory=largest((libraries(), *processes, *terms), (libraries(STEP_BYTES + FIGURE_BYTES),)),
+        phases=((libraries(), *processes, *terms), (libraries(STEP_BYTES + FIGURE_BYTES),)),
         stored=stored,
         stored_at_most=bound,
         work=groups * sizes.feature_bytes + stored,

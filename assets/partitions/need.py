@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, largest, libraries
+from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
 from assets.partitions.method import choose_method, metis_bytes
 from kernels.ranges import NODES_AT_ONCE
 
@@ -30,7 +30,7 @@ def partitions_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         phases.append((libraries(), Term(what="METIS", num_bytes=metis_bytes(*graph), key=METHOD, at_most=True)))
     work = sizes.num_edges * (METIS_TIMES if method in ("metis", "metis-balanced") else 1)
     scratch = 24 * nodes if method == "ldg" else 0
-    return Need(name="partitions", memory=largest(*phases), stored=4 * nodes, scratch=scratch, work=work)
+    return Need(name="partitions", phases=tuple(phases), stored=4 * nodes, scratch=scratch, work=work)
 
 
 def _undirected(sizes: Sizes) -> bool:

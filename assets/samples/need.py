@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, largest, libraries
+from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
 from assets.samples.config import stored_seeds
 from assets.sampling.bounds import batch_bound, even_seeds
 
@@ -86,7 +86,7 @@ def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     records = Term(what="records that are read", num_bytes=2 * threads * found.most_bytes, at_most=True)
     drawn = (libraries(STEP_BYTES + FIGURE_BYTES), visits, records)
     stored = found.num_bytes + 4 * nodes
-    return Need(name="samples", memory=largest(drawing, drawn), stored=stored, stored_at_most=True, work=found.edges)
+    return Need(name="samples", phases=(drawing, drawn), stored=stored, stored_at_most=True, work=found.edges)
 
 
 def _workers(count: int) -> Term:

@@ -18,7 +18,7 @@ def tables_need(semantic: Any, execution: Any, sizes: Sizes, range_edges: int) -
         range_edges: number of edges whose tables are made and checked together.
     """
     of_nodes = 8 * sizes.num_nodes if semantic.weights != "edge" else 0
-    memory = (
+    phase = (
         libraries(),
         Term(
             what="a range of edges", num_bytes=EDGE_BYTES * min(range_edges, sizes.num_edges), at_most=not sizes.exact
@@ -28,5 +28,5 @@ def tables_need(semantic: Any, execution: Any, sizes: Sizes, range_edges: int) -
     )
     stored = 8 * sizes.num_edges + 4 * sizes.num_nodes
     return Need(
-        name="sampling_tables", memory=memory, stored=stored, stored_at_most=not sizes.exact, work=sizes.num_edges
+        name="sampling_tables", phases=(phase,), stored=stored, stored_at_most=not sizes.exact, work=sizes.num_edges
     )

@@ -12,6 +12,5 @@ def shards_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     """Returns the need of the shards stage; the written files are mapped."""
     nodes = sizes.num_nodes
     lists = Term(what="lists of the nodes of each part", num_bytes=9 * nodes + 24 * min(nodes, NODES_AT_ONCE))
-    memory = (libraries(), lists)
     stored = sizes.feature_bytes + (4 + sizes.id_bytes) * sizes.num_nodes
-    return Need(name="shards", memory=memory, stored=stored, work=sizes.feature_bytes)
+    return Need(name="shards", phases=((libraries(), lists),), stored=stored, work=sizes.feature_bytes)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.building.keys import KeyProblem, within
-from assets.building.needs import STEP_BYTES, Term, largest
+from assets.building.needs import STEP_BYTES, Term
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import row_ranges
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
@@ -308,7 +308,7 @@ def survey(config: GeneratedConfig) -> Survey:
         num_edges=stored,
         num_features=config.features,
         dtype="float32",
-        memory_bytes=STEP_BYTES + sum(term.num_bytes for term in largest(*phases)),
+        memory_bytes=STEP_BYTES + max(sum(term.num_bytes for term in phase) for phase in phases),
         scratch_bytes=scratch,
         num_classes=config.classes,
         num_split=tuple(ceil(known * share + config.classes) for share in shares),  # pyright: ignore[reportArgumentType]

@@ -127,7 +127,7 @@ def pipeline_needs(pipeline: Pipeline, home: Path | None) -> PipelineNeeds:
 def _waited_for(each: StepNeed) -> StepNeed:
     if each.need is None:
         return each
-    return replace(each, need=replace(each.need, memory=(*each.need.memory, WAITING)))
+    return replace(each, need=each.need.beside(WAITING))
 
 
 def _row(each: StepNeed) -> str:

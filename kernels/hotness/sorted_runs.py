@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kernels.ranges import Allocate, node_ranges
+from kernels.ranges import Allocate, key_ranges
 from kernels.types import Array, id_dtype
 
 
@@ -32,7 +32,7 @@ def order(count: int, keys_of: Callable[[int, int], Array], out: Array, allocate
         out: ids[n] to write to, `id_dtype(n)`.
         allocate: function that makes the arrays of n elements that the work needs.
     """
-    ranges = list(node_ranges(count))
+    ranges = list(key_ranges(count))
     if len(ranges) < 2:
         for low, high in ranges:
             out[low:high] = np.argsort(keys_of(low, high), kind="stable")

@@ -81,6 +81,7 @@ def small_ranges() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
             (ranges, "NODES_AT_ONCE", 1 << 11),
+            (ranges, "KEYS_AT_ONCE", 1 << 11),
             (ranges, "SUMS_AT_ONCE", 1 << 14),
             (needed, "RANGE_BYTES", 1 << 8),
             (generators, "HELD_EDGES", 1 << 10),

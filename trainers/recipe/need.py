@@ -116,7 +116,7 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
         batch=batch_sizes(semantic.sampling, sizes),
         ranks=ranks or semantic.train.own_settings.ranks,
     )
-    return Need(name=f"a training by {technique.name}", memory=tuple(terms(case)))
+    return Need(name=f"a training by {technique.name}", phases=(tuple(terms(case)),))
 
 
 def waiting_term() -> Term:

@@ -7,7 +7,6 @@ which imports torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from assets.building.needs import Need, Sizes
@@ -59,7 +58,7 @@ class ModelRecipe(Stage):
     def need(self, semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> Need | None:
         """Returns the memory of a training with the processes that wait for it; None for a technique or a device without a formula."""
         found = training_need(semantic, execution, sizes)
-        return None if found is None else replace(found, memory=(*found.memory, waiting_term()))
+        return None if found is None else found.beside(waiting_term())
 
     def raw(self, semantic: ModelConfig) -> Mapping[str, str]:
         """Returns role -> SHA-256 of the source file of the user's own model and sampling function, if the recipe names them.

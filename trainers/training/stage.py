@@ -24,7 +24,6 @@ bits as a run that was never interrupted: it keeps the checkpoint's number of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from assets.building.needs import Need, Sizes, Term, sizes_of
@@ -65,7 +64,7 @@ class ModelStage(ModelRecipe):
         if found is None or not running:
             return found
         there = Term(what="less what other ranks have already", num_bytes=-running)
-        return replace(found, memory=(*found.memory, there))
+        return found.beside(there)
 
     def _local_ranks(self) -> int:
         """Returns the number of ranks on this machine, which torchrun tells; else all are on one."""

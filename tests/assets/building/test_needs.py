@@ -11,10 +11,12 @@ from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 
 NEED = Need(
     name="samples",
-    memory=(
-        Term(what="records", num_bytes=3 << 20, key="[sampling] batch_size"),
-        Term(what="Python and libraries", num_bytes=1 << 20),
-        Term(what="rows", num_bytes=2 << 20, key="[memory] host"),
+    phases=(
+        (
+            Term(what="records", num_bytes=3 << 20, key="[sampling] batch_size"),
+            Term(what="Python and libraries", num_bytes=1 << 20),
+            Term(what="rows", num_bytes=2 << 20, key="[memory] host"),
+        ),
     ),
 )
 
@@ -42,7 +44,7 @@ class Costly(Stage):
     def need(self, semantic, execution, sizes: Sizes) -> Need:
         self.seen = sizes
         term = Term(what="edges", num_bytes=self.bytes_per_edge * sizes.num_edges, key="[graph] edges")
-        return Need(name=self.name, memory=(term,), work=sizes.num_edges)
+        return Need(name=self.name, phases=((term,),), work=sizes.num_edges)
 
     def build(self, inputs, semantic, execution, writer, progress):
         return Summary(checks=[Check(name="built", passed=True)])
@@ -70,8 +72,18 @@ def test_a_sum_that_does_not_fit_names_each_term_and_the_keys_that_lower_it():
 
 def test_bounds_are_not_refused():
     bounds = tuple(replace(term, at_most=True) for term in NEED.memory)
-    require_fit(replace(NEED, memory=bounds), 0)
+    require_fit(replace(NEED, phases=(bounds,)), 0)
     require_fit(NEED, None)
+
+
+def test_a_phase_that_is_certain_is_refused_though_another_may_take_more():
+    bound = (Term(what="batches", num_bytes=8 << 20, at_most=True),)
+    two = replace(NEED, phases=(bound, *NEED.phases))
+    assert (two.memory_bytes, two.least_bytes, two.is_bound) == (8 << 20, 6 << 20, True)
+    with pytest.raises(InputError, match=r"needs 6\.0 MiB of memory and 1\.0 MiB(?s:.*)records"):
+        require_fit(two, 1 << 20)
+    more = two.beside(Term(what="a command that waits", num_bytes=1 << 20))
+    assert (more.memory_bytes, more.least_bytes) == (9 << 20, 7 << 20)
 
 
 def test_sizes_come_from_the_graph_and_what_was_built_from_it(store):

@@ -65,7 +65,8 @@ def results(sampled):
 @pytest.mark.parametrize(("nodes", "sums"), [(37, 1 << 24), (97, 500), (1000, 2999), (1 << 20, 1700)])
 def test_no_result_depends_on_the_ranges(sampled, nodes, sums, monkeypatch):
     whole = [each.tobytes() for each in results(sampled)]
-    monkeypatch.setattr(ranges, "NODES_AT_ONCE", nodes)
+    for name in ("NODES_AT_ONCE", "KEYS_AT_ONCE"):
+        monkeypatch.setattr(ranges, name, nodes)
     monkeypatch.setattr(ranges, "SUMS_AT_ONCE", sums)
     assert [each.tobytes() for each in results(sampled)] == whole
 
@@ -86,6 +87,6 @@ def test_sorted_runs_make_the_sorted_whole(keys, step):
         assert sorted(before) == sorted(keys)[:place]
     found = np.full(len(values), -1, np.int32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranges, "NODES_AT_ONCE", step)
+        patch.setattr(ranges, "KEYS_AT_ONCE", step)
         order(len(values), lambda low, high: values[low:high], found)
     assert found.tolist() == order_reference(values).tolist()
