@@ -1,8 +1,8 @@
 """Arrays with an element per node, worked through by ranges of nodes.
 
 A graph of a hundred million nodes makes every temporary array of an element per node a gigabyte. So they are computed for `NODES_AT_ONCE`
-nodes at a time, sorted runs for `KEYS_AT_ONCE`, and sums that edges add to at random for `SUMS_AT_ONCE` nodes at a time. What has to exist for all nodes comes from an
-`Allocate`: `np.zeros`, or a mapped file if it is read and written in order.
+nodes at a time, sorted runs for `KEYS_AT_ONCE`, and sums that edges add to at random for `SUMS_AT_ONCE` nodes at a time. What has to exist
+for all nodes comes from an `Allocate`: `np.zeros`, or a mapped file if it is read and written in order.
 
 NumPy makes such arrays unasked as well: an index of int32, the argument of `bincount` and a sum with another dtype are converted first, 8
 bytes per element.

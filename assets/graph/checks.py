@@ -16,7 +16,7 @@ from assets.storage.arrays import forget_pages
 from kernels.ranges import node_ranges
 from kernels.types import Array, Topology
 
-SLICE_EDGES = 4 << 20
+SLICE_EDGES = 1 << 20
 
 
 def row_slices(indptr: Array, slice_edges: int = SLICE_EDGES) -> Iterator[tuple[int, int]]:

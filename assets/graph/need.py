@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
-
-SLICE_EDGES = 4 << 20
-"""Edges that the checks look at together (assets/graph/checks.py)."""
+from assets.graph.checks import SLICE_EDGES
 
 EDGE_BYTES, NODE_BYTES = 36, 4
 """Bytes that the checks take for each of them, and those of quantiles for each node of the graph."""

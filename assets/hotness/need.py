@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
-from assets.hotness.config import needed_bytes
+from assets.hotness.config import counted_node_bytes, needed_bytes
 from assets.sampling.bounds import batch_bound, even_seeds
 
 
@@ -24,7 +24,11 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         Term(what="counts and ranking of nodes", num_bytes=num_bytes, key="[hotness] policy"),
         Term(what="a batch per thread", num_bytes=batches, key="[sampling] batch_size", at_most=True),
     )
-    figure = (libraries(STEP_BYTES + FIGURE_BYTES),)
+    counts = counted_node_bytes(semantic) * sizes.num_nodes
+    figure = (
+        libraries(STEP_BYTES + FIGURE_BYTES),
+        Term(what="counts of nodes", num_bytes=counts, key="[hotness] policy"),
+    )
     return Need(
         name="hotness",
         phases=(counting, figure),
