@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
 from assets.samples.config import stored_seeds
 from assets.sampling.bounds import batch_bound, even_seeds
-
-FEW_NODES = 1 << 25
-"""Nodes of a graph up to which a sampler has an entry of 8 bytes for each of them (kernels/sampling/sample.py)."""
+from kernels.sampling.sample import Sampler
 
 
 class StoredBatches(NamedTuple):
@@ -63,7 +61,9 @@ def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
 
 def sampler_bytes(sizes: Sizes, most_inputs: int) -> int:
     """Returns the memory of one sampler's map and list of nodes."""
-    return (8 * sizes.num_nodes if sizes.num_nodes <= FEW_NODES else 32 * most_inputs) + sizes.id_bytes * most_inputs
+    return (
+        8 * sizes.num_nodes if sizes.num_nodes <= Sampler.MOST_DIRECT_NODES else 32 * most_inputs
+    ) + sizes.id_bytes * most_inputs
 
 
 def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
@@ -78,7 +78,7 @@ def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
             what="samplers",
             num_bytes=threads * sampler_bytes(sizes, found.most_inputs),
             key="[sampling] batch_size",
-            at_most=nodes > FEW_NODES,
+            at_most=nodes > Sampler.MOST_DIRECT_NODES,
         ),
         Term(what="batches ahead", num_bytes=3 * threads * found.most_bytes, key="[sampling] batch_size", at_most=True),
     )

@@ -17,6 +17,7 @@ from assets.storage.machine import usable_cores
 from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 from kernels.rows.aligned import space_for
+from kernels.sampling.sample import Sampler
 from trainers.recipe.batch_sizes import BatchSizes, batch_sizes
 from trainers.recipe.config import ModelConfig, TrainExecution
 from trainers.recipe.queue_bytes import queue_bounds
@@ -33,8 +34,6 @@ HEAP = 1.12
 """Bytes of a heap over those that are alive in it at once; measured from 0.9 to 1.2 without lists of small blocks (docs/log.md)."""
 PRODUCT_BYTES = 16 << 20
 """What the libraries of matrix products and threads keep after the first step."""
-FEW_NODES = 1 << 25
-"""Nodes of a graph up to which a sampler has an entry of 8 bytes for each of them (kernels/sampling/sample.py)."""
 READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
 """What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
 BATCH, FANOUTS = "[sampling] batch_size", "[sampling] fanouts"
@@ -188,13 +187,13 @@ def sampler_terms(case: Case, ranks: int = 1) -> list[Term]:
     nodes, inputs = case.sizes.num_nodes, case.batch.inputs
     if case.stored and case.semantic.train.eval == "exact":
         return []
-    each = (8 * nodes if nodes <= FEW_NODES else 32 * inputs) + case.sizes.id_bytes * inputs
+    each = (8 * nodes if nodes <= Sampler.MOST_DIRECT_NODES else 32 * inputs) + case.sizes.id_bytes * inputs
     term = Term(
         what=f"samplers of {case.threads} threads",
         num_bytes=ranks * case.threads * each,
         key="samplers",
         # Ranks that are bound to cores have other numbers, and "auto" may evaluate exactly.
-        at_most=nodes > FEW_NODES or ranks > 1 or (case.stored and case.semantic.train.eval == "auto"),
+        at_most=nodes > Sampler.MOST_DIRECT_NODES or ranks > 1 or (case.stored and case.semantic.train.eval == "auto"),
     )
     return [term]
 
