@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
 from assets.sampling.config import MORE_PATHS, Neighbours
+from assets.storage.arrays import expect_random_reads, mapped_apart
 from assets.storage.artifact import Artifact
+from assets.storage.control_group import fits_memory
 from assets.storage.read_verified import read_vector
 from assets.storage.require import require
 from assets.storage.user_code import is_reference, load_reference
@@ -16,7 +20,7 @@ from kernels.sampling.own_sampling import AnySampler, OwnSampler
 from kernels.sampling.sample import Sampler
 from kernels.sampling.walk import Walks, WalkSampler
 from kernels.sampling.weighted import WeightedSampler
-from kernels.types import Topology
+from kernels.types import Array, Topology
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +44,22 @@ class Drawing:
     def sampler(self, topology: Topology, *, seed: int, threads: int = 1) -> AnySampler:
         """Returns the sampler of mini-batches: a fused kernel, or one around the user's own function.
 
+        A mapped topology that is larger than the memory for it is mapped once more for the sampler, which reads rows at random; whoever
+        reads the edges in order keeps the mapping that reads ahead.
+
         Raises:
             InputError: the function does not exist, or the topology, tables or fanouts are not sound.
         """
+        if (apart := _apart(topology)) is None:
+            return self._sampler(topology, seed, threads)
+        sampler = self._sampler(apart, seed, threads)  # looks through indptr in order, so what comes is said afterwards
+        for array in _arrays(apart):
+            expect_random_reads(array)
+        if isinstance(sampler, Sampler):
+            sampler.read_ahead()
+        return sampler
+
+    def _sampler(self, topology: Topology, seed: int, threads: int) -> AnySampler:
         how = self.neighbours
         if is_reference(how.method):
             return OwnSampler(topology, how.fanouts, load_reference(how.method), seed=seed, name=how.method)
@@ -85,6 +102,21 @@ class Drawing:
         """Returns the parameters of the walks, with `times` times the paths."""
         how = self.neighbours
         return Walks(paths=how.paths * times, length=how.length, restart=how.restart)
+
+
+def _arrays(topology: Topology) -> list[Array]:
+    """Returns the arrays of a topology that samplers read."""
+    arrays = topology.indptr, topology.indices, topology.weights, topology.edge_types, topology.edge_ids
+    return [array for array in arrays if array is not None]
+
+
+def _apart(topology: Topology) -> Topology | None:
+    """Returns another mapping of a mapped topology that is larger than the memory for it, None of any other."""
+    if not isinstance(topology.indices, np.memmap) or fits_memory(sum(array.nbytes for array in _arrays(topology))):
+        return None
+    names = ("indptr", "indices", "weights", "edge_types", "edge_ids")
+    mapped = {name: array for name in names if (array := getattr(topology, name)) is not None}
+    return replace(topology, **{name: mapped_apart(array) for name, array in mapped.items()})
 
 
 def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) -> Drawing | None:

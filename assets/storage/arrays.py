@@ -166,6 +166,13 @@ def expect_random_reads(array: Array) -> None:
         mapped.madvise(mmap.MADV_RANDOM)
 
 
+def mapped_apart(array: Array) -> Array:
+    """Returns another mapping of a mapped array's file, for readers of another kind; an array that is not mapped is returned itself."""
+    if getattr(array, "_mmap", None) is None or not isinstance(array, np.memmap) or array.filename is None:
+        return array
+    return np.memmap(array.filename, array.dtype, "r", array.offset, array.shape)
+
+
 BAD_HEADER = (
     ValueError, EOFError, SyntaxError, TypeError, OverflowError, TokenError, RecursionError, MemoryError,
 )  # fmt: skip

@@ -34,6 +34,12 @@ def free_bytes() -> int | None:
     return max(0, min(left)) if left else None
 
 
+def fits_memory(num_bytes: int) -> bool:
+    """Returns whether the pages of a mapped file may stay in memory: they take at most half of what is free, and leave the rest."""
+    free = free_bytes()
+    return free is None or num_bytes <= free // 2
+
+
 def kills() -> int:
     """Returns how many processes of this process's groups the kernel has ended so far for want of memory."""
     counted = 0

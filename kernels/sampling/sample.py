@@ -184,6 +184,13 @@ class Sampler:
         indptr, indices = (np.require(array, requirements=["C", "A"]) for array in (topology.indptr, topology.indices))
         return native(indptr, indices, list(self.fanouts), replace, threads, **more)
 
+    def read_ahead(self) -> None:
+        """From now on asks the system for the pages of a layer's rows, all at once, before it reads them.
+
+        That is for a topology in a mapped file that is larger than the memory for it: else each page is waited for by itself.
+        """
+        self._native.read_ahead()
+
     @property
     def scratch_bytes(self) -> int:
         """Bytes that this Sampler keeps between batches: the map (resident once touched), and an id per source of the largest batch."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from assets.sizes import format_bytes
+from assets.storage.control_group import fits_memory
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
 from kernels.warn_once import warn_once
 from trainers.rows.direct import DirectSource
-from trainers.rows.source import MappedSource, MemorySource, TableSource, fits_memory
+from trainers.rows.source import MappedSource, MemorySource, TableSource
 
 SOURCES = {"memory": MemorySource, "mapped": MappedSource, "direct": DirectSource}
 

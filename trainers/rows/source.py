@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from assets.storage.arrays import expect_random_reads
-from assets.storage.control_group import free_bytes
+from assets.storage.control_group import fits_memory
 from assets.storage.read_verified import read_table
 from assets.storage.table import FeatureTable
 from assets.storage.verified import VerifiedRows
@@ -283,12 +283,6 @@ class MappedSource(TableSource):
         super().__init__(table.open(), True, threads, table.row_of, VerifiedRows(table))
         if not fits_memory(table.num_bytes):
             expect_random_reads(self.rows)
-
-
-def fits_memory(num_bytes: int) -> bool:
-    """Returns whether the pages of mapped rows may stay in memory: they take at most half of what is free; the rest is left to the run."""
-    free = free_bytes()
-    return free is None or num_bytes <= free // 2
 
 
 def tier_counts(slots: torch.Tensor, device: Device, ledger: Ledger) -> list[int]:

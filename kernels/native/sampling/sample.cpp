@@ -52,6 +52,7 @@ class Sampler {
             for (int64_t layer = static_cast<int64_t>(fanouts_.size()) - 1; layer >= 0; --layer) {
                 const int64_t fanout = fanouts_[fanouts_.size() - 1 - layer];
                 const uint64_t layer_key = absorb(batch_key, layer);
+                if (read_ahead_) topology_.ask_for(nodes_.data(), count_);
                 made[layer] = fused_ ? sample_block(layer_key, fanout, positions)
                                      : sample_in_two_steps(layer_key, fanout, positions);
                 if (transposed == int(Transposes::All) || (transposed == int(Transposes::Hidden) && layer > 0)) {
@@ -68,6 +69,8 @@ class Sampler {
         for (SampledBlock& block : made) blocks.append(block.release());
         return py::make_tuple(src_ids.release(), blocks);
     }
+
+    void read_ahead() { read_ahead_ = true; }
 
     // Bytes that stay between batches; parts of the map that were never touched are counted too.
     int64_t scratch_bytes() const { return local_ids_.num_bytes() + most_nodes_ * static_cast<int64_t>(sizeof(Id)); }
@@ -317,6 +320,7 @@ class Sampler {
     bool replace_;
     int threads_;
     bool fused_;
+    bool read_ahead_ = false;  // whether the pages of a layer's rows are asked for before they are read
     std::optional<Array<uint32_t>> keep_table_;
     std::optional<Array<int32_t>> keep_support_;
     AliasTables tables_;  // where neighbours have weights
@@ -340,6 +344,7 @@ void bind(py::module_& m, const char* name) {
         .def_property_readonly("counts_visits", [](const Bound&) { return Map::COUNTS_VISITS; })
         .def("sample", &Bound::sample, py::arg("batch_key"), py::arg("seeds").noconvert(), py::arg("transposed"),
              py::arg("positions"))
+        .def("read_ahead", &Bound::read_ahead)
         .def("take_visits", &Bound::take_visits, py::arg("counts").noconvert());
 }
 

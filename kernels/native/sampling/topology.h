@@ -1,9 +1,13 @@
 // A topology in compressed columns, and how many of its edges a block takes.
 #pragma once
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <atomic>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "base/arrays.h"
 #include "base/parallel.h"
@@ -38,6 +42,20 @@ class Topology {
         __builtin_prefetch(indptr_ + node + 1);
     }
 
+    // Asks the system for the pages that rows are on, all at once, and does not wait: of a mapped file that is larger than the memory for
+    // it, a page is waited for when it is touched, one after the other. Of long rows only a few entries are read, so these are left out.
+    void ask_for(const Id* nodes, int64_t count) const {
+        std::vector<uintptr_t> pages;
+        pages.reserve(2 * count);
+        for (int64_t i = 0; i < count; ++i) add_pages(pages, indptr_ + nodes[i], indptr_ + nodes[i] + 2);
+        ask(pages);
+        for (int64_t i = 0; i < count; ++i) {
+            const InEdges row = in_edges(nodes[i]);
+            add_pages(pages, indices_ + row.begin, indices_ + row.begin + row.degree);
+        }
+        ask(pages);
+    }
+
     // Throws InputError unless the rows follow each other and each has at most LOCAL_IDS entries.
     void check() const {
         if (num_nodes_ < 0 || indptr_[0] != 0 || indptr_[num_nodes_] != num_edges_) {
@@ -60,6 +78,27 @@ class Topology {
     }
 
   private:
+    static constexpr uintptr_t PAGE = 4096;
+    static constexpr uintptr_t MOST_PAGES = 4;  // of a row: more neighbours than most fan-outs take
+
+    template <class T>
+    static void add_pages(std::vector<uintptr_t>& pages, const T* begin, const T* end) {
+        if (begin == end) return;
+        const uintptr_t first = reinterpret_cast<uintptr_t>(begin) / PAGE, last = (reinterpret_cast<uintptr_t>(end) - 1) / PAGE;
+        if (last - first >= MOST_PAGES) return;
+        for (uintptr_t page = first; page <= last; ++page) pages.push_back(page);
+    }
+
+    static void ask(std::vector<uintptr_t>& pages) {
+        std::sort(pages.begin(), pages.end());
+        for (size_t i = 0, next; i < pages.size(); i = next) {
+            for (next = i + 1; next < pages.size() && pages[next] <= pages[next - 1] + 1; ++next) {}
+            // What the system refuses is read when it is touched.
+            madvise(reinterpret_cast<void*>(pages[i] * PAGE), (pages[next - 1] - pages[i] + 1) * PAGE, MADV_WILLNEED);
+        }
+        pages.clear();
+    }
+
     Array<int64_t> keep_indptr_;
     Array<Id> keep_indices_;
     const int64_t* indptr_;

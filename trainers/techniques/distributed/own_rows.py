@@ -16,6 +16,7 @@ import numpy as np
 
 from assets.sizes import format_bytes
 from assets.storage.arrays import expect_random_reads
+from assets.storage.control_group import fits_memory
 from assets.storage.read_verified import read_table
 from assets.storage.table import FeatureTable
 from assets.storage.verified import VerifiedRows
@@ -26,7 +27,6 @@ from kernels.warn_once import warn_once
 from trainers.ranks.group import Ranks
 from trainers.record.ledger import Ledger
 from trainers.rows.direct import DirectTables
-from trainers.rows.source import fits_memory
 
 WINDOW_BYTES = 32 << 20
 """Bytes of own rows that are read before they are gathered."""
