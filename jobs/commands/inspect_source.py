@@ -28,7 +28,7 @@ def print_source(source: str, home: Path | None) -> None:
     """Prints the survey of a pipeline's graph, or of a file or folder that no pipeline names yet.
 
     Args:
-        source: name or TOML file of a pipeline; or an `.npz` archive, Parquet or CSV tables (a pattern in quotes), an
+        source: name or TOML file of a pipeline; or an `.npz` archive, tables in Parquet or text (a folder, or a pattern in quotes), an
             ogbn-* folder, or a file of `dgl.save_graphs`.
         home: the home that may have a part of it already, None for the default one.
 
@@ -147,8 +147,8 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
     if any(looks_like_table(each) for each in found):
         return _recognise_table(path)
     if not found:
-        problem = f"{path} {why_nothing(path)}, and no pipeline has that name"
-        raise InputError(problem, "`graphmill validate NAME` lists names")
+        what = why_nothing(path).replace("is not there", "is no such file or folder")
+        raise InputError(f"{path} {what}, and no pipeline of that name", "`graphmill validate NAME` lists names")
     what = (
         "a folder of part files, none of which is Parquet or text" if path.is_dir() else "none of .npz, Parquet, text"
     )

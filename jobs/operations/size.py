@@ -82,6 +82,6 @@ def _bytes(path: Path) -> int:
     """Returns the bytes of a file, of all files below a folder, or of all files that a pattern matches; 0 if there are none."""
     files: dict[Path, None] = {}
     for found in matches(path):
-        inside = found.rglob("*") if found.is_dir() else [found]
-        files |= dict.fromkeys(each for each in inside if each.is_file() and (each == path or not each.is_symlink()))
+        inside = (each for each in found.rglob("*") if not each.is_symlink()) if found.is_dir() else [found]
+        files |= dict.fromkeys(each for each in inside if each.is_file())
     return sum(each.stat().st_size for each in files)
