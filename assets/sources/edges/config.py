@@ -146,7 +146,7 @@ class EdgesConfig(SpooledConfig):
         return replace(self, features=table.columns, feature_entries=None, entry_columns=None, num_features=None)
 
     def text_form(self, key: str) -> TextForm:
-        """Returns what the configuration says about the text files of `edges`, `nodes` or `feature_entries`."""
+        """Returns the form, as configured, of the text files of `edges`, `nodes` or `feature_entries`."""
         header = self.header if self.header is None or isinstance(self.header, bool) else key in self.header
         return TextForm(self.delimiter, header, self.comment, NAMES[key])
 

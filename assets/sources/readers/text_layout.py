@@ -127,7 +127,7 @@ def read_layout(duck: Duck, path: Path, form: TextForm) -> TextLayout | None:
     """Finds the layout of a text file; None if it has no line.
 
     Raises:
-        InputError: the file cannot be read, has only comments, or begins with a line that is no header, or could be one or a row.
+        InputError: the file cannot be read, has only comments, or has a broken header, or could be either names or a row.
     """
     lines = text_lines(duck, path)
     above, comment = [], form.comment

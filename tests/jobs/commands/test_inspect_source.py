@@ -68,10 +68,10 @@ def test_a_pipeline_says_what_ranking_takes(tmp_path, capsys):
 def test_nothing_there(tmp_path):
     with pytest.raises(InputError, match="no such file or folder, and no pipeline of that name"):
         print_source(str(tmp_path / "nothing"), HOME)
-    (tmp_path / "notes.txt").write_text("x" * 20)
+    (tmp_path / "notes.md").write_text("x" * 20)
     with pytest.raises(InputError, match="is none of"):
-        print_source(str(tmp_path / "notes.txt"), HOME)
-    with pytest.raises(InputError, match="holds neither raw/ nor processed/"):
+        print_source(str(tmp_path / "notes.md"), HOME)
+    with pytest.raises(InputError, match="a folder of part files, none of which is"):
         print_source(str(tmp_path), HOME)
 
 
