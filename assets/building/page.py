@@ -59,7 +59,7 @@ def table_of(page: Page, artifact: Artifact) -> tuple[int, dict[str, tuple[str, 
     if page.file in artifact.files:
         import polars
 
-        schema = polars.read_parquet_schema(artifact.file(page.file))
+        schema = polars.scan_parquet(artifact.file(page.file), glob=False).collect_schema()
         columns |= {name: (str(schema[name]).lower(), page.columns[name]) for name in page.columns if name in schema}
     lengths = {entry["shape"][0] for entry in files.values()}
     assert len(lengths) <= 1, f"columns of {artifact.label} have {sorted(lengths)} rows"

@@ -26,7 +26,7 @@ from kernels.graph.csc import build_csc
 from kernels.types import Array, Topology
 
 POLL_SECONDS = 0.2
-NEEDED = {"metis": ("pymetis", "pip install pymetis"), "metis-balanced": ("dgl", 'pip install "graphmill[dgl]"')}
+NEEDED = {"metis": ("pymetis", "pip install pymetis"), "metis-balanced": ("dgl", 'pip install -e ".[dgl]"')}
 
 
 def metis_parts(

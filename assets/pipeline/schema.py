@@ -9,7 +9,6 @@ other unions; `Literal | str` is one of these names, or a reference to the user'
 from __future__ import annotations
 
 import dataclasses
-import glob
 import math
 import os
 import re
@@ -22,6 +21,7 @@ from typing import Any
 
 from assets.building.keys import ConfigError
 from assets.pipeline.toml_lines import KeyPath, line_of
+from assets.storage.patterns import REMOTE, matches, why_nothing
 from assets.storage.user_code import Reference, find_source, is_reference
 from kernels.errors import InputError, did_you_mean
 
@@ -215,9 +215,11 @@ class Tables:
         if len(os.fsencode(path)) > LONGEST_PATH or any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
             # A system call on the path would fail.
             return None, [self.problem(where, f"{_name(where)} = {_show(text)} is longer than a path can be")]
-        if self.files and not path.exists() and not glob.glob(str(path), recursive=True):
-            what = "matches no file" if glob.has_magic(str(path)) else "is not there"
-            return path, [self.problem(where, f"{_name(where)} = {_show(text)}: {path} {what}")]
+        if REMOTE.match(expanded) and not path.exists():
+            what = why_nothing(Path(expanded))
+            return path, [self.problem(where, f"{_name(where)} = {_show(text)} {what}; download the files first")]
+        if self.files and not matches(path):
+            return path, [self.problem(where, f"{_name(where)} = {_show(text)}: {path} {why_nothing(path)}")]
         return path, []
 
     def _unknown(self, key: str, keys: Collection[str], where: KeyPath) -> Problem:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
 """First bytes of a `dgl.save_graphs` file."""
 
+OGB_FOLDERS = ("raw", "processed", "split")
+"""Folders of which an OGB dataset has at least one."""
+
 ENDS = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("u", "v"), ("head", "tail"))
 """Usual names of the two columns of an edge table."""
 
@@ -25,7 +28,7 @@ def print_source(source: str, home: Path | None) -> None:
     """Prints the survey of a pipeline's graph, or of a file or folder that no pipeline names yet.
 
     Args:
-        source: name or TOML file of a pipeline; or an `.npz` archive, Parquet or CSV tables (a pattern in quotes), an
+        source: name or TOML file of a pipeline; or an `.npz` archive, tables in Parquet or text (a folder, or a pattern in quotes), an
             ogbn-* folder, or a file of `dgl.save_graphs`.
         home: the home that may have a part of it already, None for the default one.
 
@@ -40,6 +43,7 @@ def print_source(source: str, home: Path | None) -> None:
         print("\n".join([*survey.lines(), *_partition_lines(pipeline, survey), *needs.lines()]))
         needs.require_fit()
         return
+    require_local(source)
     kind, keys = recognise(Path(source).absolute())
     if kind == "table":
         from assets.sources.edges.survey import survey_files
@@ -112,36 +116,56 @@ def _partition_lines(pipeline: Pipeline, survey: Survey) -> list[str]:
     return [said] if said else []
 
 
+def require_local(source: str) -> None:
+    """Refuses an address of a file that is not on this machine.
+
+    Raises:
+        InputError: the text is such an address.
+    """
+    from assets.storage.patterns import REMOTE, why_nothing
+
+    if REMOTE.match(source) and not Path(source).exists():
+        raise InputError(f"{source} {why_nothing(Path(source))}", "download the files, and give their local path")
+
+
 def recognise(path: Path) -> tuple[str, dict[str, Any]]:
     """Returns (source, its keys) of a file or folder; ("table", {}) for tables without two columns of usual names.
 
     Raises:
         InputError: nothing is there, or no source reads it.
     """
-    if path.is_dir():
+    from assets.sources.readers.part_files import looks_like_table
+    from assets.storage.patterns import matches, why_nothing
+
+    if path.is_dir() and any((path / name).is_dir() for name in OGB_FOLDERS):
         return "ogb", {"path": path}
     if path.is_file() and path.suffix == ".npz":
         return "npz", {"path": path}
     if path.is_file() and _first_bytes(path) == DGL_MAGIC:
         return "dgl", {"path": path}
-    if any(ending in path.name for ending in (".parquet", ".pq", ".csv", ".tsv")):
+    found = matches(path)
+    if any(looks_like_table(each) for each in found):
         return _recognise_table(path)
-    if not path.exists():
-        raise InputError(
-            f"{path}: no such file or folder, and no pipeline of that name", "`graphmill validate NAME` lists names"
-        )
+    if not found:
+        what = why_nothing(path).replace("is not there", "is no such file or folder")
+        raise InputError(f"{path} {what}, and no pipeline of that name", "`graphmill validate NAME` lists names")
+    what = (
+        "a folder of part files, none of which is Parquet or text" if path.is_dir() else "none of .npz, Parquet, text"
+    )
     raise InputError(
-        f"{path} is none of .npz, Parquet, CSV, an ogbn-* folder, or a file of dgl.save_graphs",
+        f"{path} is {what}, an OGB folder (with raw/ or processed/), or a file of dgl.save_graphs",
         "docs/own-data.md has the layouts",
     )
 
 
 def _recognise_table(path: Path) -> tuple[str, dict[str, Any]]:
+    from assets.sources.edges.config import NAMES
     from assets.sources.readers.duck import Duck
     from assets.sources.readers.table_files import TableFiles
+    from assets.sources.readers.text_layout import TextForm
 
     with Duck(None, 256 << 20, 1) as duck:
-        columns = TableFiles(duck, [path], "edges").columns
+        columns = TableFiles(duck, [path], "edges", TextForm(names=NAMES["edges"])).columns
     for ends in ENDS:
         if set(ends) <= set(columns):
             named = {} if ends == ENDS[0] else {"source_column": ends[0], "target_column": ends[1]}

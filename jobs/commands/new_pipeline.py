@@ -9,7 +9,8 @@ from typing import Any
 from assets.pipeline.file import FOLDER_VARIABLE
 from assets.pipeline.rules import NAME
 from assets.sources.registry import SOURCES
-from jobs.commands.inspect_source import recognise
+from assets.storage.patterns import matches
+from jobs.commands.inspect_source import recognise, require_local
 from kernels.errors import InputError
 
 FILES: dict[str, dict[str, Any]] = {
@@ -83,7 +84,8 @@ def _graph_table(source: str, folder: Path) -> str:
             named[0] += "    # a path in quotes, relative to this file"
         return "\n".join([f'source = "{kind}"', *named, ""])
     data = Path(source).absolute()
-    if not data.exists() and not any(data.parent.glob(data.name)):
+    require_local(source)
+    if not matches(data):
         kinds = ", ".join(SOURCES)
         raise InputError(f"{source} is neither data nor a kind of source", f"give a path, or one of: {kinds}")
     kind, keys = recognise(data)

@@ -4,7 +4,6 @@ Everything is judged by the pipeline file and the sizes of the files that it nam
 loads the definitions. The bytes of samples and packed chunks are an upper bound.
 """
 
-import glob
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import accumulate
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.pipeline.file import Pipeline
+from assets.storage.patterns import matches
 
 BIG_EDGES = 20_000_000
 BIG_FILE_BYTES = 256 << 20
@@ -80,8 +80,8 @@ def _paths(config: Any) -> Iterator[Path]:
 
 def _bytes(path: Path) -> int:
     """Returns the bytes of a file, of all files below a folder, or of all files that a pattern matches; 0 if there are none."""
-    if glob.has_magic(str(path)):
-        return sum(_bytes(Path(each)) for each in glob.glob(str(path), recursive=True))
-    if not path.is_dir():
-        return path.stat().st_size if path.is_file() else 0
-    return sum(each.stat().st_size for each in path.rglob("*") if each.is_file() and not each.is_symlink())
+    files: dict[Path, None] = {}
+    for found in matches(path):
+        inside = (each for each in found.rglob("*") if not each.is_symlink()) if found.is_dir() else [found]
+        files |= dict.fromkeys(each for each in inside if each.is_file())
+    return sum(each.stat().st_size for each in files)

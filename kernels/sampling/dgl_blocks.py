@@ -30,7 +30,7 @@ def to_dgl(block: Block) -> Any:
     try:
         import dgl
     except ImportError as error:
-        raise InputError(f"DGL cannot be imported: {error}", 'pip install "graphmill[dgl]" on Python 3.11') from error
+        raise InputError(f"DGL cannot be imported: {error}", 'pip install -e ".[dgl]" on Python 3.11') from error
     import torch
 
     edges, indptr = _present(block)

@@ -1,7 +1,9 @@
 """The house: rules of layout that nothing else would notice."""
 
 import ast
+import re
 import textwrap
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
@@ -43,6 +45,45 @@ def misplaced_comments(text: str) -> list[tuple[str, int]]:
         if below < len(lines) and lines[below].startswith(mark):
             found.append((node.name, below + 1))
     return found
+
+
+FROM_AN_INDEX = re.compile(
+    r"""(?:pip3?|pipx|uv) (?:install|add|run)(?: -\S+)*(?: [\w.]+\.txt)? ["'\\]*graphmill\b|graphmill\[[a-z]"""
+)
+"""A command that takes a package called graphmill from an index, where whoever registers the name would be run."""
+EXTRAS = re.compile(r"""-e ["'\\]*\.\[([\w,-]+)\]""")
+
+
+def spoken() -> dict[Path, str]:
+    """The text of all files that a user may read or be shown."""
+    folders = [*LAYERS, "docs", "deploy", "benchmarks"]
+    files = [
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".md", ".toml", ".yaml", "")
+    ]
+    files += [ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml")]
+    return {path.relative_to(ROOT): path.read_text() for path in files if path.is_file() and path.suffix != ".pyc"}
+
+
+def test_nothing_says_to_install_the_project_from_an_index() -> None:
+    texts = spoken()
+    assert len(texts) > 300
+    assert [path for path, text in texts.items() if FROM_AN_INDEX.search(text)] == []
+    for wrong in (
+        'pip install "graphmill[dgl]"',
+        "pip install graphmill",
+        "pip install -U graphmill",
+        "uv add graphmill",
+    ):
+        assert FROM_AN_INDEX.search(wrong), wrong
+
+
+def test_every_extra_that_a_remedy_names_is_one() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {extra for text in spoken().values() for found in EXTRAS.findall(text) for extra in found.split(",")}
+    assert {"dgl", "pyg", "cuda12", "cuda13"} <= named <= set(extras)
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -174,13 +174,13 @@ def named_nodes(path: Path, nodes: Path) -> Array:
     import polars
 
     remedy = "give a .parquet or .csv file with a column node_id, or a .txt file with one id per line"
-    known = polars.scan_parquet(nodes).select("node_id", "original_id")
+    known = polars.scan_parquet(nodes, glob=False).select("node_id", "original_id")
     try:
         if path.suffix == ".txt":
             ids = polars.Series("original_id", path.read_text(encoding="utf-8").split())
         else:
             read = {".parquet": polars.read_parquet, ".csv": polars.read_csv}[path.suffix]
-            ids = read(path, columns=["node_id"])["node_id"].alias("original_id")
+            ids = read(path, columns=["node_id"], glob=False)["node_id"].alias("original_id")
         ids = ids.cast(known.collect_schema()["original_id"]).unique()
     except KeyError:
         raise InputError(f"{path} is no file of nodes", remedy) from None
@@ -304,7 +304,7 @@ class NodeFacts:
         import polars
 
         self.names = polars.Series(list(graph.class_names), dtype=polars.String)
-        self._original = polars.scan_parquet(nodes).select(polars.col("original_id").alias("node_id"))
+        self._original = polars.scan_parquet(nodes, glob=False).select(polars.col("original_id").alias("node_id"))
         self._labels, self._splits = graph.labels, polars.Series(list(SPLITS))
         self._split_of = np.full(graph.topology.num_nodes, -1, np.int8)
         for place, ids in enumerate((graph.train_ids, graph.valid_ids, graph.test_ids)):

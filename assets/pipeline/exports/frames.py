@@ -35,7 +35,7 @@ def node_frame(graph: Artifact) -> polars.DataFrame:
     for number, part in enumerate(("train", "valid", "test"), 1):
         split[np.asarray(getattr(opened, f"{part}_ids"))] = number
     names = polars.Series([None, "train", "valid", "test"], dtype=polars.String)
-    return polars.read_parquet(graph.file("nodes.parquet")).with_columns(
+    return polars.read_parquet(graph.file("nodes.parquet"), glob=False).with_columns(
         polars.Series("label", np.array(opened.labels)),
         names.gather(split).alias("split"),
         polars.Series("in_degree", np.array(opened.topology.in_degree)),

@@ -36,7 +36,7 @@ def to_pyg(graph: Artifact, features: Artifact | None = None) -> Any:
     try:
         from torch_geometric.data import Data  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise InputError(f"PyG cannot be imported: {error}", 'pip install "graphmill[pyg]"') from error
+        raise InputError(f"PyG cannot be imported: {error}", 'pip install -e ".[pyg]"') from error
     import torch
 
     opened = open_graph(graph)
@@ -68,7 +68,7 @@ def to_dgl(graph: Artifact, features: Artifact | None = None) -> Any:
     try:
         import dgl
     except ImportError as error:
-        raise InputError(f"DGL cannot be imported: {error}", 'pip install "graphmill[dgl]" on Python 3.11') from error
+        raise InputError(f"DGL cannot be imported: {error}", 'pip install -e ".[dgl]" on Python 3.11') from error
     import torch
 
     opened = open_graph(graph)

@@ -39,7 +39,7 @@ def open_graph(path: Path, index: int) -> Any:
     try:
         import dgl
     except ImportError as error:
-        raise InputError(f"reading {path} needs DGL: {error}", "pip install -e .[dgl] (Python 3.11)") from error
+        raise InputError(f"reading {path} needs DGL: {error}", 'pip install -e ".[dgl]" (Python 3.11)') from error
     try:
         graphs, _ = dgl.load_graphs(str(path))
     except Exception as error:  # DGL raises its own error, torch's and plain ones

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assets.building.keys import KeyProblem, within
+from assets.sources.readers.text_layout import TextForm
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from assets.sources.spooled import SpooledConfig
 
@@ -16,6 +17,12 @@ MOST_FEATURES = 1 << 24
 
 UNSAMPLED = ("/label_column", "/name_column")
 """Ends of the names of digests of columns that decide neither edges nor splits."""
+
+LATER: Mapping[str, Any] = {**FEATURES_TOO, "hashed": "unless default"}
+"""Metadata of keys that were added to a released table."""
+
+NAMES = {"edges": ("src", "dst"), "nodes": ("id",), "feature_entries": ("node", "feature", "value")}
+"""Names of the first columns of files without a line of names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +65,12 @@ class EdgesConfig(SpooledConfig):
     name_column: str | None = None
     # without node tables: the ids are 0 to num_nodes - 1, whether edges name them or not
     num_nodes: int | None = None
-    # separates the fields of CSV files; None is a tab for .tsv, else a comma
+    # separates the fields of text files; None finds it in the first line
     delimiter: str | None = field(default=None, metadata=FEATURES_TOO)
+    # whether text files begin with names of columns, or a list of the keys whose files do; None: where the first line begins with no number
+    header: bool | tuple[Literal["edges", "nodes", "feature_entries"], ...] | None = field(default=None, metadata=LATER)
+    # beginning of the lines above a table that are left out, "" for none; None finds # and %
+    comment: str | None = field(default=None, metadata=LATER)
 
     @property
     def weighted(self) -> bool:
@@ -85,6 +96,8 @@ class EdgesConfig(SpooledConfig):
             yield KeyProblem(
                 "delimiter", f'delimiter = {self.delimiter!r} is not one character: give one, for example ";"'
             )
+        if self.comment is not None and (len(self.comment) > 8 or self.comment.strip() != self.comment):
+            yield KeyProblem("comment", f'comment = {self.comment!r}: give how comments begin, for example "#"')
 
     def _entry_problems(self) -> Iterator[KeyProblem]:
         if self.feature_entries is None:
@@ -107,6 +120,9 @@ class EdgesConfig(SpooledConfig):
     def feature_keys(self, table: TableConfig) -> dict[str, Any]:
         """Returns the keys that decide the rows; without node tables the edges decide the nodes."""
         found = super().feature_keys(table)
+        for key in ("header", "comment"):
+            if found[key] is None:
+                del found[key]
         if table.file is not None:
             del found["features"]
         if self.feature_entries is None or table.file is not None:
@@ -128,6 +144,11 @@ class EdgesConfig(SpooledConfig):
         if table.columns is None:
             return self
         return replace(self, features=table.columns, feature_entries=None, entry_columns=None, num_features=None)
+
+    def text_form(self, key: str) -> TextForm:
+        """Returns the form, as configured, of the text files of `edges`, `nodes` or `feature_entries`."""
+        header = self.header if self.header is None or isinstance(self.header, bool) else key in self.header
+        return TextForm(self.delimiter, header, self.comment, NAMES[key])
 
     def files(self, key: str) -> tuple[Path, ...]:
         """Returns the patterns of `edges`, `nodes` or `feature_entries`."""

@@ -9,12 +9,13 @@ Peak memory beside DuckDB's limit: 24 N bytes for integers, 8 N for other types.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from assets.sources.readers.duck import Duck
+from assets.sources.readers.duck import Duck, literal
 from assets.sources.readers.table_files import INTEGERS, TableFiles
 from kernels.errors import InputError
 from kernels.types import Array
@@ -191,6 +192,27 @@ def require_one_sort(table: TableFiles, files: list[int], staged: str, columns: 
                 problem,
                 'write whole numbers without signs, points and leading zeros; or set id_type = "text" in [graph]',
             )
+
+
+def refuse_lost_rows(table: TableFiles, columns: Sequence[str]) -> None:
+    """Refuses a first line of text that was taken for names of columns, but names nodes: it would be lost.
+
+    Args:
+        table: the files, whose connection holds the ids in its table `ids`.
+        columns: names of the columns of ids.
+
+    Raises:
+        InputError: nothing says that the files begin with names, and one of these names is an id.
+    """
+    named = [name for name in columns if name not in table.form.names]
+    if not table.is_csv or table.form.header is not None or not named:
+        return
+    shown = ", ".join(map(literal, named))
+    for (name,) in table.duck.rows(f"SELECT id FROM ids WHERE CAST(id AS VARCHAR) IN ({shown}) LIMIT 1"):
+        raise InputError(
+            f"{table.paths[0]}: the first line has the column '{name}', and a node is called {name}, too",
+            "set header = false in [graph] if the line is a row, or header = true if it has names of columns",
+        )
 
 
 def locate(files: list[int], row: int) -> tuple[int, int]:

@@ -39,13 +39,15 @@ from assets.sources.edges.numbering import (
     number_by_edges,
     number_by_nodes,
     original_ids,
+    refuse_lost_rows,
     require_one_sort,
     stage,
 )
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.duck import Duck
+from assets.sources.readers.part_files import expand, file_kind, folder_columns
 from assets.sources.readers.table_features import feature_columns, table_block
-from assets.sources.readers.table_files import TableFiles, expand, file_kind
+from assets.sources.readers.table_files import TableFiles
 from assets.sources.registry import RawGraph, TableConfig
 from assets.sources.splits import checked
 from assets.sources.spool import EdgeSpool
@@ -79,7 +81,7 @@ def _raw_features(config: EdgesConfig, table: TableConfig, duck: Duck) -> dict[s
     # The type of the ids decides their order.
     found = {"ids": hashlib.sha256(agree_on_ids(config, edges, nodes).encode()).hexdigest()}
     if config.feature_entries is not None and table.file is None:
-        entries = TableFiles(duck, config.files(KEY), KEY, config.delimiter)
+        entries = TableFiles(duck, config.files(KEY), KEY, config.text_form(KEY))
         found |= _digests(config, duck, KEY, (), entry_columns(entries, config))
     if nodes is None:
         ends = ("source_column", "target_column")
@@ -91,9 +93,9 @@ def _raw_features(config: EdgesConfig, table: TableConfig, duck: Duck) -> dict[s
 
 def _tables(config: EdgesConfig, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
     """Opens edge tables, and node tables if there are any."""
-    edges = TableFiles(duck, config.files("edges"), "edges", config.delimiter)
+    edges = TableFiles(duck, config.files("edges"), "edges", config.text_form("edges"))
     has_nodes = config.nodes is not None
-    return edges, TableFiles(duck, config.files("nodes"), "nodes", config.delimiter) if has_nodes else None
+    return edges, TableFiles(duck, config.files("nodes"), "nodes", config.text_form("nodes")) if has_nodes else None
 
 
 def _digests(
@@ -109,25 +111,42 @@ def _digests(
         names: names of more columns.
         apart: whether each column of a Parquet file gets a digest of its own.
     """
-    from assets.sources.readers.column_digests import column_digests
     from assets.storage.digests import sha256_file
 
     paths = expand(config.files(key), key)
-    if not paths or file_kind(paths[0]) != "parquet":
-        return {f"{key}/{number:06d}": sha256_file(path) for number, path in enumerate(paths)}
-    table = TableFiles(duck, config.files(key), key)
+    if not paths:
+        return {}
+    text = file_kind(paths[0]) != "parquet"
+    found = {f"{key}/{number:06d}": sha256_file(path) for number, path in enumerate(paths)} if text else {}
+    if text and not any(map(folder_columns, paths)):
+        return found
+    table = TableFiles(duck, config.files(key), key, config.text_form(key))
     chosen = {role: getattr(config, role) for role in roles if getattr(config, role) is not None}
     for role, column in chosen.items():
         table.require(role, column)
-    columns, found = list(dict.fromkeys([*names, *chosen.values()])), {}
-    for number, path in enumerate(table.paths):
-        digests, place = column_digests(duck, path, columns), f"{key}/{number:06d}"
-        if apart:
+    columns = list(dict.fromkeys([*names, *chosen.values()]))
+    for path in table.paths:
+        digests, place = _of_columns(duck, path, columns, table), f"{key}/{paths.index(path):06d}"
+        if apart and not text:
             found |= {f"{place}/{role}": digests[column] for role, column in chosen.items()}
-        else:
-            whole = "".join(f"{column}\0{digests[column]}\n" for column in columns)
-            found[place] = hashlib.sha256(whole.encode()).hexdigest()
+        elif digests:
+            whole = "".join(f"{column}\0{digests[column]}\n" for column in columns if column in digests)
+            found[f"{place}/folders" if text else place] = hashlib.sha256(whole.encode()).hexdigest()
     return found
+
+
+def _of_columns(duck: Duck, path: Path, columns: Sequence[str], table: TableFiles) -> dict[str, str]:
+    """Returns the digests of columns of a Parquet file, and of those that the names of the file's folders have; of text only the latter."""
+    from assets.sources.readers.column_digests import column_digests
+
+    given = folder_columns(path)
+    named = {
+        column: hashlib.sha256(repr(given[column]).encode()).hexdigest()
+        for column in columns
+        if column in table.folder_types
+    }
+    own = [column for column in columns if column not in named]
+    return dict(column_digests(duck, path, own)) | named if not table.is_csv else named
 
 
 @contextmanager
@@ -204,6 +223,10 @@ class TablesSource:
         """
         config, numbering = self.config, self.numbering
         staged = None if self._kind == "integer" else self._staged
+        if numbering.staged:
+            refuse_lost_rows(self.edges, (config.source_column, config.target_column))
+            if self.nodes is not None:
+                refuse_lost_rows(self.nodes, (config.id_column,))
         raw = read_nodes(self.nodes, config, numbering)
         if raw.splits is not None and self.nodes is not None:
             checked(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
@@ -224,7 +247,7 @@ class TablesSource:
 
     @cached_property
     def _entries(self) -> FeatureBlock:
-        table = TableFiles(self.duck, self.config.files(KEY), KEY, self.config.delimiter)
+        table = TableFiles(self.duck, self.config.files(KEY), KEY, self.config.text_form(KEY))
         return FeatureEntries(table, self.config, self.numbering, self._kind).block()
 
     @cached_property

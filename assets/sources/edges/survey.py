@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assets.sizes import format_bytes
+from assets.sources.edges.config import NAMES
 from assets.sources.edges.entries import KEY, survey_entries
 from assets.sources.features import stored_type
 from assets.sources.readers.duck import Duck, quoted
 from assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
 from assets.sources.readers.table_files import TableFiles
+from assets.sources.readers.text_layout import TextForm
 from assets.sources.spooled import spooled_survey
 from assets.sources.survey import Survey
 
@@ -34,16 +36,20 @@ def survey_tables(config: EdgesConfig) -> Survey:
         tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder,
         Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
     ):
-        edges = TableFiles(duck, config.files("edges"), "edges", config.delimiter)
+        edges = TableFiles(duck, config.files("edges"), "edges", config.text_form("edges"))
         for key in ("source_column", "target_column", "weight_column", "type_column"):
             if getattr(config, key) is not None:
                 edges.require(key, getattr(config, key))
-        nodes = TableFiles(duck, config.files("nodes"), "nodes", config.delimiter) if config.nodes is not None else None
+        nodes = (
+            TableFiles(duck, config.files("nodes"), "nodes", config.text_form("nodes"))
+            if config.nodes is not None
+            else None
+        )
         contents = describe_table("edges", edges) + (describe_table("nodes", nodes) if nodes else [])
         if config.feature_entries is None:
             width, dtype, notes = _features(config, nodes)
         else:
-            entries, notes = TableFiles(duck, config.files(KEY), KEY, config.delimiter), []
+            entries, notes = TableFiles(duck, config.files(KEY), KEY, config.text_form(KEY)), []
             width, dtype = survey_entries(entries, config)
             dtype = stored_type(np.dtype(dtype), "as stored", config.normalize, str(entries.paths[0]))
             contents += describe_table("feature entries", entries)
@@ -70,7 +76,10 @@ def describe_table(key: str, table: TableFiles) -> list[str]:
     lines = [f"{key}: {len(table.paths)} file{'s' if len(table.paths) > 1 else ''}, {size}, {table.count():,} rows"]
     shown = [f"{name} {kind}" for name, kind in list(table.columns.items())[:SHOWN_COLUMNS]]
     more = len(table.columns) - len(shown)
-    return [*lines, f"  columns: {', '.join(shown)}{f', and {more} more' if more else ''}"]
+    lines.append(f"  columns: {', '.join(shown)}{f', and {more} more' if more else ''}")
+    if table.folder_types:
+        lines.append(f"  columns in the names of folders: {', '.join(table.folder_types)}")
+    return lines + ([f"  {table.layouts[0].described()}"] if table.layouts else [])
 
 
 def survey_files(paths: Sequence[Path]) -> list[str]:
@@ -80,7 +89,7 @@ def survey_files(paths: Sequence[Path]) -> list[str]:
         InputError: a file cannot be read.
     """
     with Duck(None, 256 << 20, 2) as duck:
-        return describe_table("table", TableFiles(duck, paths, "edges"))
+        return describe_table("table", TableFiles(duck, paths, "edges", TextForm(names=NAMES["edges"])))
 
 
 def _features(config: EdgesConfig, nodes: TableFiles | None) -> tuple[int, str, list[str]]:

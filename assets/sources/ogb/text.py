@@ -12,11 +12,15 @@ from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.duck import FIX_FILE, Duck
 from assets.sources.readers.table_features import table_block
 from assets.sources.readers.table_files import TableFiles
+from assets.sources.readers.text_layout import TextForm
 from assets.sources.splits import PARTS
 from assets.sources.spooled import known_labels
 from assets.sources.typed_graph import Relation, first_ids
 from kernels.errors import InputError
 from kernels.types import Array
+
+BARE, NAMED = TextForm(",", header=False, comment=""), TextForm(",", header=True, comment="")
+"""The layout of OGB's files, and that of the one with names of columns."""
 
 ONLY = "node"
 """Name of the node type of a graph with a single one."""
@@ -37,7 +41,7 @@ def read_text(path: Path, duck: Duck) -> Parts:
 def read_typed_text(path: Path, duck: Duck) -> Parts:
     """Reads raw/relations and the files beside it (ogbn-mag); see `assets.sources.ogb.source.read`."""
     folder = path / "raw"
-    counts = TableFiles(duck, [required(folder / "num-node-dict.csv.gz")], "path")
+    counts = TableFiles(duck, [required(folder / "num-node-dict.csv.gz")], "path", NAMED)
     found = duck.rows(f"SELECT * FROM {counts.source(0)}", str(counts.paths[0]))
     if len(found) != 1 or not all(str(value).isdigit() for value in found[0]):
         raise InputError(f"{counts.paths[0]}: has {len(found)} rows, not one of counts", "give a folder with one graph")
@@ -65,7 +69,7 @@ def required(path: Path) -> Path:
 
 
 def _triplets(duck: Duck, folder: Path, node_types: dict[str, int]) -> list[tuple[str, str, str]]:
-    table = TableFiles(duck, [required(folder / "triplet-type-list.csv.gz")], "path", header=False)
+    table = TableFiles(duck, [required(folder / "triplet-type-list.csv.gz")], "path", BARE)
     found = sorted(duck.rows(f"SELECT * FROM {table.source(0)}", str(table.paths[0])))
     for row in found:
         if len(row) != 3 or row[0] not in node_types or row[2] not in node_types:
@@ -84,7 +88,7 @@ def _one_number(duck: Duck, path: Path) -> int:
 
 def _integers(duck: Duck, path: Path) -> Array:
     """Reads a file's first column of whole numbers, i64[n]."""
-    found = [columns[0].copy() for columns in _whole_numbers(TableFiles(duck, [path], "path", header=False), 1)]
+    found = [columns[0].copy() for columns in _whole_numbers(TableFiles(duck, [path], "path", BARE), 1)]
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
@@ -101,7 +105,7 @@ def _whole_numbers(table: TableFiles, width: int) -> Iterator[list[Array]]:
 
 def _relation(duck: Duck, folder: Path, names: tuple[str, str, str]) -> Relation:
     path = required(folder / "edge.csv.gz")
-    table = TableFiles(duck, [path], "path", header=False)
+    table = TableFiles(duck, [path], "path", BARE)
     if len(table.columns) != 2:
         raise InputError(f"{path}: has {len(table.columns)} columns, not source and destination", FIX_FILE)
 
@@ -116,13 +120,13 @@ def _relation(duck: Duck, folder: Path, names: tuple[str, str, str]) -> Relation
 def _features(duck: Duck, path: Path, first: int, count: int) -> list[FeatureBlock]:
     if not path.is_file():
         return []
-    table = TableFiles(duck, [path], "path", header=False)
+    table = TableFiles(duck, [path], "path", BARE)
     return [table_block(table, list(table.columns), first, count)]
 
 
 def _labels(duck: Duck, path: Path, count: int) -> Array:
     """Reads the labels i32[count] of a CSV file with one column; empty and nan are unknown."""
-    table = TableFiles(duck, [required(path)], "path", header=False)
+    table = TableFiles(duck, [required(path)], "path", BARE)
     if len(table.columns) != 1:
         raise InputError(
             f"{path}: has {len(table.columns)} columns; labels of several tasks are not read",

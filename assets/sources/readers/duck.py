@@ -7,6 +7,8 @@ database that holds staged tables, lie in the folder that the writer sweeps, so 
 from __future__ import annotations
 
 import re
+import shlex
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,11 @@ from assets.storage.filesystem import full_disk, full_errno
 from kernels.errors import InputError
 
 FIX_FILE = "correct the file and run the command again"
+ROW_HAS, QUOTES = (
+    "a row has ",
+    "a row has quotes, which are not read in a file with comments or blanks between fields: ",
+)
+"""The beginnings of errors that our own queries raise."""
 
 
 class Duck:
@@ -33,6 +40,7 @@ class Duck:
         import duckdb
 
         self.folder, self.memory_bytes = folder, memory_bytes
+        self._own_scratch: tempfile.TemporaryDirectory[str] | None = None
         config: dict[str, Any] = {
             "threads": threads,
             "memory_limit": f"{memory_bytes}B",
@@ -52,6 +60,17 @@ class Duck:
 
     def __exit__(self, *exc: object) -> None:
         self._connection.close()
+        if self._own_scratch is not None:
+            self._own_scratch.cleanup()
+
+    @property
+    def scratch(self) -> Path:
+        """Folder for files that last as long as the connection."""
+        if self.folder is not None:
+            return self.folder
+        if self._own_scratch is None:
+            self._own_scratch = tempfile.TemporaryDirectory(prefix="graphmill-text-")
+        return Path(self._own_scratch.name)
 
     def rows(self, sql: str, where: str = "") -> list[tuple[Any, ...]]:
         """Runs a statement and returns its whole result; `where` names the file in errors."""
@@ -109,15 +128,44 @@ def explained(text: str, where: str) -> InputError:
     place = f"{where}: line {line[1]}" if line else where
     if counts:
         return InputError(f"{place}: the row has {counts[2]} fields, the first line has {counts[1]}", FIX_FILE)
+    if longest := re.search(r"Maximum line size of (\d+) bytes exceeded", text):
+        return too_long(place, int(longest[1]))
+    if ours := re.search(f"({ROW_HAS}.*)", text):
+        return InputError(f"{place}: {ours[1]}", FIX_FILE)
     if column and value:
         return InputError(f"{place}: column '{column[1]}' holds '{value[1]}', which is no number", FIX_FILE)
     if "unterminated quote" in text:
         return InputError(f"{place}: a quoted field has no end", FIX_FILE)
+    if "state machine reached an invalid state" in text:
+        return _line_ends(where)
     if "unicode" in text or "utf-8" in text.lower():
-        return InputError(f"{place}: the text is not UTF-8", "save the file as UTF-8")
+        return InputError(f"{place}: the text is not UTF-8", as_utf8(where))
     if "GZIP" in text or "gzip" in text:
-        return InputError(f"{place}: the gzip file is damaged or cut short: {_first_line(text)}", "copy it again")
+        remedy = f"copy it again; or, if bytes stand behind its end: gzip -dc {shlex.quote(where)} > NEW.csv"
+        return InputError(f"{place}: the gzip file is damaged or cut short: {_first_line(text)}", remedy)
+    if "zstd" in text.lower() or "frame" in text or "corruption detected" in text:
+        return InputError(f"{place}: the file, which zstd compressed, is damaged: {_first_line(text)}", "copy it again")
     return InputError(f"{place}: cannot be read: {_first_line(text)}", f"copy it again, or {FIX_FILE}")
+
+
+def too_long(place: str, most: int) -> InputError:
+    """Returns the error of a line of text that is longer than `most` bytes."""
+    remedy = "leave the column with the long text out of the file, or write the table as Parquet"
+    return InputError(f"{place}: the line is longer than {most:,} bytes", remedy)
+
+
+def as_utf8(path: str) -> str:
+    """Returns the remedy for a text file of another encoding."""
+    return f"save the file as UTF-8, for example: iconv -f LATIN1 -t UTF-8 {shlex.quote(path)} > NEW.csv (or -f UTF-16)"
+
+
+def _line_ends(where: str) -> InputError:
+    packed = next(
+        (tool for ending, tool in {".gz": "gzip -dc", ".zst": "zstd -dc"}.items() if where.endswith(ending)), ""
+    )
+    shown = f"{packed} {shlex.quote(where)} | tr '\\r' '\\n'" if packed else f"tr '\\r' '\\n' < {shlex.quote(where)}"
+    problem = f"{where}: its lines end in several ways (\\n, \\r\\n and \\r)"
+    return InputError(problem, f"give them one end: {shown} > NEW.csv, and name the new file")
 
 
 def quoted(name: str) -> str:

@@ -49,7 +49,7 @@ def feature_type(table: TableFiles, names: Sequence[str]) -> str:
     """
     kinds = []
     for name in names:
-        given = table.columns[name]
+        given = table.type_of(name)
         kind, _, length = given.partition("[")
         number = table.is_csv or kind in NUMBERS or kind.startswith("DECIMAL")
         if not number or "[" in length:
@@ -63,7 +63,7 @@ def feature_type(table: TableFiles, names: Sequence[str]) -> str:
 
 def lists_of(table: TableFiles, name: str) -> str:
     """Returns the end of the type of a column of lists, "[]" or "[64]"; "" for a column of numbers."""
-    lists = table.columns[name].partition("[")[2]
+    lists = table.type_of(name).partition("[")[2]
     return f"[{lists}" if lists else ""
 
 

@@ -1,35 +1,33 @@
-"""Tables in Parquet or CSV: the files of a pattern, their columns, and their rows as NumPy batches.
+"""Tables in Parquet or text: the files of a table, their columns, and their rows as NumPy batches.
 
 Files are read one after the other in the order of their names, so that a row's number is known without storing it and errors can name their
-place. Rows are counted from 0 in each file, without the header.
+place. Rows are counted from 0 in each file, without comments and header.
 
-CSV files have a header line (or none, and columns c0, c1, ...), `"` for quotes, and are read strictly: every row has
-the fields of the first. Nothing is guessed from a sample; only the name `.tsv` implies a delimiter. All columns are text at first; a column
-that has to hold numbers is converted as the graph needs it, and any other value is an error. (DuckDB by itself rounds 1.5 to the id 2.)
+Text files (assets/sources/readers/text_layout.py) use `"` for quotes, and are read strictly: every row has the fields of the first. All
+columns are text at first; a column that has to hold numbers is converted as the graph needs it, and any other value is an error. (DuckDB by
+itself rounds 1.5 to the id 2.)
+
+A column that a user names and that no file has may stand in the names of the folders, as KEY=VALUE: Hive and Spark write it there.
 """
 
 from __future__ import annotations
 
-import csv
-import glob
-import gzip
-import io
 import re
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TextIO
 
 from assets.sources.readers.arrow_stream import Column
 from assets.sources.readers.column_digests import top_columns
 from assets.sources.readers.duck import FIX_FILE, Duck, literal, path_literal, quoted
+from assets.sources.readers.part_files import expand, file_kind, folder_columns
+from assets.sources.readers.text_layout import NUMBER, TextForm, TextLayout, read_layout, refuse_counted
 from kernels.errors import InputError, did_you_mean
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 NUMBERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
-PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv")
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 BIGINT = re.compile(r"0|-?[1-9]\d{0,18}")
 WHOLE_NUMBER = re.compile(r"0|-?[1-9]\d{0,17}")
 
@@ -54,51 +52,80 @@ class TableFiles:
 
     Args:
         duck: the connection.
-        patterns: files or glob patterns.
+        patterns: files, folders of part files, or patterns.
         key: key of [graph] that names them, for errors.
-        delimiter: separator of the fields of CSV files; None is a tab for `.tsv`, else a comma.
-        header: whether CSV files begin with names; else columns are c0, c1, ...
+        form: what is known about text files.
 
     Attributes:
-        paths: the files, sorted within each pattern.
-        columns: name -> SQL type, of the first file; all columns of a CSV file are VARCHAR.
+        paths: the files, sorted within each pattern. Empty text files beside a `_SUCCESS` are left out.
+        columns: name -> SQL type, of the first file; all columns of a text file are VARCHAR.
+        layouts: the layout of each text file.
+        is_csv: whether the files are text.
 
     Raises:
         InputError: a pattern names no file, formats are mixed, or a file has no readable header.
     """
 
-    def __init__(
-        self, duck: Duck, patterns: Sequence[Path], key: str, delimiter: str | None = None, *, header: bool = True
-    ):
-        self.duck, self.key, self.header = duck, key, header
+    def __init__(self, duck: Duck, patterns: Sequence[Path], key: str, form: TextForm | None = None):
+        self.duck, self.key, self.form = duck, key, form or TextForm()
         self.paths = expand(patterns, key)
         kinds = {file_kind(path) for path in self.paths}
         if len(kinds) > 1:
-            raise InputError(f"{key} names Parquet and CSV files", "give files of one format")
+            raise InputError(f"{key} names Parquet and text files", "give files of one format")
         self.is_csv = kinds == {"csv"}
-        self._delimiter = delimiter
-        self._schemas = [self._schema(path) for path in self.paths]
+        self.layouts: list[TextLayout] = []
+        self._schemas = self._text_schemas() if self.is_csv else [*map(self._schema, self.paths)]
         self.columns = self._schemas[0]
+        self._from_folders: list[str] = []
+
+    @cached_property
+    def folder_types(self) -> dict[str, str]:
+        """Name -> SQL type of the columns that the folders' names have and the files lack: of text files VARCHAR, else also numbers."""
+        given = [folder_columns(path) for path in self.paths]
+        lacking = {name.lower() for schema in self._schemas for name in schema}
+        common = [name for name in given[0] if all(name in each for each in given) and name.lower() not in lacking]
+        return {name: "VARCHAR" if self.is_csv else _type_of([each[name] for each in given]) for name in common}
 
     def require(self, role: str, name: str) -> str:
-        """Returns the SQL type of a column that plays a role, after finding it in every file with that type.
+        """Returns the SQL type of a column that plays a role, after finding it in every file with that type, or in the folders' names.
 
         Raises:
             InputError: a file lacks the column (with the nearest name), or has it with another type.
         """
-        for path, schema in zip(self.paths, self._schemas, strict=True):
+        if name in self.folder_types:
+            if name not in self._from_folders:
+                self._from_folders.append(name)
+            return self.folder_types[name]
+        for number, (path, schema) in enumerate(zip(self.paths, self._schemas, strict=True)):
             if name not in schema:
-                hint, has = did_you_mean(name, schema, "'"), ", ".join(list(schema)[:20])
-                raise InputError(
-                    f"{path}: has no column '{name}'{hint}; it has {has}",
-                    f"set {role} in [graph], or rename the column",
-                )
+                raise self._lacks(number, role, name)
             if schema[name] != self.columns[name]:
                 first = f"{self.columns[name]} in {self.paths[0].name}"
                 raise InputError(
                     f"{path}: column '{name}' is {schema[name]}, but {first}", "write all files with one type"
                 )
         return self.columns[name]
+
+    def _lacks(self, number: int, role: str, name: str) -> InputError:
+        """Returns the error of a file without a column; the remedy fits the layout of a text file."""
+        path, schema = self.paths[number], self._schemas[number]
+        has = f"{did_you_mean(name, schema, chr(39))}; it has {', '.join(list(schema)[:20])}"
+        remedy = f"set {role} in [graph], or rename the column"
+        if any(name in folder_columns(each) for each in self.paths):
+            has += f"; the names of some folders have '{name}', but not those above all files"
+        if self.is_csv:
+            layout = self.layouts[number]
+            shown = ", ".join(layout.first_line[:20])
+            if layout.comment and name.startswith(layout.comment):
+                remedy = f'set comment = "" in [graph]: lines that begin with {layout.comment} are taken for comments'
+            elif not layout.header:
+                has += f"; its first line, {shown}, begins with a number, and so it is read as a row without names"
+                remedy = f"leave {role} out or name one of these; if the line is a header, set header = true in [graph]"
+            else:
+                remedy = (
+                    f"{remedy}; if the first line is a row, set header = false; if it is split wrongly, set delimiter"
+                )
+        return InputError(f"{path}: has no column '{name}'{has}", remedy)
 
     def integer(self, role: str, name: str) -> str:
         """Returns the expression of a column of whole numbers as BIGINT, null for a CSV field that is not one.
@@ -147,14 +174,19 @@ class TableFiles:
     def source(self, number: int) -> str:
         """Returns the text after FROM for one file."""
         path = self.paths[number]
-        if not self.is_csv:
-            return _parquet(path)
-        columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in self._schemas[number])
-        packed = "gzip" if path.suffix == ".gz" else "none"
-        return (
-            f"read_csv({path_literal(path)}, columns={{{columns}}}, auto_detect=false, header={str(self.header).lower()}, "
-            f"strict_mode=true, null_padding=false, delim={literal(self.delimiter(path))}, quote='\"', escape='\"', compression='{packed}')"
-        )
+        table = self.layouts[number].query(self.duck, path) if self.is_csv else _parquet(path)
+        if not self._from_folders:
+            return table
+        given = folder_columns(path)
+        added = [
+            f"CAST({'NULL' if given[name] is None else literal(str(given[name]))} AS {self.type_of(name)}) AS {quoted(name)}"
+            for name in self._from_folders
+        ]
+        return f"(SELECT *, {', '.join(added)} FROM {table})"
+
+    def type_of(self, name: str) -> str:
+        """Returns the SQL type of a column of the files or of the folders' names."""
+        return self.columns[name] if name in self.columns else self.folder_types[name]
 
     def union(self, *expressions: str, distinct: bool = True) -> str:
         """Returns the query for the values of expressions in all files, as a column `v`: each value once, or all in order."""
@@ -169,7 +201,9 @@ class TableFiles:
 
     def place(self, file: int, row: int) -> str:
         """Returns the place of a row in words, for errors."""
-        return f"{self.paths[file]}: row {row}" + (f" (line {row + 1 + self.header})" if self.is_csv else "")
+        path = self.paths[file]
+        line = f" (line {self.layouts[file].line_of(self.duck, path, row)})" if self.is_csv else ""
+        return f"{path}: row {row}{line}"
 
     def value(self, file: int, row: int, name: str) -> object:
         """Returns the value of a row's column; for errors, since it reads up to there."""
@@ -179,39 +213,52 @@ class TableFiles:
     def refusal(self, file: int, row: int, name: str, why: str, remedy: str = FIX_FILE) -> InputError:
         """Returns the error of a field that is empty, or holds a wrong value; the text of `why` follows the value."""
         held = self.value(file, row, name)
+        if self.is_csv and DECIMAL_COMMA.fullmatch(str(held).strip()):
+            remedy = "write numbers with a decimal point, such as 0.5"
         what = "is empty" if held is None else f"holds '{held}', {why}"
         return InputError(f"{self.place(file, row)}: column '{name}' {what}", remedy)
 
     def begins_with_integer(self, name: str) -> bool:
-        """Tells whether the first value of a CSV column is a whole number; later values are checked when they are read."""
-        for path in self.paths:  # a file without rows does not tell
-            with _reading_text(path) as file:
-                row = next(csv.DictReader(file, delimiter=self.delimiter(path)), None)
-            if row is not None:
-                text = (row.get(name) or "").strip(" \t")
+        """Tells whether the first value of a column of text is a whole number; later values are checked when they are read."""
+        if name in self._from_folders:
+            return _type_of([folder_columns(path)[name] for path in self.paths]) == "BIGINT"
+        for layout in self.layouts:
+            if layout.first_row is not None:  # a file without rows does not tell
+                fields = dict(zip(layout.names, layout.first_row, strict=False))
+                text = fields.get(name, "").strip(" \t")
                 return BIGINT.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
         return False
 
-    def delimiter(self, path: Path) -> str:
-        """Returns the separator of the fields of a CSV file."""
-        return self._delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+    def _text_schemas(self) -> list[dict[str, str]]:
+        """Finds the layouts of the files; an empty one is an error unless what wrote the folder says that all is well."""
+        kept = []
+        for path in self.paths:
+            layout = read_layout(self.duck, path, self.form)
+            if layout is None:
+                if len(self.paths) > 1 and (path.parent / "_SUCCESS").exists():
+                    continue
+                raise InputError(f"{path}: the file is empty", "give a file with a row, or leave it out")
+            kept.append(path)
+            self.layouts.append(layout)
+        if not kept:
+            raise InputError(f"{self.paths[0]}: the file is empty, as are all files beside it", "give a file with rows")
+        if self.form.header is None:
+            refuse_counted(kept[0], self.layouts)
+        self.paths = kept
+        return [dict.fromkeys(layout.names, "VARCHAR") for layout in self.layouts]
 
     def _schema(self, path: Path) -> dict[str, str]:
-        if file_kind(path) == "parquet":
-            found = self.duck.rows(f"DESCRIBE SELECT * FROM {_parquet(path)}", str(path))
-            _refuse_renamed(self.duck, path, [name for name, *_ in found])
-            return {name: kind for name, kind, *_ in found}
-        with _reading_text(path) as file:
-            header = next(csv.reader(file, delimiter=self.delimiter(path)), [])
-        if not self.header and path.stat().st_size:  # an empty first line is one empty field
-            header = [f"c{column}" for column in range(len(header) or 1)]
-        repeated = sorted({name for name in header if header.count(name) > 1})
-        if not header or repeated or "" in header:
-            what = (
-                f"has the column '{repeated[0]}' twice" if repeated and repeated[0] else "lacks a name for each column"
-            )
-            raise InputError(f"{path}: the header line {what}", "begin the file with a line of distinct column names")
-        return dict.fromkeys(header, "VARCHAR")
+        found = self.duck.rows(f"DESCRIBE SELECT * FROM {_parquet(path)}", str(path))
+        _refuse_renamed(self.duck, path, [name for name, *_ in found])
+        return {name: kind for name, kind, *_ in found}
+
+
+def _type_of(values: Sequence[str | None]) -> str:
+    """Returns the SQL type of the values in folders' names."""
+    given = [value for value in values if value is not None]
+    if all(WHOLE_NUMBER.fullmatch(value) for value in given):
+        return "BIGINT"
+    return "DOUBLE" if all(NUMBER.fullmatch(value) and not value.startswith("0") for value in given) else "VARCHAR"
 
 
 def _parquet(path: Path) -> str:
@@ -231,47 +278,3 @@ def _refuse_renamed(duck: Duck, path: Path, names: Sequence[str]) -> None:
     for name in top_columns(duck, path):
         if (other := lower.setdefault(name.lower(), name)) != name:
             raise InputError(f"{path}: columns '{other}' and '{name}' differ only in case", "rename one of them")
-
-
-def expand(patterns: Sequence[Path], key: str) -> list[Path]:
-    """Returns the files that patterns name: each pattern's files sorted, no file twice.
-
-    Raises:
-        InputError: a pattern names no file.
-    """
-    found: dict[Path, None] = {}
-    for pattern in patterns:
-        files = (
-            [pattern] if pattern.is_file() else sorted(Path(name) for name in glob.glob(str(pattern), recursive=True))
-        )
-        files = [path for path in files if path.is_file()]
-        if not files:
-            what = "is a folder" if pattern.is_dir() else "names no file"
-            raise InputError(f"{key}: {pattern} {what}", f'correct `{key}` in [graph], for example "{key}-*.parquet"')
-        found |= dict.fromkeys(files)
-    return list(found)
-
-
-def file_kind(path: Path) -> str:
-    """Returns "parquet" or "csv".
-
-    Raises:
-        InputError: the name has another ending.
-    """
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    if suffix.lower() in CSV or (suffix.lower() in PARQUET and path.suffix != ".gz"):
-        return "csv" if suffix.lower() in CSV else "parquet"
-    raise InputError(f"{path}: the name ends with none of .parquet, .csv, .tsv, .csv.gz, .tsv.gz", "rename the file")
-
-
-@contextmanager
-def _reading_text(path: Path) -> Iterator[TextIO]:
-    """Opens a CSV file, gzipped or not; any error of its bytes becomes one InputError."""
-    try:
-        packed = gzip.GzipFile(path) if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
-        with packed, io.TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
-            yield file
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: the text is not UTF-8: {error.reason}", "save the file as UTF-8") from error
-    except (OSError, EOFError, zlib.error, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read: {error}", f"copy it again, or {FIX_FILE}") from error

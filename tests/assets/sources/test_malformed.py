@@ -28,7 +28,7 @@ def sound(tmp_path_factory):
         table = pl.read_parquet(path)
         extra = [pl.Series("v", np.arange(len(table)) * 0.5), pl.Series("t", ["follows"] * len(table))]
         table.with_columns(extra).write_parquet(path)
-    (folder / "edges.txt").write_text("src,dst\n")
+    (folder / "edges.bak").write_text("src,dst\n")
     return folder, keys
 
 

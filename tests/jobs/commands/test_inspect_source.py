@@ -68,8 +68,44 @@ def test_a_pipeline_says_what_ranking_takes(tmp_path, capsys):
 def test_nothing_there(tmp_path):
     with pytest.raises(InputError, match="no such file or folder, and no pipeline of that name"):
         print_source(str(tmp_path / "nothing"), HOME)
-    (tmp_path / "notes.txt").write_text("x" * 20)
+    (tmp_path / "notes.md").write_text("x" * 20)
     with pytest.raises(InputError, match="is none of"):
-        print_source(str(tmp_path / "notes.txt"), HOME)
-    with pytest.raises(InputError, match="holds neither raw/ nor processed/"):
+        print_source(str(tmp_path / "notes.md"), HOME)
+    with pytest.raises(InputError, match="a folder of part files, none of which is"):
         print_source(str(tmp_path), HOME)
+
+
+def test_folders_of_tables_are_no_ogb_folders(tmp_path, capsys):
+    folder = tmp_path / "my edges"
+    folder.mkdir()
+    for part in range(2):
+        pl.DataFrame({"source": [part, 7], "target": [8, 9]}).write_parquet(folder / f"{part}.snappy.parquet")
+    (folder / "_SUCCESS").touch()
+    print_source(str(folder), HOME)
+    report = capsys.readouterr().out
+    (tmp_path / "suggested.toml").write_text(report[report.index("[graph]") :])
+    graph = load_pipeline(tmp_path / "suggested.toml").graph
+    assert (graph.source, graph.edges, graph.source_column) == ("edges", folder, "source")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="a folder of part files, none of which is Parquet or text"):
+        print_source(str(tmp_path / "empty"), HOME)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.txt", "# c\n3 4\n4 5\n"), ("b.edges", "% c\n3,4\n4,5\n"), ("out.c", "3 4\n4 5")]
+)
+def test_lists_are_recognised(tmp_path, capsys, name, text):
+    (tmp_path / name).write_text(text)
+    print_source(str(tmp_path / name), HOME)
+    report = capsys.readouterr().out
+    assert re.search(r"nodes +3\n", report) and "no line of names" in report
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/e.parquet", "https://host/e.csv.gz", "gs://b/*.parquet"])
+def test_files_of_other_machines(tmp_path, address):
+    with pytest.raises(InputError, match="is a remote address, and only local files are read") as caught:
+        print_source(address, HOME)
+    assert "download" in caught.value.remedy
+    (tmp_path / "p.toml").write_text(f'[graph]\nsource = "edges"\nedges = ["{address}"]\n')
+    with pytest.raises(InputError, match="is a remote address, and only local files are read; download"):
+        load_pipeline(tmp_path / "p.toml")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import parse_pipeline
+from assets.pipeline.file import load_pipeline, parse_pipeline
 from jobs.operations.size import BIG_FILE_BYTES, is_big, raw_bytes, takes_memory
 from tests.recipes import PACKED, load_tiny, recipe
 from trainers.recipe.config import TrainTable
@@ -65,3 +65,16 @@ def test_the_small_shipped_pipelines_are_small(name, monkeypatch):
 
     monkeypatch.setenv("GRAPHMILL_TEST_DATA", "/nowhere")
     assert not is_big(load_pipeline(name, TrainTable))
+
+
+@pytest.mark.parametrize("name", ["a*", "b?", "c [1]", "**"])
+def test_letters_of_patterns_in_folders(tmp_path, name):
+    """A pattern inside such a folder once matched itself without end."""
+    folder = tmp_path / name
+    (folder / "parts").mkdir(parents=True)
+    for part in range(3):
+        (folder / "parts" / f"{part}.parquet").write_bytes(bytes(10))
+    text = '[graph]\nsource = "edges"\nedges = "{}"\n'
+    for edges, num_bytes in (("parts/*.parquet", 30), ("parts", 30), ("parts/1.parquet", 10), ("**/?.parquet", 30)):
+        (folder / "p.toml").write_text(text.format(edges))
+        assert raw_bytes(load_pipeline(folder / "p.toml")) == num_bytes

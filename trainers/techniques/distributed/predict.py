@@ -163,7 +163,7 @@ def _merged(folder: Path, facts: NodeFacts, part_of: Array) -> Iterator[polars.D
         parts = part_of[low : low + MERGED_NODES]
         counts, frames, places = np.bincount(parts, minlength=len(done)), [], []
         for part in np.flatnonzero(counts).tolist():
-            piece = polars.scan_parquet(_piece(folder, part))
+            piece = polars.scan_parquet(_piece(folder, part), glob=False)
             frames.append(piece.slice(int(done[part]), int(counts[part])).collect())
             places.append(np.flatnonzero(parts == part))
         done += counts

@@ -88,5 +88,5 @@ def test_a_graph_for_dgl(built):
 )
 def test_what_is_not_installed_is_named_with_its_extra(built, convert, module, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=rf"graphmill\[{extra}\]"):
+    with pytest.raises(InputError, match=rf'pip install -e "\.\[{extra}\]"'):
         convert(*built)

@@ -37,12 +37,6 @@ def test_a_file_is_the_one_that_was_named(tmp_path, kind, named, sibling):
     assert built(tmp_path, edges=path).topology.num_edges == 2
 
 
-def test_folders_that_look_like_columns_add_none(tmp_path):
-    write_edges(tmp_path / "type=a" / "p.parquet", [(0, 1), (1, 0)])
-    with pytest.raises(InputError, match="has no column 'type'"):
-        built(tmp_path, edges=tmp_path / "type=*" / "p.parquet", type_column="type")
-
-
 def test_columns_that_differ_only_in_case_are_refused(tmp_path):
     path = write_edges(tmp_path / "e.parquet", [(0, 1), (1, 0)], DST=[1, 0])
     with pytest.raises(InputError, match="columns 'dst' and 'DST' differ only in case"):

@@ -1,0 +1,239 @@
+"""How a file of text is packed, and lines of it; and files of other programs, with the command that makes a table of them.
+
+The first bytes decide, whatever the name says: browsers unpack files and keep their names. DuckDB unpacks gzip and zstd itself. bzip2, xz,
+gzip with zeros behind its end and text whose lines end in two ways are written into scratch space first.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import io
+import lzma
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any
+
+from assets.sources.readers.duck import FIX_FILE, Duck, as_utf8, path_literal
+from assets.storage.filesystem import full_disk, full_errno
+from assets.storage.machine import require_plain_file
+from kernels.errors import InputError
+
+MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
+PIECE_BYTES = 1 << 20
+PADDING = 9
+LONGEST_LINE = 16 << 20
+"""Bytes that a line of text may have. DuckDB's buffers have to hold one."""
+
+LINES = (
+    "columns={'line': 'VARCHAR'}, auto_detect=false, header=false, strict_mode=true, null_padding=false, delim='\x01', quote='', "
+    f"escape='', max_line_size={LONGEST_LINE}, hive_partitioning=false"
+)
+"""Options of DuckDB's reader that take a line as it is."""
+
+_TO_PARQUET = "python -c \"import polars; polars.{read}({path!r}).write_parquet({path!r} + '.parquet')\""
+_TO_TEXT = "import networkx; networkx.write_edgelist(networkx.read_{form}({path!r}), {path!r} + '.txt', data=False)"
+FOREIGN = {
+    ".feather": ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
+    ".arrow": ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
+    ".ipc": ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
+    ".jsonl": ("lines of JSON", _TO_PARQUET.replace("{read}", "read_ndjson")),
+    ".ndjson": ("lines of JSON", _TO_PARQUET.replace("{read}", "read_ndjson")),
+    ".json": ("JSON", _TO_PARQUET.replace("{read}", "read_json")),
+    ".avro": ("Avro", _TO_PARQUET.replace("{read}", "read_avro")),
+    ".orc": ("ORC", "write it as Parquet with the program that wrote it"),
+    ".xlsx": ("a spreadsheet", "save its table as CSV"),
+    ".xls": ("a spreadsheet", "save its table as CSV"),
+    ".zip": ("a zip archive", "unpack it: python -m zipfile -e {path!r} ."),
+    ".tar": ("a tar archive", "unpack it: python -m tarfile -e {path!r} ."),
+    ".tar.gz": ("a tar archive", "unpack it: python -m tarfile -e {path!r} ."),
+    ".tgz": ("a tar archive", "unpack it: python -m tarfile -e {path!r} ."),
+    ".lz4": ("packed by lz4", "unpack it: lz4 -d {path!r}"),
+    ".mtx": ("a matrix of Matrix Market", "keep its entries alone: grep -v '^%' {path!r} | tail -n +2 > edges.txt"),
+    ".graphml": ("GraphML", f'python -c "{_TO_TEXT.replace("{form}", "graphml")}"'),
+    ".gexf": ("GEXF", f'python -c "{_TO_TEXT.replace("{form}", "gexf")}"'),
+    ".gml": ("GML", f'python -c "{_TO_TEXT.replace("{form}", "gml")}"'),
+}
+"""Ending -> (format, remedy)."""
+FOREIGN_MAGIC = {
+    b"ARROW1": ".arrow",
+    b"ORC": ".orc",
+    b"Obj\x01": ".avro",
+    b"PK\x03\x04": ".zip",
+    b"%%MatrixMarket": ".mtx",
+    b"\x04\x22\x4d\x18": ".lz4",
+}
+
+
+def first_bytes(path: Path, count: int = 16) -> bytes:
+    """Returns the first bytes of a file.
+
+    Raises:
+        InputError: it cannot be read, or is a pipe or device.
+    """
+    require_plain_file(path, "give a file")
+    try:
+        with open(path, "rb") as file:
+            return file.read(count)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}", "give a readable file") from error
+
+
+def foreign(path: Path, start: bytes) -> tuple[str, str] | None:
+    """Returns (format, remedy) of a file of a format that is not read, None for others.
+
+    Args:
+        path: the file.
+        start: its first bytes.
+    """
+    name = path.name.lower()
+    ending = next((ending for magic, ending in FOREIGN_MAGIC.items() if start.startswith(magic)), None)
+    if ending == ".zip" and name.endswith(".xlsx"):
+        ending = ".xlsx"
+    ending = ending or next((each for each in FOREIGN if name.endswith(each)), None)
+    if ending is None:
+        return None
+    what, remedy = FOREIGN[ending]
+    return what, remedy.replace("{path!r}", repr(str(path)))
+
+
+def packing(path: Path) -> str:
+    """Returns "none", "gzip", "zstd", "bzip2" or "xz"."""
+    start = first_bytes(path)
+    return next((name for magic, name in MAGIC.items() if start.startswith(magic)), "none")
+
+
+def text_lines(duck: Duck, path: Path, most: int = 1000) -> Iterator[str]:
+    """Yields the lines of a text file, with their ends; of a zstd file at most `most`, which end in a newline each.
+
+    Raises:
+        InputError: the file cannot be unpacked, or is not UTF-8.
+    """
+    if packing(path) == "zstd":
+        require_whole_zstd(path)
+        sql = f"SELECT line FROM read_csv({path_literal(path)}, {LINES}, compression='zstd') LIMIT {most}"
+        yield from ((line or "") + "\n" for (line,) in duck.rows(sql, str(path)))
+        return
+    with reading(path) as packed, io.TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
+        yield from file
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a file that Python can unpack; any error of its bytes becomes one InputError."""
+    openers: dict[str, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open, "none": open}
+    kind = packing(path)
+    try:
+        with openers[kind](path, "rb") as file:
+            yield file
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: the text is not UTF-8: {error.reason}", as_utf8(str(path))) from error
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if full_errno(error) is not None:
+            raise
+        what = "cannot be read" if kind == "none" else f"the {kind} file is damaged or cut short"
+        raise InputError(f"{path}: {what}: {error}", f"copy it again, or {FIX_FILE}") from error
+
+
+def for_duck(duck: Duck, path: Path) -> tuple[Path, str]:
+    """Returns (file that DuckDB can read, its compression): the file itself, or a copy in scratch space.
+
+    The copy takes as much disk as the unpacked text. It has one kind of line end.
+
+    Raises:
+        InputError: the file is damaged, or the disk is full.
+    """
+    kind = packing(path)
+    if kind == "zstd":
+        require_whole_zstd(path)
+    state = path.stat()
+    as_it_is = {"zstd": True, "gzip": not _padded(path, state.st_size)}
+    if kind == "none":
+        as_it_is[kind] = not _mixed_ends(path, state.st_size, state.st_mtime_ns)
+    if as_it_is.get(kind):
+        return path, kind
+    copy = duck.scratch / f"unpacked-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+    if not copy.exists():
+        try:
+            _unpack(path, copy)
+        except OSError as error:
+            copy.unlink(missing_ok=True)
+            if (code := full_errno(error)) is not None:
+                raise full_disk(code, duck.scratch) from error
+            raise
+    return copy, "none"
+
+
+def _unpack(path: Path, copy: Path) -> None:
+    with reading(path) as file, open(copy, "xb") as out:
+        kept = b""
+        while piece := file.read(PIECE_BYTES):
+            piece = kept + piece
+            kept = b"\r" if piece.endswith(b"\r") else b""  # its \n may come with the next piece
+            out.write(piece.removesuffix(kept).replace(b"\r\n", b"\n"))
+        out.write(kept)
+
+
+@lru_cache(maxsize=4096)
+def _mixed_ends(path: Path, _size: int, _modified: int) -> bool:
+    """Tells whether some lines end in \\r\\n and others in \\n; quoted fields count, too."""
+    newlines, pairs, last = 0, 0, b""
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            newlines += piece.count(b"\n")
+            pairs += piece.count(b"\r\n") + (last == b"\r" and piece.startswith(b"\n"))
+            if 0 < pairs < newlines:
+                return True
+            last = piece[-1:]
+    return False
+
+
+def require_whole_zstd(path: Path) -> None:
+    """Walks over the frames and blocks of a zstd file; DuckDB takes the end of a file that was cut short for the end of the text.
+
+    Source: RFC 8878, "Zstandard Compression and the application/zstd Media Type", section 3.1.
+
+    Raises:
+        InputError: the file does not end where its last frame ends.
+    """
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        while (place := file.tell()) < size:
+            if not _pass_frame(file, size):
+                problem = f"the file, which zstd compressed, is damaged or cut short (frame at byte {place})"
+                raise InputError(f"{path}: {problem}", "copy it again")
+
+
+def _pass_frame(file: IO[bytes], size: int) -> bool:
+    """Moves a file to the end of a frame; tells whether the frame is whole."""
+    magic = int.from_bytes(file.read(4), "little")
+    if magic & 0xFFFFFFF0 == 0x184D2A50:  # a frame that readers skip
+        file.seek(int.from_bytes(file.read(4), "little"), 1)
+        return file.tell() <= size
+    descriptor = file.read(1)
+    if magic != 0xFD2FB528 or not descriptor:
+        return False
+    flags, single, dictionary = descriptor[0] >> 6, descriptor[0] >> 5 & 1, descriptor[0] & 3
+    content = (1 if single else 0, 2, 4, 8)[flags]
+    file.seek((not single) + (0, 1, 2, 4)[dictionary] + content, 1)
+    last = False
+    while not last:
+        header = file.read(3)
+        if len(header) < 3:
+            return False
+        word = int.from_bytes(header, "little")
+        last, kind, length = bool(word & 1), word >> 1 & 3, word >> 3
+        file.seek(1 if kind == 1 else length, 1)
+    file.seek(4 if descriptor[0] >> 2 & 1 else 0, 1)
+    return file.tell() <= size
+
+
+def _padded(path: Path, size: int) -> bool:
+    """Tells whether zeros follow a gzip file, as tapes and some downloads add them; the end of a sound one has at most eight."""
+    with open(path, "rb") as file:
+        file.seek(max(0, size - PADDING))
+        return file.read() == bytes(PADDING)

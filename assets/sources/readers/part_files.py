@@ -1,0 +1,119 @@
+"""The files of a table: those of a path, a pattern, or a folder of part files, and what kind of file each is.
+
+Spark, Dask, BigQuery and DuckDB write a table as a folder. Its part files are all files below it, in the order of their names, except those
+whose name, or whose folder's name, begins with `_` or `.`: markers such as `_SUCCESS`, checksums and metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from assets.sources.readers.packing import FOREIGN, first_bytes, foreign
+from assets.storage.patterns import matches, why_nothing, written
+from kernels.errors import InputError
+
+PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv")
+LISTS = (".txt", ".edges", ".edgelist", ".el", ".wel", ".ncol", ".tab", ".dat")
+"""Names of lists of edges, as SNAP, KONECT, Network Repository, networkx and igraph write them."""
+PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+MANAGED = {
+    "_delta_log": "is a Delta table, whose folder keeps rows that were deleted: write its present rows as Parquet",
+    ".hoodie": "is a Hudi table, whose folder keeps rows that were deleted: write its present rows as Parquet",
+    "_temporary": "holds _temporary, so the program that writes it has not finished: wait for it, or write the table again",
+}
+"""Names inside a folder whose part files are not the table."""
+
+
+def expand(patterns: Sequence[Path], key: str) -> list[Path]:
+    """Returns the files that paths, folders and patterns name: each pattern's files sorted, no file twice.
+
+    Raises:
+        InputError: a pattern names no file, or a folder is not a finished table.
+    """
+    found: dict[Path, None] = {}
+    for pattern in patterns:
+        named = matches(pattern)
+        start = written(pattern)
+        if start < len(pattern.parts) and not any(part.startswith("_") for part in pattern.parts[start:]):
+            named = [path for path in named if not _hidden(path.parts[start:])]
+        files = [path for path in named if path.is_file()]
+        files = files or [file for path in named if path.is_dir() for file in part_files(path)]
+        if not files:
+            raise _nothing(pattern, key)
+        found |= dict.fromkeys(files)
+    return list(found)
+
+
+def part_files(folder: Path) -> list[Path]:
+    """Returns the part files of a folder, at any depth, sorted.
+
+    Raises:
+        InputError: the folder belongs to a table that has to be read in another way, or is not finished.
+    """
+    for name, what in MANAGED.items():
+        if (folder / name).exists():
+            problem, _, remedy = what.partition(": ")
+            raise InputError(f"{folder} {problem}", remedy)
+    below = (path for path in folder.rglob("*") if not _hidden(path.relative_to(folder).parts))
+    return sorted(path for path in below if path.is_file())
+
+
+def _hidden(parts: Sequence[str]) -> bool:
+    return any(part.startswith(("_", ".")) for part in parts)
+
+
+def _nothing(pattern: Path, key: str) -> InputError:
+    if pattern.is_dir():
+        return InputError(f"{key}: {pattern} is a folder without part files", f'name files, such as "{key}-*.parquet"')
+    what = why_nothing(pattern)
+    remedy = f'correct `{key}` in [graph], for example "{key}-*.parquet"'
+    if "remote" in what:
+        remedy = "download the files, and give their local path"
+    return InputError(f"{key}: {pattern} {what}", remedy)
+
+
+def file_kind(path: Path) -> str:
+    """Returns "parquet" or "csv", which is any text with one row per line; the first bytes decide, and then the name.
+
+    Raises:
+        InputError: the file is neither; the remedy makes a file of it that is read.
+    """
+    start = first_bytes(path)
+    if start[:4] == b"PAR1":
+        return "parquet"
+    if other := foreign(path, start):
+        problem, remedy = other
+        raise InputError(f"{path}: is {problem}, which is not read", remedy)
+    for name in (path.name, path.parent.name):  # Hadoop calls the parts of edges.csv part-00000
+        kind = _kind_of_name(name)
+        if kind:
+            return kind
+    endings = ", ".join((*PARQUET, *CSV, *LISTS))
+    remedy = 'rename it if it is a table, or name the table\'s files by a pattern such as "edges/*.csv"'
+    raise InputError(f"{path}: the name ends with none of {endings} (text also with {', '.join(PACKED)})", remedy)
+
+
+def _kind_of_name(name: str) -> str | None:
+    plain = name.lower()
+    packed = next((ending for ending in PACKED if plain.endswith(ending)), "")
+    plain = plain.removesuffix(packed)
+    if plain.endswith((*CSV, *LISTS)) or plain.startswith("out."):  # KONECT: out.NAME
+        return "csv"
+    return "parquet" if plain.endswith(PARQUET) and not packed else None
+
+
+def looks_like_table(path: Path) -> bool:
+    """Tells whether the name or the first bytes say that a file, a pattern's file or a folder's part files are a table."""
+    if path.is_dir():
+        return any(_kind_of_name(part.name) for part in part_files(path)) or _kind_of_name(path.name) is not None
+    ending = any(path.name.lower().endswith(each) for each in FOREIGN)
+    return ending or _kind_of_name(path.name) is not None or (path.is_file() and first_bytes(path)[:4] == b"PAR1")
+
+
+def folder_columns(path: Path) -> Mapping[str, str | None]:
+    """Returns column -> value of the folders KEY=VALUE above a file, as Hive and Spark write them; None is their null."""
+    pairs = (part.split("=", 1) for part in path.parts[:-1] if "=" in part)
+    return {unquote(key): None if value == NULL_FOLDER else unquote(value) for key, value in pairs if key and value}

@@ -1,0 +1,235 @@
+"""The layout of a file of text: its comments, the separator of its fields, and whether it begins with names of columns.
+
+What a table does not say is found in the first lines: comments are lines at the beginning that start with `#` or `%`. The separator is the
+one of comma, tab, `;` and `|` that the first line behind them has most of; if it has none, blanks separate. A first line that begins with
+a number is a row, not names. Nothing is guessed from a sample: every row must fit what the first line says, or the file is refused.
+
+DuckDB's reader of CSV takes most files as they are. Lists with comments, or with runs of blanks between fields, are read line by line and
+split by DuckDB, so they have no quotes; comments above a `.csv` file are left out, and the rest of it is CSV.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from assets.sources.readers.duck import FIX_FILE, QUOTES, ROW_HAS, Duck, literal, path_literal, quoted, too_long
+from assets.sources.readers.packing import LINES, LONGEST_LINE, for_duck, text_lines
+from assets.sources.readers.part_files import CSV, PACKED
+from kernels.errors import InputError
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+SEPARATORS = (",", "\t", ";", "|")
+COMMENTS = ("#", "%")
+BLANKS = " \t"
+"""The separator of lists whose fields have any number of blanks between them."""
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """What a user says about the text files of a table; None is found out.
+
+    Attributes:
+        delimiter: separator of fields.
+        header: whether a file begins with names of columns.
+        comment: beginning of the lines above the table that are left out, "" if there are none.
+        names: names of the first columns of a file without a line of names; the others are c0, c1, ... by their place.
+    """
+
+    delimiter: str | None = None
+    header: bool | None = None
+    comment: str | None = None
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """The layout of one file.
+
+    Attributes:
+        names: names of the columns.
+        delimiter: separator of fields; `BLANKS` stands for any number of blanks.
+        header: whether the first line behind the comments has the names.
+        comment: what comments begin with, "" if there are none.
+        skipped: number of lines above the table.
+        first_row: fields of the first row, None if there are no rows.
+        first_line: fields of the first line behind the comments.
+        split: whether DuckDB reads lines and splits them.
+    """
+
+    names: list[str]
+    delimiter: str
+    header: bool
+    comment: str
+    skipped: int
+    first_row: list[str] | None
+    first_line: list[str] = field(default_factory=list)
+    split: bool = False
+
+    def described(self) -> str:
+        """Returns how the file is read, in words."""
+        shown = {"\t": "tabs", BLANKS: "blanks", ",": "commas"}.get(self.delimiter, f"{self.delimiter!r}")
+        names = "a line of names" if self.header else "no line of names"
+        above = (
+            f"; {self.skipped} lines above it are not read, the first begins with {self.comment}"
+            if self.skipped
+            else ""
+        )
+        return f"read as text: {names}, fields separated by {shown}{above}"
+
+    def query(self, duck: Duck, path: Path) -> str:
+        """Returns the text after FROM that reads a file of this layout; all columns are text."""
+        file, packed = for_duck(duck, path)
+        if self.split:
+            return self._split_query(path_literal(file), packed)
+        columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in self.names)
+        return (
+            f"read_csv({path_literal(file)}, columns={{{columns}}}, auto_detect=false, header={str(self.header).lower()}, "
+            f"skip={self.skipped}, strict_mode=true, null_padding=false, delim={literal(self.delimiter)}, quote='\"', escape='\"', "
+            f"max_line_size={LONGEST_LINE}, hive_partitioning=false, compression='{packed}')"
+        )
+
+    def _split_query(self, file: str, packed: str) -> str:
+        blanks, count = literal(BLANKS), len(self.names)
+        fields = f"string_split(line, {literal(self.delimiter)})"
+        if self.delimiter == BLANKS:
+            fields = f"string_split_regex(trim(line, {blanks}), '[{BLANKS}]+')"
+        kept = f"trim(line, {blanks}) <> ''"
+        if self.comment:
+            kept += f" AND NOT starts_with(ltrim(line, {blanks}), {literal(self.comment)})"
+        lines = f"SELECT line, {fields} AS f FROM read_csv({file}, {LINES}, skip={self.skipped + self.header}, compression='{packed}')"
+        wrong = f"error(concat('{ROW_HAS}', len(f), ' fields, not {count}: ', line[:80]))"
+        quotes = f"error(concat('{QUOTES}', line[:80]))"
+        checked = f"CASE WHEN len(f) <> {count} THEN {wrong} WHEN contains(line, '\"') THEN {quotes} ELSE f END"
+        named = ", ".join(f"nullif(f[{place}], '') AS {quoted(name)}" for place, name in enumerate(self.names, 1))
+        return f"(SELECT {named} FROM (SELECT {checked} AS f FROM ({lines}) WHERE {kept}))"
+
+    def line_of(self, duck: Duck, path: Path, row: int) -> int:
+        """Returns the number of a row's line, from 1; a file with comments is read up to there."""
+        number = row + 1 + self.header + self.skipped
+        if not self.split:
+            return number
+        lines = enumerate(text_lines(duck, path, most=number), 1)
+        kept = (at for at, line in lines if at > self.skipped + self.header and _is_row(line, self.comment))
+        return next(itertools.islice(kept, row, None), number)
+
+
+def _is_row(line: str, comment: str) -> bool:
+    text = line.strip()
+    return bool(text) and not (comment and text.startswith(comment))
+
+
+def read_layout(duck: Duck, path: Path, form: TextForm) -> TextLayout | None:
+    """Finds the layout of a text file; None if it has no line.
+
+    Raises:
+        InputError: the file cannot be read, has only comments, or has a broken header, or could be either names or a row.
+    """
+    lines = text_lines(duck, path)
+    above, comment = [], form.comment
+    first = next(lines, None)
+    if comment is None:
+        comment = next((each for each in COMMENTS if (first or "").lstrip().startswith(each)), "")
+    while first is not None and comment and not _is_row(first, comment):
+        above.append(first)
+        first = next(lines, None)
+    if first is None:
+        if above:
+            raise InputError(f"{path}: has only comments", 'give a file with rows, or set comment = "" in [graph]')
+        return None
+    delimiter = form.delimiter or _separator(path, first)
+    split = delimiter == BLANKS or (bool(comment) and '"' not in first and not _bare_name(path).endswith(".csv"))
+    rows = _fields(path, itertools.chain([first], lines), delimiter, comment if split else "", split=split)
+    line = next(rows, [])
+    header = form.header
+    if header is None:
+        header = not (line and NUMBER.fullmatch(line[0].strip(BLANKS)))
+    names = [form.names[place] if place < len(form.names) else f"c{place}" for place in range(len(line) or 1)]
+    names = _header(path, line) if header else names
+    row = next(rows, None) if header else line
+    return TextLayout(names, delimiter, header, comment, len(above), row, line, split)
+
+
+def _fields(path: Path, lines: Iterator[str], delimiter: str, comment: str, *, split: bool) -> Iterator[list[str]]:
+    if not split:
+        csv.field_size_limit(LONGEST_LINE)
+        try:
+            yield from csv.reader(lines, delimiter=delimiter)
+        except csv.Error as error:
+            if "field limit" in str(error):
+                raise too_long(str(path), LONGEST_LINE) from error
+            raise InputError(f"{path}: cannot be read: {error}", f"copy it again, or {FIX_FILE}") from error
+        return
+    for line in lines:
+        if _is_row(line, comment):
+            text = line.rstrip("\r\n")
+            yield re.split(f"[{BLANKS}]+", text.strip(BLANKS)) if delimiter == BLANKS else text.split(delimiter)
+
+
+def _separator(path: Path, line: str) -> str:
+    """Returns the separator that the first line of a file shows."""
+    bare = re.sub(r'"[^"]*"', "", line.rstrip("\r\n"))
+    name = _bare_name(path)
+    likely = "\t" if name.endswith(".tsv") else ","
+    if likely == "\t" and likely in bare:
+        return likely
+    most = max((likely, *SEPARATORS), key=bare.count)
+    if most == "\t" and not name.endswith(".tsv") and " " in bare.strip() and _are_numbers(bare):
+        return BLANKS
+    if most in bare:
+        return most
+    blank = " " in bare.strip() and '"' not in line and (not name.endswith(CSV) or _are_numbers(bare))
+    return BLANKS if blank else likely
+
+
+def _bare_name(path: Path) -> str:
+    """Returns a file's name in small letters, without the ending that says how it is packed."""
+    name = path.name.lower()
+    return name.removesuffix(next((packed for packed in PACKED if name.endswith(packed)), ""))
+
+
+def _are_numbers(line: str) -> bool:
+    return all(NUMBER.fullmatch(each) for each in line.split()[:2])
+
+
+def refuse_counted(path: Path, layouts: Sequence[TextLayout]) -> None:
+    """Refuses a first line 0,1,2,... of a table: pandas writes it as names of columns that have none, but it can be an edge.
+
+    Args:
+        path: the first file of the table.
+        layouts: layouts of all its files, found without a word about headers.
+
+    Raises:
+        InputError: the files all begin with the same line, and it counts from 0.
+    """
+    line = layouts[0].first_line
+    if any(each.header or each.skipped or each.first_line != line for each in layouts):
+        return
+    numbers = list(itertools.takewhile(str.isdigit, line))
+    if not any(ending in path.suffixes for ending in CSV) or numbers != [str(place) for place in range(len(numbers))]:
+        return
+    if len(numbers) > 1 or len(line) == 1:
+        raise InputError(
+            f"{path}: the first line, {', '.join(line)}, could be names of columns, as pandas counts them, or a row",
+            "set header = true in [graph] if they are names, or header = false if the line is a row",
+        )
+
+
+def _header(path: Path, line: list[str]) -> list[str]:
+    """Returns the names of a header line.
+
+    Raises:
+        InputError: a name is missing or occurs twice.
+    """
+    if len(line) > 1 and line[0] == "" and "c0" not in line:
+        line = ["c0", *line[1:]]  # pandas gives the column of row numbers no name
+    repeated = sorted({name for name in line if line.count(name) > 1})
+    if not line or repeated or "" in line:
+        what = f"has the column '{repeated[0]}' twice" if repeated and repeated[0] else "lacks a name for each column"
+        remedy = "begin the file with a line of distinct column names, or set header = false in [graph] if it has none"
+        raise InputError(f"{path}: the header line {what}", remedy)
+    return line

@@ -1,0 +1,56 @@
+"""Names of files that a user wrote: a file, a folder, or a pattern with `*`, `?`, `[...]` and `**`.
+
+A part of a path that stands on the disk as it is written is that file or folder, whatever letters its name has. Only another part is a
+pattern. So a project in a folder `data [v2]` or `what?` needs no escapes, and a file `e[1].csv` is found by its name.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from pathlib import Path
+
+REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""The beginning of an address such as s3://bucket/file; also with one slash, which is what a `Path` leaves of it."""
+
+
+def matches(pattern: Path) -> list[Path]:
+    """Returns the files and folders that a path or pattern names, sorted; none if nothing is there.
+
+    Args:
+        pattern: the path; relative ones begin in the working folder.
+    """
+    found = [Path(pattern.anchor)]
+    for part in pattern.parts[1:] if pattern.anchor else pattern.parts:
+        found = [folder / name for folder in found for name in _names(folder, part)]
+    return sorted(dict.fromkeys(found))
+
+
+def _names(folder: Path, part: str) -> list[str]:
+    if os.path.lexists(folder / part):
+        return [part]
+    if not glob.has_magic(part):
+        return []
+    here = [""] if part == "**" else []  # a folder and all folders below it
+    return here + glob.glob(part, root_dir=folder, recursive=True)
+
+
+def written(pattern: Path) -> int:
+    """Returns how many parts at the beginning of a path stand on the disk as they are written; what follows is a pattern."""
+    path = Path()
+    for number, part in enumerate(pattern.parts):
+        path /= part
+        if not os.path.lexists(path):
+            return number
+    return len(pattern.parts)
+
+
+def why_nothing(pattern: Path) -> str:
+    """Returns the words for a path or pattern that names nothing: it is remote, is not there, or matches no file."""
+    if REMOTE.match(text := str(pattern)) and not pattern.is_absolute():
+        return "is a remote address, and only local files are read"
+    if not glob.has_magic(text):
+        return "is not there"
+    hint = "; [ ] * and ? are letters of patterns, and [[] stands for a [" if "[" in text else ""
+    return f"matches no file{hint}"

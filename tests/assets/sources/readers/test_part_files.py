@@ -1,0 +1,167 @@
+"""Tables as Spark, Dask and Hive write them: folders of part files, markers beside them, columns in the names of folders."""
+
+from pathlib import Path
+
+import numpy as np
+import polars
+import pytest
+
+from assets.graph.read import open_graph
+from assets.sources.edges.config import EdgesConfig
+from assets.sources.edges.source import raw, survey
+from assets.sources.readers.part_files import MANAGED, expand, folder_columns
+from kernels.errors import InputError
+from tests.assets.sources.own_data import build_config
+
+
+def edges_of(folder: Path, edges, **keys):
+    config = EdgesConfig(edges=edges, undirected=False, duplicates="keep", self_loops="keep", **keys)
+    return build_config(folder / "home", config, threads=1)
+
+
+def count(made) -> int:
+    return open_graph(made.inputs["graph"]).topology.num_edges
+
+
+def spark(folder: Path, ending: str, *, header: bool = True, parts: int = 3) -> Path:
+    """Writes two edges per part, with all that Spark leaves beside them."""
+    folder.mkdir(parents=True)
+    for part in range(parts):
+        frame = polars.DataFrame({"src": [10 * part, 10 * part + 1], "dst": [10 * part + 1, 10 * part + 2]})
+        path = folder / f"part-{part:05d}-6f1c-c000.{ending}"
+        frame.write_parquet(path) if ending.endswith("parquet") else frame.write_csv(path, include_header=header)
+        (folder / f".{path.name}.crc").write_bytes(b"crc")
+    (folder / "_SUCCESS").touch()
+    (folder / "_committed_123").write_text("{}")
+    (folder / "_metadata").write_bytes(b"x")
+    return folder
+
+
+@pytest.mark.parametrize("ending", ["snappy.parquet", "csv"])
+@pytest.mark.parametrize("name", ["edges.parquet", "edges", "edges [1]"])
+@pytest.mark.parametrize("below", ["", "*", "part-*", "**"])
+def test_a_folder_is_its_part_files(tmp_path: Path, ending: str, name: str, below: str) -> None:
+    folder = spark(tmp_path / name, ending)
+    assert count(edges_of(tmp_path, folder / below)) == 6
+
+
+def test_parts_without_names_and_empty_parts(tmp_path: Path) -> None:
+    folder = spark(tmp_path / "edges.csv", "csv", header=False)
+    (folder / "part-00009-6f1c-c000.csv").touch()
+    assert count(edges_of(tmp_path, folder)) == 6
+    (folder / "_SUCCESS").unlink()
+    with pytest.raises(InputError, match=r"part-00009.*the file is empty"):
+        edges_of(tmp_path / "b", folder)
+
+
+def test_parts_without_an_ending_take_that_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").mkdir()
+    for part in range(2):
+        (tmp_path / "edges.csv" / f"part-{part:05d}").write_text(f"{part},{part + 5}\n")
+    assert count(edges_of(tmp_path, tmp_path / "edges.csv")) == 2
+
+
+@pytest.mark.parametrize("name", MANAGED)
+def test_a_folder_that_is_not_a_finished_table_is_refused(tmp_path: Path, name: str) -> None:
+    folder = spark(tmp_path / "edges", "parquet")
+    (folder / name).mkdir()
+    with pytest.raises(InputError, match=r"is a (Delta|Hudi) table|has not finished"):
+        edges_of(tmp_path, folder)
+
+
+def test_what_is_no_table_in_a_folder_is_named(tmp_path: Path) -> None:
+    folder = spark(tmp_path / "edges", "csv")
+    (folder / "README.md").write_text("about")
+    with pytest.raises(InputError, match=r"README\.md: the name ends with none of") as caught:
+        edges_of(tmp_path, folder)
+    assert "edges/*.csv" in caught.value.remedy
+    assert count(edges_of(tmp_path, folder / "*.csv")) == 6
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="is a folder without part files"):
+        edges_of(tmp_path, tmp_path / "empty")
+
+
+def test_markers_are_read_if_they_are_asked_for(tmp_path: Path) -> None:
+    spark(tmp_path / "e", "csv")
+    (tmp_path / "e" / "_old-0.csv").write_text("src,dst\n1,2\n")
+    assert [path.name for path in expand([tmp_path / "e" / "_old-*.csv"], "edges")] == ["_old-0.csv"]
+    assert len(expand([tmp_path / "e" / "*.csv"], "edges")) == 3
+
+
+def hive(folder: Path, ending: str) -> Path:
+    """Writes relation=.../year=... with one edge per file."""
+    for number, (relation, year) in enumerate([("cites", 2019), ("likes", 2020), ("a%2Fb", 2020), ("cites", 2021)]):
+        path = folder / f"relation={relation}" / f"year={year}" / f"part-0.{ending}"
+        path.parent.mkdir(parents=True)
+        frame = polars.DataFrame({"src": [number], "dst": [number + 1]})
+        frame.write_parquet(path) if ending == "parquet" else frame.write_csv(path)
+    (folder / "_SUCCESS").touch()
+    return folder
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_columns_in_the_names_of_folders_are_read(tmp_path: Path, ending: str) -> None:
+    folder = hive(tmp_path / "edges", ending)
+    made = edges_of(tmp_path, folder, type_column="relation", weight_column="year")
+    topology = open_graph(made.inputs["graph"]).topology
+    assert made.numbers["edge_types"] == ["a/b", "cites", "likes"]
+    found = zip(np.asarray(topology.indices).tolist(), np.asarray(topology.weights).tolist(), strict=True)
+    assert dict(found) == {0: 2019.0, 1: 2020.0, 2: 2020.0, 3: 2021.0}
+    assert count(edges_of(tmp_path / "b", folder / "**" / f"*.{ending}", type_column="year")) == 4
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_names_of_folders_enter_the_version(tmp_path: Path, ending: str) -> None:
+    folder = hive(tmp_path / "edges", ending)
+    config = EdgesConfig(edges=folder, type_column="relation")
+    before, unnamed = raw(config, None), raw(EdgesConfig(edges=folder), None)
+    (folder / "relation=likes").rename(folder / "relation=links")
+    assert raw(config, None) != before
+    assert raw(EdgesConfig(edges=folder), None) == unnamed
+
+
+def test_node_tables_by_split_and_class(tmp_path: Path) -> None:
+    for node, (split, label) in enumerate(
+        [("train", 1), ("train", 0), ("valid", 1), ("test", "__HIVE_DEFAULT_PARTITION__")]
+    ):
+        path = tmp_path / "nodes" / f"part={split}" / f"y={label}" / f"{node}.parquet"
+        path.parent.mkdir(parents=True)
+        polars.DataFrame({"id": [node], "f0": [0.5]}).write_parquet(path)
+    (tmp_path / "e.csv").write_text("src,dst\n0,1\n1,2\n2,3\n")
+    keys = {"label_column": "y", "split_column": "part", "features": "*0"}
+    with pytest.raises(InputError, match="1 nodes have no label: 3"):
+        edges_of(tmp_path, tmp_path / "e.csv", nodes=tmp_path / "nodes", **keys)
+    moved = tmp_path / "nodes" / "part=none" / "y=__HIVE_DEFAULT_PARTITION__"
+    moved.parent.mkdir()
+    (tmp_path / "nodes" / "part=test" / "y=__HIVE_DEFAULT_PARTITION__").rename(moved)
+    made = edges_of(tmp_path, tmp_path / "e.csv", nodes=tmp_path / "nodes", **keys)
+    graph = open_graph(made.inputs["graph"])
+    assert graph.labels.tolist() == [1, 0, 1, -1]
+    assert graph.train_ids.tolist() == [0, 1] and graph.valid_ids.tolist() == [2]
+    assert made.table.width == 1
+
+
+def test_a_column_that_some_folders_lack_is_told(tmp_path: Path) -> None:
+    folder = hive(tmp_path / "edges", "csv")
+    (folder / "more").mkdir()
+    (folder / "more" / "p.csv").write_text("src,dst\n7,8\n")
+    with pytest.raises(InputError, match="the names of some folders have 'relation', but not those above all files"):
+        edges_of(tmp_path, folder, type_column="relation")
+
+
+def test_the_files_own_column_counts(tmp_path: Path) -> None:
+    path = tmp_path / "w=9" / "e.csv"
+    path.parent.mkdir()
+    path.write_text("src,dst,w\n0,1,0.5\n")
+    made = edges_of(tmp_path, path, weight_column="w")
+    assert np.asarray(open_graph(made.inputs["graph"]).topology.weights).tolist() == [0.5]
+
+
+def test_inspect_names_columns_of_folders(tmp_path: Path) -> None:
+    lines = "\n".join(survey(EdgesConfig(edges=hive(tmp_path / "edges", "parquet"))).lines())
+    assert "columns in the names of folders: relation, year" in lines
+
+
+def test_values_of_folders() -> None:
+    path = Path("/x/a=1/b=%3A%20/c=__HIVE_DEFAULT_PARTITION__/d=e=f/=g/p.csv")
+    assert folder_columns(path) == {"a": "1", "b": ": ", "c": None, "d": "e=f"}
