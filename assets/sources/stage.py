@@ -59,7 +59,7 @@ class SourceStage(OnePass):
         return self.survey(semantic).sizes
 
     def survey(self, semantic: Any) -> Survey:
-        """Returns what the source and the file of this feature table tell of themselves before they are read.
+        """Returns the survey of the source with this feature table, whose file is not read but for its header.
 
         Raises:
             InputError: the external content is missing, or the source cannot read it.

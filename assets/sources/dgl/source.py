@@ -192,7 +192,7 @@ def read(
 
 
 def _unread(found: dict[str, Any]) -> list[str]:
-    """Returns what the file holds and nothing reads, in words; a name that means a missing mask is refused by `_splits`."""
+    """Returns the names of data that nothing reads, in words; a name that means a missing mask is refused by `_splits`."""
     names = [f"ndata '{name}'" for entry in found["nodes"] for name in entry["unread"]]
     names += [f"edata '{name}'" for entry in found["edges"] for name in entry["unread"]]
     return list(dict.fromkeys([*names, *(f"'{name}' of whole graphs" for name in found["beside"])]))
