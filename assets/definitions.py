@@ -147,6 +147,9 @@ def _finished(
     for each, artifact in zip(step.apart, artifacts, strict=True):
         name = f"{step.name}, split {each.split}" if each.split else step.name
         around.report(f"{name}: {'reused' if reused else 'built'} {artifact.label}{built_in_words(artifact, reused)}")
+        for check in artifact.summary["checks"]:
+            if not check["passed"]:
+                around.report(f"{name}: check failed: {check['name']}: {check['detail']}")
     yield materialized(step, artifacts, versions, reused=reused)
 
 

@@ -61,12 +61,17 @@ def built_in_words(artifact: Artifact, reused: bool) -> str:
 
 
 def _contents(numbers: Mapping[str, Any]) -> str:
-    """Returns the size of a graph or of its features in words, "" for the numbers of other stages."""
+    """Returns the size of a graph, its classes and its split, or the size of its features in words, "" for the numbers of other stages."""
     if {"num_rows", "num_features", "feature_dtype"} <= numbers.keys():
         return f" ({numbers['num_rows']:,} rows of {numbers['num_features']:,} {numbers['feature_dtype']})"
     if not {"num_nodes", "num_edges"} <= numbers.keys():
         return ""
-    return f" ({numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges)"
+    size = f"{numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges"
+    if not numbers.get("num_classes"):
+        return f" ({size}, no labels)" if "num_classes" in numbers else f" ({size})"
+    split = ", ".join(f"{numbers[f'num_{part}']:,} {part}" for part in ("train", "valid", "test"))
+    dropped = f"; not read: {', '.join(numbers['not_read'])}" if "not_read" in numbers else ""
+    return f" ({size}, {numbers['num_classes']:,} classes; {split}{dropped})"
 
 
 def _words(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from assets.building.stage import Check, Progress, Summary
 from assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
 from assets.features.need import features_need
 from assets.features.page import FEATURES_PAGE
-from assets.sources.feature_blocks import FeatureBlock, blocks_type, write_blocks
+from assets.sources.feature_blocks import FeatureBlock, blocks_type, checked_slices, write_blocks
 from assets.sources.registry import GraphConfig, OpenSource, TableConfig, source_module
 from assets.sources.stage import SourceStage
 from assets.storage.arrays import open_array
@@ -95,6 +95,14 @@ class FeaturesStage(SourceStage):
         """Returns the memory, the disk and the work of a build."""
         return features_need(semantic, execution, sizes)
 
+    def require_sound(self, opened: OpenSource, semantic: FeaturesConfig) -> None:
+        """Reads all rows and checks each value."""
+        normalize, blocks = semantic.graph.normalize, _blocks(opened, semantic)
+        stored = blocks_type(blocks, semantic.dtype, normalize)
+        for block in blocks:
+            for _ in checked_slices(block, stored, normalize):
+                pass
+
     def build_from(
         self,
         opened: OpenSource,
@@ -108,10 +116,8 @@ class FeaturesStage(SourceStage):
         Raises:
             InputError: the rows are not sound, or the source changed while it was read.
         """
-        normalize = semantic.graph.normalize
-        blocks = _file_blocks(opened, semantic.table) if semantic.table.file else opened.blocks(semantic.table)
-        num_nodes = opened.num_nodes
-        write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, progress)
+        normalize, blocks, num_nodes = semantic.graph.normalize, _blocks(opened, semantic), opened.num_nodes
+        beyond = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, progress)
         self.require_unchanged(semantic, writer)
         rows = open_array(writer.path("rows.npy"))
         numbers = {
@@ -122,10 +128,16 @@ class FeaturesStage(SourceStage):
             "feature_bytes": rows.nbytes,
             "num_without_features": num_nodes - len(rows),
         }
+        numbers |= {"beyond_float32": beyond} if beyond else {}
         return Summary(numbers=numbers, checks=[*_checks(writer, num_nodes, *rows.shape)])
 
 
 FEATURES = FeaturesStage()
+
+
+def _blocks(opened: OpenSource, semantic: FeaturesConfig) -> Sequence[FeatureBlock]:
+    """Returns the rows of the table, from its file or from the source."""
+    return _file_blocks(opened, semantic.table) if semantic.table.file else opened.blocks(semantic.table)
 
 
 def _file_blocks(opened: OpenSource, table: TableConfig) -> list[FeatureBlock]:

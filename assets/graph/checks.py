@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from assets.building.stage import Check
+from assets.sources.classes import CLASSIFIES
 from assets.sources.splits import split_problems
 from assets.storage.arrays import forget_pages
 from kernels.ranges import node_ranges
@@ -169,11 +170,7 @@ def _classes_check(num_labelled: int, num_classes: int) -> Check:
         name=SHARED,
         passed=num_classes <= most,
         detail=f"{num_classes:,} classes for {num_labelled:,} labelled nodes"
-        + (
-            ""
-            if num_classes <= most
-            else "; graphmill classifies nodes: regression and several labels per node are not built"
-        ),
+        + ("" if num_classes <= most else f"; {CLASSIFIES}"),
         numbers={"number of classes": num_classes, "most classes": most},
         blocking=False,
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from assets.building.execution import Threads
 from assets.building.needs import Need, Sizes, Speed
-from assets.building.stage import Progress, Summary
+from assets.building.stage import Progress, Silent, Summary
 from assets.graph.checks import SHARED, describe, node_checks, topology_checks
 from assets.graph.need import graph_need
 from assets.graph.page import GRAPH_PAGE
@@ -104,6 +104,13 @@ class GraphStage(SourceStage):
     def need(self, semantic: GraphConfig, execution: Threads, sizes: Sizes) -> Need | None:
         """Returns the memory, the disk and the work of a build."""
         return graph_need(semantic, execution, sizes)
+
+    def require_sound(self, opened: OpenSource, semantic: GraphConfig) -> None:
+        """Reads everything except features and checks ids, labels and split; edges are not compressed."""
+        raw = opened.graph(Silent())
+        _split(raw, semantic)
+        if raw.spool is None and semantic.self_loops == "drop" and np.array_equal(raw.src, raw.dst):
+            raise InputError("all edges are self-loops, which are dropped", 'set self_loops = "keep" in [graph]')
 
     def build_from(
         self,

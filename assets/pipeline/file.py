@@ -37,6 +37,7 @@ from assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables
 from assets.pipeline.schedule import SCHEDULE, ScheduleTable, parse_schedule
 from assets.pipeline.schema import Problem, Tables
 from assets.pipeline.toml_lines import key_lines
+from assets.pipeline.words import sentence
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import GraphConfig
 from assets.storage.filesystem import read_whole_file
@@ -350,7 +351,8 @@ def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
     sections = ("name", "seed", "description", "owners", "tags", *table_names(), "train", SCHEDULE)
     for key in raw:
         if key not in sections:
-            hint = did_you_mean(key, sections) or f" (it has {', '.join(sections)})"
+            said = sentence(key, "")
+            hint = f": {said}" if said else did_you_mean(key, sections) or f" (it has {', '.join(sections)})"
             problems.append(tables.problem((key,), f"a pipeline has no {key}{hint}"))
     return problems
 

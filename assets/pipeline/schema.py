@@ -21,6 +21,7 @@ from typing import Any
 
 from assets.building.keys import ConfigError
 from assets.pipeline.toml_lines import KeyPath, line_of
+from assets.pipeline.words import sentence
 from assets.storage.patterns import REMOTE, matches, why_nothing
 from assets.storage.user_code import Reference, find_source, is_reference
 from kernels.errors import InputError, did_you_mean
@@ -223,7 +224,8 @@ class Tables:
         return path, []
 
     def _unknown(self, key: str, keys: Collection[str], where: KeyPath) -> Problem:
-        near = did_you_mean(key, keys) or f"; it has {_join(sorted(keys))}"
+        said = sentence(key, str(where[0]) if where else "")
+        near = f": {said}" if said else did_you_mean(key, keys) or f"; it has {_join(sorted(keys))}"
         return self.problem((*where, key), f"{_title(where)} has no key {key}{near}")
 
     def _located(

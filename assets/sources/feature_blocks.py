@@ -71,7 +71,7 @@ def blocks_type(blocks: Sequence[FeatureBlock], asked: str, normalize: str) -> s
 
 def write_blocks(
     writer: Writer, num_nodes: int, blocks: Sequence[FeatureBlock], asked: str, normalize: str, progress: Progress
-) -> None:
+) -> str:
     """Writes `rows` [R, F], their `page_digests`, and `row_of` ids[N] if some nodes have no features; without blocks, one column of ones.
 
     Args:
@@ -82,29 +82,34 @@ def write_blocks(
         normalize: "none", or "row": divide each row by the sum of its absolute values; a row of zeros stays.
         progress: listener, which gets every row.
 
+    Returns:
+        The place of the first value that is infinite as float32, in words; "" without one.
+
     Raises:
         InputError: widths or types differ, rows are missing, or a value is not finite, in the file or in the stored type.
     """
-    stored, num_rows = blocks_type(blocks, asked, normalize), sum(block.num_rows for block in blocks)
+    stored, num_rows, beyond = blocks_type(blocks, asked, normalize), sum(block.num_rows for block in blocks), ""
     if blocks:
-        _write_rows(writer, num_rows, blocks, stored, normalize, progress)
+        beyond = _write_rows(writer, num_rows, blocks, stored, normalize, progress)
     else:
         writer.create("rows", (num_nodes, 1), array_type(stored))[...] = as_stored(np.ones((1, 1), np.float32), stored)
     writer.save("page_digests", page_digests_of(writer.path("rows.npy"), DATA_OFFSET))
     if blocks and num_rows < num_nodes:
         writer.save("row_of", _row_of(blocks, num_nodes))
+    return beyond
 
 
 def _write_rows(
     writer: Writer, num_rows: int, blocks: Sequence[FeatureBlock], stored: str, normalize: str, progress: Progress
-) -> None:
+) -> str:
     table = writer.create("rows", (num_rows, blocks[0].width), array_type(stored))
     progress.start("features", num_rows, "rows")
-    first_row = 0
+    first_row, beyond = 0, ""
     for block in sorted(blocks, key=lambda each: each.first):
-        _write_block(table, first_row, block, stored, normalize, progress)
+        beyond = _write_block(table, first_row, block, stored, normalize, progress) or beyond
         first_row += block.num_rows
     progress.done()
+    return beyond
 
 
 def _row_of(blocks: Sequence[FeatureBlock], num_nodes: int) -> Array:
@@ -118,20 +123,43 @@ def _row_of(blocks: Sequence[FeatureBlock], num_nodes: int) -> Array:
 
 def _write_block(
     table: Array, first_row: int, block: FeatureBlock, stored: str, normalize: str, progress: Progress
-) -> None:
+) -> str:
+    beyond = ""
+    for low, rows in checked_slices(block, stored, normalize):
+        done = low + len(rows)
+        beyond = beyond or _beyond_float32(rows, low, block)
+        target: Any = slice(first_row + low, first_row + done)
+        if block.node_of_row is not None:
+            target = block.node_of_row[low:done] + (first_row - block.first)
+        table[target] = rows
+        forget_pages(table)
+        progress.advance(len(rows))
+    return beyond
+
+
+def _beyond_float32(rows: Array, low: int, block: FeatureBlock) -> str:
+    """Returns the place of the first value of f64[n, F] that float32 cannot hold, by the id of its node; "" without one."""
+    if rows.dtype != np.float64 or np.isfinite(as_stored(rows, "float32")).all():
+        return ""
+    row, column = (int(i) for i in np.argwhere(~np.isfinite(as_stored(rows, "float32")))[0])
+    node = block.first + low + row if block.node_of_row is None else int(block.node_of_row[low + row])
+    return f"column {column} of node {node} is {rows[row, column]}"
+
+
+def checked_slices(block: FeatureBlock, stored: str, normalize: str) -> Iterator[tuple[int, Array]]:
+    """Yields (first row, rows[n, F] in the stored type) that cover the rows of a block, each value checked.
+
+    Raises:
+        InputError: rows are missing, or a value is not finite, in the file or in the stored type.
+    """
     done = 0
     for low, rows in block.slices():
         done = low + len(rows)
         if done > block.num_rows:
             break
         _refuse_non_finite(rows, rows, low, block)
-        target: Any = slice(first_row + low, first_row + done)
-        if block.node_of_row is not None:
-            target = block.node_of_row[low:done] + (first_row - block.first)
         rows = divide_rows(rows) if normalize == "row" else rows
-        table[target] = _fitting(rows, low, stored, block)
-        forget_pages(table)
-        progress.advance(len(rows))
+        yield low, _fitting(rows, low, stored, block)
     if done != block.num_rows:
         raise InputError(
             f"{block.where}: has {'more than ' if done > block.num_rows else ''}{min(done, block.num_rows)} rows of features "

@@ -47,6 +47,9 @@ SOURCES: Mapping[str, str] = {
 GENERATORS = ("citation", "rmat", "sbm")
 """Sources that read nothing from outside."""
 
+UNCHECKED = (*GENERATORS, "python-environment")
+"""Sources whose content has no mistakes that `graphmill inspect` could look for."""
+
 
 Split = TypeVar("Split", int, str)
 

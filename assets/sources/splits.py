@@ -85,6 +85,44 @@ def split_problems(parts: tuple[Array, Array, Array], labels: Array) -> Iterator
             yield f"{PARTS[one]} and {PARTS[two]} overlap in {len(both)} nodes: {shown(both)}"
 
 
+def mask_ids(values: Array, num_nodes: int, split: int | None, where: str, name: str) -> Array:
+    """Returns the ids i64[n] of the nodes in a mask, of true and false or of 0 and 1 of any type.
+
+    Args:
+        values: [N], or several masks [S, N] or [N, S].
+        num_nodes: number of nodes N.
+        split: which of several masks; None is the first.
+        where: name of the mask, for errors.
+        name: name of the array in the remedies.
+
+    Raises:
+        InputError: the mask has another shape or other values, or there are fewer masks.
+    """
+    several = values if values.ndim != 1 else values[None]
+    if several.ndim == 2 and several.shape[1] != num_nodes and several.shape[0] == num_nodes:
+        several = several.T
+    if several.ndim != 2 or several.shape[1] != num_nodes:
+        remedy = (
+            f"give true or false for each node; node ids become a mask by {name} = np.isin(np.arange({num_nodes}), ids)"
+        )
+        raise InputError(f"{where} has shape {list(values.shape)}, not [{num_nodes}] or [S, {num_nodes}]", remedy)
+    chosen = split or 0
+    if chosen >= len(several):
+        problem = f"{where}: split = {split}, but there are {len(several)}, counted from 0"
+        raise InputError(problem, "give a smaller `split`" if len(several) > 1 else "leave `split` out")
+    if several.dtype.kind not in "biuf" or not np.isin(several[chosen], (0, 1)).all():
+        raise InputError(f"{where} is {values.dtype}, and not true or false for each node", f"save {name} == 1")
+    return np.flatnonzero(several[chosen])
+
+
+def is_mask(values: Array, num_nodes: int) -> bool:
+    """Tells whether a list of nodes is a mask of them rather than their ids: true and false, or 0 and 1 with repeats, one for each node."""
+    if values.dtype.kind == "b":
+        return True
+    zeros_and_ones = values.shape == (num_nodes,) and values.dtype.kind in "iuf" and bool(np.isin(values, (0, 1)).all())
+    return zeros_and_ones and len(np.unique(values)) < num_nodes
+
+
 def shown(ids: Array, most: int = 5) -> str:
     """Returns the first few ids as text."""
     return ", ".join(str(node) for node in ids[:most].tolist()) + (", ..." if len(ids) > most else "")

@@ -6,16 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-
 from assets.building.keys import KeyProblem, size_problem
 from assets.sizes import format_bytes, parse_size
 from assets.sources.features import array_type
 from assets.sources.registry import GraphConfig
 from assets.sources.spool import EdgeColumns, record_dtype
 from assets.sources.survey import BASE_BYTES, Survey
-from kernels.errors import InputError
-from kernels.types import Array
 
 LEAST_MEMORY = 128 << 20
 NODE_BYTES = 100
@@ -105,36 +101,3 @@ def spooled_survey(
         scratch_bytes=(num_edges + stored) * record_dtype(num_nodes, columns).itemsize,
         **more,
     )
-
-
-def known_labels(
-    values: Array, num_nodes: int, where: str, shape: str = "", remedy: str = "keep one label per node"
-) -> Array:
-    """Returns labels i32[N] from class numbers [N] or [N, 1] of any type; NaN and -1 are unknown.
-
-    Args:
-        values: the class numbers.
-        num_nodes: number of nodes N.
-        where: name of the values, for errors.
-        shape, remedy: the wanted shape in words, "" for [N], and the remedy for another one.
-
-    Raises:
-        InputError: the values have another shape, or one is not a class number in [-1, N), with its row.
-    """
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.shape != (num_nodes,):
-        raise InputError(f"{where} has shape {list(values.shape)}, not {shape or [num_nodes]}", remedy)
-    if values.dtype.kind not in "iufb":
-        raise InputError(f"{where} is {values.dtype}, not class numbers", "number the classes from 0, unknown is -1")
-    known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
-    wrong = np.flatnonzero(known & ((values != np.floor(values)) | (values < -1) | (values >= num_nodes)))
-    if len(wrong):
-        shown = ", ".join(f"row {row} has {values[row]}" for row in wrong[:3].tolist())
-        raise InputError(
-            f"{where}: {len(wrong)} labels are no class numbers in [-1, {num_nodes}): {shown}",
-            "number the classes from 0, unknown is -1",
-        )
-    labels = np.full(len(values), -1, np.int32)
-    labels[known] = values[known].astype(np.int32)
-    return labels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,10 @@ from assets.building.needs import Sizes
 from assets.building.page import Page
 from assets.building.stage import OnePass, Progress, Stage
 from assets.sizes import format_bytes
+from assets.sources.features import stored_type
+from assets.sources.readers.mapped_arrays import check_matrix, open_rows
 from assets.sources.registry import GENERATORS, GraphConfig, OpenSource, TableConfig, source_module
+from assets.sources.survey import Survey
 from assets.storage.machine import require_memory
 from assets.storage.refused import is_memory, out_of_memory
 from kernels.errors import InputError
@@ -52,9 +56,37 @@ class SourceStage(OnePass):
         Raises:
             InputError: the external content is missing, or the source cannot read it.
         """
+        return self.survey(semantic).sizes
+
+    def survey(self, semantic: Any) -> Survey:
+        """Returns the survey of the source with this feature table, whose file is not read but for its header.
+
+        Raises:
+            InputError: the external content is missing, or the source cannot read it.
+        """
         source, table = self.source(semantic), self.feature_table(semantic)
-        survey = source_module(source.source).survey(source if table is None else source.for_table(table))
-        return survey.stored_as("as stored" if table is None else table.dtype).sizes
+        found = source_module(source.source).survey(source if table is None else source.for_table(table))
+        if table is None:
+            return found
+        if table.file is not None:
+            rows, dtype = open_rows(table.file, table.tensor)
+            check_matrix(rows.shape, rows.dtype, len(rows) if rows.ndim else 0, str(table.file))
+            stored = stored_type(dtype, table.dtype, source.normalize, str(table.file))
+            without = max(0, found.num_nodes - len(rows))
+            return replace(found, num_features=rows.shape[1], dtype=stored, num_without_features=without)
+        return found.stored_as(table.dtype)
+
+    def require_sound(self, opened: OpenSource, semantic: Any) -> None:
+        """Makes the checks of a build of this stage, without a build.
+
+        Args:
+            opened: the open source.
+            semantic: the config.
+
+        Raises:
+            InputError: what the build would refuse.
+        """
+        raise NotImplementedError
 
     @contextmanager
     def opened(

@@ -19,6 +19,34 @@ PHASES = ("phases", "held_after", "features_memory")
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableSize:
+    """The size of one feature table.
+
+    Attributes:
+        name: name of its step, "features" for the main table.
+        num_nodes, num_rows: number of nodes N, and of those that have features.
+        width, dtype: number of columns, and type of the stored values.
+    """
+
+    name: str
+    num_nodes: int
+    num_rows: int
+    width: int
+    dtype: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Number of bytes of its rows, and of the row of each node if some have none."""
+        row_of_bytes = self.num_nodes * id_dtype(self.num_nodes).itemsize if self.num_rows < self.num_nodes else 0
+        return self.num_rows * self.width * array_type(self.dtype).itemsize + row_of_bytes
+
+    def line(self) -> str:
+        """Returns the line of the report."""
+        per_node = f"for {self.num_rows:,} of the nodes" if self.num_rows < self.num_nodes else "per node"
+        return f"{self.name:9} {self.width:,} {self.dtype} {per_node}, {format_bytes(self.num_bytes)}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Survey:
     """The report of `graphmill inspect`.
 
@@ -32,7 +60,10 @@ class Survey:
         edge_bytes: bytes of the attributes of one stored edge, beside its source.
         memory_bytes: peak memory while building, by the formula of the source.
         scratch_bytes: bytes of disk that are used while building and free afterwards.
+        tables: the feature tables of a pipeline; () for the one of `num_features`.
         notes: further remarks, one line each.
+        problems: what a build would refuse, as far as it was looked for.
+        not_checked: what was not looked at, in words; "" if no problems were looked for.
         num_classes: number of classes; 0 if it is not known.
         num_split: most nodes of the training, validation and test splits; None for all nodes.
         phases: what the phases of the build hold, if the source knows it to some percent, rather than `memory_bytes` alone.
@@ -50,7 +81,10 @@ class Survey:
     edge_bytes: int = 0
     memory_bytes: int
     scratch_bytes: int = 0
+    tables: Sequence[TableSize] = ()
     notes: Sequence[str] = field(default_factory=tuple)
+    problems: Sequence[str] = ()
+    not_checked: str = ""
     num_classes: int = 0
     num_split: tuple[int, int, int] | None = None
     phases: tuple[tuple[Term, ...], ...] = ()
@@ -64,11 +98,18 @@ class Survey:
         return 16 * self.num_nodes + self.num_edges * (id_dtype(self.num_nodes).itemsize + self.edge_bytes)
 
     @property
-    def table_bytes(self) -> int:
-        """Number of bytes of the feature table."""
+    def feature_tables(self) -> Sequence[TableSize]:
+        """All feature tables, or the source's own one."""
         num_rows = self.num_nodes - self.num_without_features
-        row_of_bytes = self.num_nodes * id_dtype(self.num_nodes).itemsize if self.num_without_features else 0
-        return num_rows * self.num_features * array_type(self.dtype).itemsize + row_of_bytes
+        own = TableSize(
+            name="features", num_nodes=self.num_nodes, num_rows=num_rows, width=self.num_features, dtype=self.dtype
+        )
+        return self.tables or (own,)
+
+    @property
+    def table_bytes(self) -> int:
+        """Number of bytes of all feature tables."""
+        return sum(table.num_bytes for table in self.feature_tables)
 
     @property
     def source_bytes(self) -> int:
@@ -97,11 +138,6 @@ class Survey:
         return self if dtype == "as stored" else replace(self, dtype=dtype)
 
     @property
-    def _per_node(self) -> str:
-        missing = self.num_without_features
-        return f"for {self.num_nodes - missing:,} of the nodes" if missing else "per node"
-
-    @property
     def stored_bytes(self) -> int:
         """Most bytes in the store."""
         return self.topology_bytes + self.table_bytes + 20 * self.num_nodes
@@ -114,18 +150,20 @@ class Survey:
 
     def lines(self) -> list[str]:
         """Returns the report."""
+        remarks = [*self.notes, *(f"cannot be built: {problem}" for problem in self.problems)]
+        remarks += [f"not checked: {self.not_checked}"] if self.not_checked else []
         return [
             self.title,
             *[f"  {line}" for line in self.contents],
-            "would be built",
+            "would be built, once it is corrected" if self.problems else "would be built",
             f"  nodes     {self.num_nodes:,}",
             f"  edges     at most {self.num_edges:,}",
             f"  topology  at most {format_bytes(self.topology_bytes)}",
-            f"  features  {self.num_features:,} {self.dtype} {self._per_node}, {format_bytes(self.table_bytes)}",
+            *[f"  {table.line()}" for table in self.feature_tables],
             "needs at most",
             f"  memory    {format_bytes(self.memory_bytes)}",
             f"  disk      {format_bytes(self.stored_bytes)} in the store, and {format_bytes(self.scratch_bytes)} while building",
-            *[f"note: {note}" for note in self.notes],
+            *[f"note: {remark}" for remark in remarks],
         ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,22 +61,22 @@ def survey_of(source: str) -> Survey:
     Raises:
         InputError: the source does not exist, it cannot be read, or it is a table without columns that are named like the ends of edges.
     """
+    from assets.features.config import features_config
+    from assets.features.stage import FEATURES
+    from assets.graph.stage import GRAPH
     from assets.pipeline.file import load_pipeline
     from assets.sources.registry import config_class, source_module
+    from jobs.commands.inspect_pipeline import survey_pipeline, with_problems
 
     if _is_pipeline(source):
-        pipeline = load_pipeline(source)
-        survey = source_module(pipeline.graph.source).survey(pipeline.graph.by_split()[0])
-        if len(pipeline.splits) > 1:
-            line = f"one graph for each of the splits {', '.join(pipeline.splits)}"
-            survey = replace(survey, contents=[*survey.contents, line])
-        tables = pipeline.table("features")
-        return survey if tables is None else survey.stored_as(tables.main.dtype)
+        return survey_pipeline(load_pipeline(source))
     kind, keys = recognise(Path(source).absolute())
     if kind == "table":
         problem = f"{source} has no columns that are named like the ends of edges"
         raise InputError(problem, "name them in a [graph] table (docs/own-data.md), and inspect that pipeline file")
-    return source_module(kind).survey(config_class(kind)(**keys))
+    config = config_class(kind)(**keys)
+    survey = source_module(kind).survey(config)
+    return with_problems(survey, [[(FEATURES, features_config(config)), (GRAPH, config)]])
 
 
 def print_source_json(source: str, home: Path | None) -> None:

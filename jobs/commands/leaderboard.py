@@ -15,7 +15,7 @@ from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline
 from assets.pipeline.steps import Versions, find_all
 from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact
+from assets.storage.artifact import Artifact, find_artifact
 from assets.storage.home import home_folder
 from assets.storage.store import Store
 from assets.storage.version import short
@@ -85,6 +85,18 @@ class Entry:
         peaks = [model.run_record().get("peak_memory_bytes") for model in self.models]
         return max((peak for peak in peaks if peak is not None), default=None)
 
+    def warnings(self) -> list[str]:
+        """A sentence for each check that failed and blocked nothing, of the models and of the graphs that they were trained on."""
+        found: dict[str, str] = {}
+        for model in self.models:
+            address = model.inputs.get("graph", {})
+            graph = find_artifact(model.path.parents[1] / address["stage"] / address["version"]) if address else None
+            for artifact in (graph, model) if graph else (model,):
+                for check in artifact.summary["checks"]:
+                    if not check["passed"]:
+                        found.setdefault(f'{artifact.stage} "{check["name"]}"', check["detail"])
+        return [f"{name}: {detail}" for name, detail in found.items()]
+
     def results(self) -> tuple[Any, ...]:
         """Digests of weights and of losses and scores, by seed and split: equal for entries that trained to the same result."""
         return tuple(
@@ -138,6 +150,7 @@ def leaderboard_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             "bytes_per_epoch": entry.bytes_per_epoch(),
             "peak_memory_bytes": entry.peak_memory_bytes(),
             "versions": [model.version for model in entry.models],
+            "warnings": entry.warnings(),
         }
         for entry in _ranked(entries)
     ]
@@ -240,6 +253,12 @@ def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
     if links:
         yield f"Bytes: {'; '.join(f'{link} = {LINK_MEANINGS[link]}' for link in LINKS if link in links)}."
     yield from _over_splits(entries)
+    warned: dict[str, list[str]] = {}
+    for entry in entries:
+        for sentence in entry.warnings():
+            warned.setdefault(sentence, []).append(entry.table.name)
+    for sentence, names in warned.items():
+        yield f"Warning ({', '.join(names)}): failed check of the {sentence}."
     for group in equal_models(entries):
         yield f"Equal to the bit, weights and every epoch's loss: {' = '.join(group)}."
     for group in shared_models(entries):

@@ -8,19 +8,22 @@ unequal batches and for any number of trainers that share it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext
-from math import cos, isfinite, pi
+from math import cos, isfinite, nan, pi
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from assets.building.stage import Progress
+from kernels.errors import InputError
 from kernels.sampling.epoch_plan import Plan
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
 from trainers.loop.checkpoint import Checkpoint, RunState, optimiser_state, restore_optimiser, write_checkpoint
-from trainers.loop.executor import Executor
+from trainers.loop.executor import Done, Executor
 from trainers.models.optimiser import make_adam
 from trainers.models.own import Model
 from trainers.ranks.group import ALONE, Ranks
@@ -82,6 +85,7 @@ class Loop:
         self.optimiser = make_adam(model.parameters(), config.lr, config.weight_decay)
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
+        self.sound: int | Tensor = 0  # batches of the epoch before the first loss that is not finite
         self.device, self.bounded, self.ranks, self.threads = device or LogicalDevice(), bounded, ranks, threads
         self.seconds: dict[str, list[float]] = {"train": [], "evaluate": []}
         self.lines = lines or EpochLines(progress, "", config.epochs, "none")
@@ -108,33 +112,81 @@ class Loop:
     def run(self) -> None:
         """Trains to the last epoch or the early stop, then leaves the best parameters in the model."""
         while not self.state.done:
-            started = time.perf_counter()
-            self._train_epoch()
+            started, moved = time.perf_counter(), self.ledger.rows()
+            ended = self._train_epoch()
             self.seconds["train"].append(round(time.perf_counter() - started, 4))
-            self._finish_epoch()
+            if ended is None:
+                self._finish_epoch()
+            else:
+                self._end_at(ended, moved)
             state = self.state
             best = None if state.best_score is None else (state.best_score, state.best_epoch)
             self.lines.epoch(state.history[-1], time.perf_counter() - started, best, last=state.done)
         if self.best:
             self.model.load_state_dict(self.best)
 
-    def _train_epoch(self) -> None:
+    def _train_epoch(self) -> int | None:
+        """Trains to the end of the epoch; returns the position of the first batch whose loss is not finite, where it ends, if there is one.
+
+        On a device, which is not waited for, and with other ranks, which may not be left alone, the epoch ends after its last batch.
+        """
         state = self.state
         label = f"epoch {state.epoch + 1}/{self.config.epochs}"
         self.progress.start(label, self.plan.num_batches, "batches")
         self.progress.advance(state.position)
         self.timeline.start(state.epoch + 1)
+        self.sound = state.position
         # Evaluations have bounds of their own.
         with self.device.active() if self.bounded else nullcontext():
-            for done in self.executor.steps(state.epoch, state.position):
-                state.loss_sum += done.loss_sum
+            steps = self.executor.steps(state.epoch, state.position)
+            for done in steps:
+                if not self._note_loss(done) and self.ranks.world == 1:
+                    break
                 state.position = done.position + 1
                 if done.last:
                     with self.timeline.span(STEP, "update", done.position):
                         self._step(done.seeds)
                 self.progress.advance(1)
+            if isinstance(steps, Generator):
+                steps.close()
         self.timeline.finish()
         self.progress.done()
+        return None if isfinite(self._settled_loss()) else int(self.sound)
+
+    def _note_loss(self, done: Done) -> bool:
+        """Adds the loss of a batch; returns False if the sum is known not to be finite, and counts the batches before it is."""
+        self.state.loss_sum += done.loss_sum
+        if isinstance(self.state.loss_sum, Tensor):
+            self.sound = self.sound + torch.isfinite(self.state.loss_sum)
+            return True
+        finite = isfinite(self.state.loss_sum)
+        self.sound = self.sound + finite
+        return finite
+
+    def _end_at(self, position: int, moved: dict[str, Any]) -> None:
+        """Ends the training at a batch whose loss is not finite: the model is the best so far, with the ledger of the epochs before.
+
+        Args:
+            position: position of the batch in its epoch.
+            moved: rows of the ledger at the beginning of the epoch.
+
+        Raises:
+            InputError: no epoch before was evaluated, so there is no best model.
+        """
+        state, epoch = self.state, self.state.epoch + 1
+        step, of = position // self.plan.batches_per_step + 1, self.plan.steps_per_epoch
+        where = f"the loss of epoch {epoch}, step {step} of {of}, is not finite"
+        if not self.best:
+            before = f", or set epochs = {state.epoch}: the losses before were finite" if state.epoch else ""
+            raise InputError(
+                f"{where}, and no epoch before it was evaluated", f"lower `lr`, or scale the features{before}"
+            )
+        best = f"the model is that of epoch {state.best_epoch}"
+        self.progress.tell(f"{self.lines.title}{where}: the training ends, and {best}; lower `lr` to train on")
+        self.ledger.clear()
+        self.ledger.merge(Ledger.from_rows(moved))
+        state.history.append({"epoch": epoch, "loss": nan, "ended_at_step": step})
+        state.position, state.loss_sum, state.done = 0, 0.0, True
 
     def _step(self, group_seeds: int) -> None:
         for parameter in self.model.parameters():
@@ -144,7 +196,8 @@ class Loop:
         self._set_rate(self.state.epoch * self.plan.steps_per_epoch + steps - 1)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        if self.checkpoint_steps and steps % self.checkpoint_steps == 0 and self.state.position < self.plan.num_batches:
+        between = self.state.position < self.plan.num_batches
+        if self.checkpoint_steps and steps % self.checkpoint_steps == 0 and between and isfinite(self._settled_loss()):
             self._save()
 
     def _set_rate(self, step: int) -> None:
@@ -163,17 +216,16 @@ class Loop:
             started = time.perf_counter()
             row["valid"] = score = self.evaluate()
             self.seconds["evaluate"].append(round(time.perf_counter() - started, 4))
-            self._note_score(score, isfinite(loss))
+            self._note_score(score)
         row |= self.executor.epoch_numbers(state.epoch)
         state.history.append(row)
         state.done = last or bool(config.patience and state.waited >= config.patience)
         state.epoch, state.position, state.loss_sum = state.epoch + 1, 0, 0.0
         self._save()
 
-    def _note_score(self, score: float, finite: bool) -> None:
+    def _note_score(self, score: float) -> None:
         state = self.state
-        # A model that diverged may score by chance, since all its nodes get one class.
-        if state.best_score is None or (score > state.best_score and finite):
+        if state.best_score is None or score > state.best_score:
             state.best_score, state.best_epoch, state.waited = score, state.epoch + 1, 0
             self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
         else:

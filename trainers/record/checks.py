@@ -118,7 +118,11 @@ def loss_check(history: Sequence[Mapping[str, Any]]) -> Check:
     first, last, best = losses[0], losses[-1], min(range(len(losses)), key=lambda epoch: losses[epoch])
     infinite = sum(not math.isfinite(loss) for loss in losses)
     fell = len(losses) == 1 or last < first
-    if infinite:
+    if step := history[-1].get("ended_at_step"):
+        detail = (
+            f"the loss of epoch {len(losses)} was NaN or infinite at step {step}, where the training ended; lower `lr`"
+        )
+    elif infinite:
         detail = f"the loss of {infinite:,} of {len(losses):,} epochs is NaN or infinite; lower `lr`"
     elif len(losses) == 1:
         detail = f"the loss of the only epoch, {first:.4f}, is finite; there is no second one to compare it with"

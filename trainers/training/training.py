@@ -87,6 +87,7 @@ class Training:
         if len(self.graph.train_ids) == 0:
             problem = f"graph {inputs['graph'].version[:12]} has no training nodes"
             raise InputError(problem, "give its source a training split")
+        require_range(semantic.train.dtype, inputs.get("features"))
         self.ledger, self.timeline = Ledger(), Timeline()
         drawing = open_drawing(semantic.sampling, inputs)
         self.chosen = choose_evaluation(semantic, self.graph, drawing)
@@ -293,6 +294,22 @@ class Training:
     def _infer(self, node_ids: np.ndarray) -> torch.Tensor:
         folder, source = self.execution.checkpoints.parent / "spill", self.loop.executor.evaluation_source
         return self.data.infer(self.model, node_ids, folder, self.progress, source)
+
+
+def require_range(dtype: str, features: Artifact | None) -> None:
+    """Refuses features that are infinite in the type in which a model computes.
+
+    Args:
+        dtype: the key of the train table.
+        features: the features' artifact.
+
+    Raises:
+        InputError: features of float64 have a value that float32 cannot hold.
+    """
+    beyond = features.summary["numbers"].get("beyond_float32") if features is not None and dtype != "float64" else None
+    if beyond:
+        problem = f"features {beyond}, which float32 cannot hold, and dtype = '{dtype}' computes in it"
+        raise InputError(problem, 'scale the features, or set dtype = "float64" in [[train]]')
 
 
 def checkpoint_path(folder: Path, version: str) -> Path:

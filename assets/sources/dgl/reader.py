@@ -24,14 +24,15 @@ def main(arguments: list[str]) -> None:
     end_with_parent(int(arguments[0]))
     path, folder, request = Path(arguments[1]), Path(arguments[2]), json.loads(arguments[3])
     try:
-        answer = describe(open_graph(path, request["index"]), path, folder, request["names"])
+        graph, beside = open_graph(path, request["index"])
+        answer = describe(graph, path, folder, request["names"]) | {"beside": beside}
     except InputError as error:
         answer = {"problem": error.problem, "remedy": error.remedy}
     print(json.dumps(answer), flush=True)
 
 
-def open_graph(path: Path, index: int) -> Any:
-    """Returns graph `index` of a file as a DGLGraph.
+def open_graph(path: Path, index: int) -> tuple[Any, list[str]]:
+    """Returns graph `index` of a file as a DGLGraph, and the names of the tensors that the file holds beside its graphs.
 
     Raises:
         InputError: DGL is not installed, the file is not a file of graphs, or lacks the graph.
@@ -41,7 +42,7 @@ def open_graph(path: Path, index: int) -> Any:
     except ImportError as error:
         raise InputError(f"reading {path} needs DGL: {error}", 'pip install -e ".[dgl]" (Python 3.11)') from error
     try:
-        graphs, _ = dgl.load_graphs(str(path))
+        graphs, beside = dgl.load_graphs(str(path))
     except Exception as error:  # DGL raises its own error, torch's and plain ones
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         reason = first.split("Check failed:")[-1].strip()
@@ -53,7 +54,15 @@ def open_graph(path: Path, index: int) -> Any:
         raise InputError(f"{path}: index = {index}, but it holds {len(graphs)} graphs", "give a smaller `index`")
     if graphs[index].is_block:
         raise InputError(f"{path}: graph {index} is a block of a mini-batch", "save the whole graph")
-    return graphs[index]
+    graph = graphs[index]
+    # A graph that was saved in CSR or CSC alone has no list of edges until COO is allowed again.
+    return (graph if "coo" in _formats(graph) else graph.formats(["coo", "csr", "csc"])), sorted(map(str, beside))
+
+
+def _formats(graph: Any) -> list[str]:
+    """Returns the sparse formats that a graph may have or make."""
+    found = graph.formats()
+    return [*found["created"], *found["not created"]]
 
 
 def describe(graph: Any, path: Path, folder: Path, names: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +97,8 @@ def describe(graph: Any, path: Path, folder: Path, names: dict[str, Any]) -> dic
                     f"{path}: edata '{weight}' of {'/'.join(kind)} has several columns", "keep one weight per edge"
                 )
             _save(folder / f"edge.{number}.weight.npy", values)
-        edges.append({"source": source, "name": name, "target": target, "weight": bool(weight)})
+        unread = sorted(str(key) for key in graph.edges[kind].data if key != weight)
+        edges.append({"source": source, "name": name, "target": target, "weight": bool(weight), "unread": unread})
     return {"nodes": nodes, "edges": edges}
 
 
@@ -112,7 +122,9 @@ def _write_nodes(graph: Any, number: int, folder: Path, names: dict[str, Any], p
     masks = [mask for mask in MASKS if mask in data]
     for mask in masks:
         _save(folder / f"node.{number}.{mask}.npy", _numpy(data[mask], f"{path}: ndata '{mask}'"))
-    return {"name": kind, "count": int(graph.num_nodes(kind)), "masks": masks, "features": features, "label": label}
+    unread = sorted(str(name) for name in data if name not in {*features, label, *masks})
+    found = {"name": kind, "count": int(graph.num_nodes(kind)), "masks": masks, "features": features, "label": label}
+    return found | {"unread": unread}
 
 
 def _require(graph: Any, names: dict[str, Any], path: Path, nodes: list[dict[str, Any]]) -> None:

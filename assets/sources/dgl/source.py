@@ -2,11 +2,12 @@
 
     ndata["feat"]                                features [N, F] or [N]
     ndata["label"]                               labels [N], -1 or NaN unknown
-    ndata["train_mask"], ["val_mask"], ["test_mask"]   masks [N], or [N, S] with `split = s`
+    ndata["train_mask"], ["val_mask"], ["test_mask"]   masks [N], or [N, S] with `split = s`, of true and false or of 0 and 1
     edata[weight]                                weights [E], if `weight` names them
 
-Node types of a heterograph become ranges of ids, its canonical edge types become edge types, both in DGL's order. One node
-type may have labels.
+Data of other names are not read, which `graphmill inspect` says; a name that probably means one that is missing is refused. A file may
+have any of DGL's sparse formats. Node types of a heterograph become ranges of ids, its canonical edge types become edge types, both in
+DGL's order. One node type may have labels.
 
 DGL may crash on a damaged file, so it reads it in a child process (assets/sources/dgl/reader.py), which passes the arrays on as files. Peak
 memory: the child's, which holds the whole graph, then as assets/sources/edges/source.py states. Disk while building: the graph's arrays
@@ -28,11 +29,14 @@ import numpy as np
 
 from assets.building.child import child_environment, run_child
 from assets.building.keys import within
+from assets.sources.classes import known_labels
 from assets.sources.dgl.reader import MASKS
 from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.npz.arrays import MEANT
 from assets.sources.readers.mapped_arrays import array_block, mapped_relation, open_plain
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split
-from assets.sources.spooled import SpooledConfig, known_labels
+from assets.sources.splits import mask_ids
+from assets.sources.spooled import SpooledConfig
 from assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed
 from kernels.errors import InputError
 from kernels.types import Array
@@ -42,6 +46,12 @@ if TYPE_CHECKING:
     from assets.sources.survey import Survey
 
 SAVE_AGAIN = "save the graph again with dgl.save_graphs"
+FEATURES = ("x", "h", *MEANT["x"])
+"""Names that others give to features in ndata; "feat" is ours and DGL's."""
+LABELS = ("y", *MEANT["y"])
+"""Names that others give to labels in ndata; "label" is ours and DGL's."""
+OTHER_MASKS = {mask: (*MEANT[f"{mask}s"], mask.removesuffix("_mask"), f"{mask}s") for mask in MASKS}
+"""Mask -> names that others give to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +112,26 @@ def opened(
     """
     names = [config.for_table(table).feature for table in tables if table.file is None]
     found, blocks = read(config, folder, list(dict.fromkeys(names)))
-    yield TypedSource(found, config, folder, lambda table: blocks[config.for_table(table).feature])
+
+    def blocks_of(table: TableConfig) -> Sequence[FeatureBlock]:
+        name = config.for_table(table).feature
+        if not blocks[name]:
+            _refuse_meant(found, FEATURES, "feature")
+        return blocks[name]
+
+    yield TypedSource(found, config, folder, blocks_of)
+
+
+def _refuse_meant(graph: TypedGraph, names: Sequence[str], key: str) -> None:
+    """Raises InputError if data that nothing reads probably mean those of a key, which are missing."""
+    for kind in graph.unread:
+        what, _, name = kind.partition(" ")
+        plain = name.strip("'")
+        if what == "ndata" and plain.lower() in names:
+            raise InputError(
+                f'{graph.where}: {kind} is not read (did you mean {key} = "{plain}"?)',
+                f'set {key} = "{plain}" in [graph], or leave it out of the graph that you save',
+            )
 
 
 def read(
@@ -136,7 +165,10 @@ def read(
                 blocks[asked].append(array_block(open_plain(path), starts[name], count, f"{where}: '{read_name}'"))
         if entry["label"]:
             values = open_plain(folder / f"node.{number}.label.npy")
-            labels[starts[name] : starts[name] + count] = known_labels(values, count, f"{where}: '{entry['label']}'")
+            labels[starts[name] : starts[name] + count] = known_labels(
+                values, count, f"{where}: '{entry['label']}'", entry["label"]
+            )
+        _refuse_other_masks(entry, where)
         if entry["masks"]:
             masks[name] = (number, entry["masks"], where)
     relations = []
@@ -152,8 +184,18 @@ def read(
         blocks=blocks[features[0]] if features else [],
         labels=labels,
         splits=_splits(config, folder, masks, node_types),
+        unread=_unread(found),
     )
+    if not any(entry["label"] for entry in found["nodes"]):
+        _refuse_meant(graph, LABELS, "label")
     return graph, blocks
+
+
+def _unread(found: dict[str, Any]) -> list[str]:
+    """Returns the names of data that nothing reads, in words; a name that means a missing mask is refused by `_splits`."""
+    names = [f"ndata '{name}'" for entry in found["nodes"] for name in entry["unread"]]
+    names += [f"edata '{name}'" for entry in found["edges"] for name in entry["unread"]]
+    return list(dict.fromkeys([*names, *(f"'{name}' of whole graphs" for name in found["beside"])]))
 
 
 def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, Any]:
@@ -176,6 +218,17 @@ def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, 
     return found
 
 
+def _refuse_other_masks(entry: dict[str, Any], where: str) -> None:
+    """Raises InputError if a node type lacks a mask and has another one that probably means it."""
+    for mask in MASKS:
+        meant = [name for name in entry["unread"] if name.lower() in OTHER_MASKS[mask]]
+        if mask not in entry["masks"] and meant:
+            raise InputError(
+                f"{where}: '{meant[0]}' is not read (did you mean '{mask}'?)",
+                f"graph.ndata['{mask}'] = graph.ndata.pop('{meant[0]}'), and save the graph again",
+            )
+
+
 def _splits(
     config: DglConfig, folder: Path, masks: dict[str, tuple[int, list[str], str]], node_types: dict[str, int]
 ) -> tuple[Array, Array, Array] | None:
@@ -189,24 +242,10 @@ def _splits(
         if missing:
             raise InputError(f"{where}: lacks {', '.join(missing)}", "save all three masks, an empty one too")
         for part, mask in zip(parts, MASKS, strict=True):
-            chosen = _chosen(config, open_plain(folder / f"node.{number}.{mask}.npy"), f"{where}: '{mask}'")
-            part.append(np.flatnonzero(chosen) + first_ids(node_types)[name])
+            values = open_plain(folder / f"node.{number}.{mask}.npy")
+            chosen = mask_ids(values, node_types[name], one_split(config.split), f"{where}: '{mask}'", mask)
+            part.append(chosen + first_ids(node_types)[name])
     return np.concatenate(parts[0]), np.concatenate(parts[1]), np.concatenate(parts[2])
-
-
-def _chosen(config: DglConfig, mask: Array, where: str) -> Array:
-    """Returns bool[N]: a mask, or the column `split` of several."""
-    mask = mask[:, None] if mask.ndim == 1 else mask
-    if mask.ndim == 2:
-        column = one_split(config.split) or 0
-        if column >= mask.shape[1]:
-            raise InputError(
-                f"{where}: split = {config.split}, but it has {mask.shape[1]} columns", "give a smaller `split`"
-            )
-        mask = mask[:, column]
-    if mask.ndim != 1 or mask.dtype.kind not in "biu" or not np.isin(mask, (0, 1)).all():
-        raise InputError(f"{where} is {mask.dtype}{list(mask.shape)}, not true or false for each node", SAVE_AGAIN)
-    return mask != 0
 
 
 def survey(config: DglConfig) -> Survey:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.sources.classes import CLASSIFIES
 from assets.sources.edges.numbering import Numbering
 from assets.sources.readers.duck import literal, quoted
 from assets.sources.readers.table_files import NUMBERS, TableFiles
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
 SPLITS = {"train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2}
 NO_SPLIT, UNKNOWN_SPLIT = -1, 99
-FLOATS, NAMING = ("FLOAT", "DOUBLE"), ("VARCHAR", "UUID")
-"""Types of columns whose numbers may be broken, and types whose texts name classes."""
+NAMING = ("VARCHAR", "UUID")
+"""Types whose texts name classes, beside numbers."""
+NAMES_TOO = 'number the classes from 0, leave unknown ones empty or -1; or set labels = "names" in [graph]'
+ONE_CLASS = f"{CLASSIFIES}: give one class number or name for each node"
 
 
 def read_nodes(nodes: TableFiles | None, config: EdgesConfig, numbering: Numbering) -> RawGraph:
@@ -64,23 +67,26 @@ def _labels(nodes: TableFiles, column: str, form: str, count: int) -> tuple[Arra
         texts = ", ".join(map(literal, classes)) or "''"
         nodes.duck.rows(f"CREATE OR REPLACE TYPE class_name AS ENUM (SELECT unnest([{texts}]))")
         expression = f"CAST(enum_code(CAST({text} AS class_name)) AS DOUBLE)" if classes else "CAST(NULL AS DOUBLE)"
-    elif not nodes.is_csv and kind not in NUMBERS:
-        remedy = 'number the classes from 0, or set labels = "names" in [graph]'
-        raise InputError(f"{nodes.paths[0]}: column '{column}' is {kind}, not class numbers", remedy)
+    elif not nodes.is_csv and kind not in NUMBERS and not kind.startswith("DECIMAL"):
+        _class_text(nodes, column, kind)  # what names no classes either gets no remedy that says so
+        raise InputError(f"{nodes.paths[0]}: column '{column}' is {kind}, not class numbers", NAMES_TOO)
     else:
         classes, expression = [], nodes.number("label_column", column, "DOUBLE")
     labels = np.full(count, -1, np.int32)
-    given = [f"CAST({quoted(column)} IS NOT NULL AS UTINYINT)"] if nodes.is_csv else []
+    written = f"coalesce(lower({nodes.field(column)}), 'nan') <> 'nan'"
+    given = [f"CAST({written} AS UTINYINT)"] if nodes.is_csv and form == "numbers" else []
     for rows in nodes.select([expression, *given]):
         values, nulls = rows.columns[0].values, rows.columns[0].nulls
         known = ~np.isnan(values) if nulls is None else ~nulls & ~np.isnan(values)
         wrong = known & ((values != np.floor(values)) | (values < -1) | (values >= count))
-        if nodes.is_csv:
+        if given:
             wrong |= (rows.columns[1].values != 0) & ~known
         if wrong.any():
-            remedy = 'number the classes from 0, leave unknown ones empty or -1; or set labels = "names" in [graph]'
-            place = rows.locate(int(np.flatnonzero(wrong)[0]))
-            raise nodes.refusal(*place, column, f"not a class number in [-1, {count})", remedy)
+            first = int(np.flatnonzero(wrong)[0])
+            if known[first] and np.isfinite(values[first]) and values[first] != np.floor(values[first]):
+                raise nodes.refusal(*rows.locate(first), column, "a number that is not whole", ONE_CLASS)
+            _class_text(nodes, column, kind)
+            raise nodes.refusal(*rows.locate(first), column, f"not a class number in [-1, {count})", NAMES_TOO)
         labels[rows.start : rows.start + rows.count][known] = values[known].astype(np.int32)
     return labels, classes or [str(label) for label in range(int(labels.max(initial=-1)) + 1)]
 
@@ -89,24 +95,28 @@ def _class_text(nodes: TableFiles, column: str, kind: str) -> str:
     """Returns the SQL expression of the class names in a column; NULL, NaN and blanks are unknown labels.
 
     Raises:
-        InputError: the column's values name no classes: lists, dates, or numbers that are not whole.
+        InputError: the column's values name no classes, by their type or as text: lists, dates, or numbers that are not whole.
     """
-    field = nodes.field(column)
-    named = kind in NUMBERS or kind in NAMING or kind.startswith(("DECIMAL", "ENUM"))
-    if not nodes.is_csv and not named:
-        remedy = "graphmill classifies nodes, with one label each: write one name or number per node"
-        raise InputError(f"{nodes.paths[0]}: column '{column}' is {kind}, and its values name no classes", remedy)
-    if nodes.is_csv or kind not in FLOATS:
-        return f"CASE WHEN trim(CAST({field} AS VARCHAR)) = '' THEN NULL ELSE CAST({field} AS VARCHAR) END"
-    broken = nodes.duck.rows(
-        f"{nodes.union(field)} WHERE v <> floor(v) OR isinf(v) ORDER BY v LIMIT 1", str(nodes.paths[0])
-    )
-    if broken:
-        problem = f"{nodes.paths[0]}: column '{column}' holds {broken[0][0]}, a number that is not whole"
-        raise InputError(
-            problem, "graphmill classifies nodes, regression is not built: write the number or name of a class"
-        )
-    return f"CAST(TRY_CAST({field} AS HUGEINT) AS VARCHAR)"
+    where = f"{nodes.paths[0]}: column '{column}'"
+    if not nodes.is_csv and kind not in (*NUMBERS, *NAMING) and not kind.startswith(("DECIMAL", "ENUM")):
+        raise InputError(f"{where} is {kind}, and its values name no classes", ONE_CLASS)
+    text = f"CAST({nodes.field(column)} AS VARCHAR)"
+    text = f"CASE WHEN lower(trim({text})) NOT IN ('', 'nan') THEN {text} END"
+    number = "TRY_CAST(v AS DOUBLE)"
+    broken = f"min({number}) FILTER ({number} <> floor({number}) OR isinf({number}))"
+    wholes = "bool_or(v NOT SIMILAR TO '-?[0-9]+')"
+    lists = "count(*) FILTER (v SIMILAR TO '\\[.*\\]|\\{.*\\}|\\(.*\\)')"
+    counts = f"count(v), count({number}), {broken}, {wholes}, count(TRY_CAST(v AS TIMESTAMP)), {lists}"
+    given, numbers, first, written, dates, listed = nodes.duck.rows(
+        f"SELECT {counts} FROM ({nodes.union(text)})", str(nodes.paths[0])
+    )[0]
+    if given and given == numbers and first is not None:
+        raise InputError(f"{where} holds {first}, a number that is not whole", ONE_CLASS)
+    if given and given in (dates, listed):
+        what = "dates" if given == dates else "lists"
+        raise InputError(f"{where} holds {what}, which name no classes", ONE_CLASS)
+    # Whole numbers that are written as 2.0 are named 2.
+    return f"CAST(TRY_CAST({text} AS HUGEINT) AS VARCHAR)" if given and given == numbers and written else text
 
 
 def _split_codes(nodes: TableFiles, column: str, count: int) -> Array:

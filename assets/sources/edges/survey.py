@@ -45,6 +45,9 @@ def survey_tables(config: EdgesConfig) -> Survey:
             if config.nodes is not None
             else None
         )
+        for key in ("id_column", "label_column", "split_column", "name_column"):
+            if nodes is not None and getattr(config, key) is not None:
+                nodes.require(key, getattr(config, key))
         contents = describe_table("edges", edges) + (describe_table("nodes", nodes) if nodes else [])
         if config.feature_entries is None:
             width, dtype, notes = _features(config, nodes)

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from assets.sources.classes import known_labels
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import Archive, row_ranges
+from assets.sources.splits import is_mask, mask_ids
 from kernels.errors import InputError
 from kernels.types import Array, id_dtype
 
@@ -78,13 +80,19 @@ def integers(archive: Archive, name: str, dims: int) -> Array:
         raise InputError(f"{archive.path}: has no array '{name}'; it has {', '.join(archive.names)}", FIX_FILE)
     header = archive.header(name)
     if header.dtype.kind not in "iu":
-        mask = header.dtype.kind == "b" and len(header.shape) == 1
-        remedy = f"save the ids: np.flatnonzero({name})" if mask else f"save {name}.astype(np.int64)"
+        text = header.dtype.kind not in "fb"
+        remedy = (
+            f"number them: {name} = np.unique({name}, return_inverse=True)[1]"
+            if text
+            else f"save {name}.astype(np.int64)"
+        )
         raise InputError(f"{archive.path}: {name} is {header.dtype}, not integers", remedy)
     if dims == 0 and header.shape in ((), (1,)):
         return archive.read(name).reshape(())
     if len(header.shape) != dims:
-        raise InputError(f"{archive.path}: {name} has shape {list(header.shape)}, not {dims} dimensions", FIX_FILE)
+        problem = f"{archive.path}: {name} has shape {list(header.shape)}, not {dims} dimensions"
+        flat = dims == 1 and sum(size != 1 for size in header.shape) <= 1
+        raise InputError(problem, f"save {name}.reshape(-1)" if flat else FIX_FILE)
     return archive.read(name)
 
 
@@ -130,7 +138,8 @@ def feature_rows(archive: Archive, form: str | None) -> tuple[str, int] | None:
     if form in archive:
         shape = archive.header(form).shape
         if len(shape) != 2:
-            raise InputError(f"{archive.path}: {form} has shape {list(shape)}, not [N, F]", FIX_FILE)
+            remedy = f"save {form}.reshape(-1, 1)" if len(shape) == 1 else FIX_FILE
+            raise InputError(f"{archive.path}: {form} has shape {list(shape)}, not [N, F]", remedy)
         return form, shape[0]
     parts = [f"{form}_{part}" for part in ("indptr", "indices", "data", "shape")]
     missing = [part for part in parts if part not in archive]
@@ -188,23 +197,27 @@ def _dense_slices(archive: Archive, form: str, num_nodes: int, width: int) -> It
         yield low, out
 
 
+def num_labels(archive: Archive, name: str) -> int:
+    """Returns the number of nodes that an array of labels is for: its length, or the long side of [N, 1] and [1, N].
+
+    Raises:
+        InputError: the array is a single number.
+    """
+    shape = archive.header(name).shape
+    if not shape:
+        raise InputError(f"{archive.path}: {name} is one number, not a label for each node", f"leave {name} out")
+    return max(shape) if 1 in shape else shape[0]
+
+
 def to_labels(archive: Archive, name: str, num_nodes: int) -> Array:
     """Returns the labels i32[N] in an array, all -1 if the archive lacks it.
 
     Raises:
-        InputError: a label is below -1, or not below the number of nodes (classes are numbered from 0 without gaps).
+        InputError: see `known_labels`.
     """
     if name not in archive:
         return np.full(num_nodes, -1, np.int32)
-    y = integers(archive, name, 1)
-    bad = np.flatnonzero((y < -1) | (y >= num_nodes))
-    if len(bad):
-        shown = ", ".join(f"node {v} has {y[v]}" for v in bad[:3].tolist())
-        raise InputError(
-            f"{archive.path}: {len(bad)} entries of {name} are outside [-1, {num_nodes}): {shown}",
-            "number the classes from 0, unknown is -1",
-        )
-    return y.astype(np.int32)
+    return known_labels(archive.read(name), num_nodes, f"{archive.path}: {name}", name)
 
 
 def class_names(archive: Archive, labels: Array) -> tuple[str, ...]:
@@ -263,21 +276,16 @@ def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, 
             f"{archive.path}: the split lacks {', '.join(missing)}", "save all three parts, an empty one too"
         )
     if chosen == LISTS:
-        train, valid, test = (integers(archive, name, 1) for name in LISTS)
+        train, valid, test = (_listed(archive, name, num_nodes) for name in LISTS)
     else:
-        train, valid, test = (_mask(archive, name, split or 0, num_nodes) for name in MASKS)
+        train, valid, test = (
+            mask_ids(archive.read(name), num_nodes, split, f"{archive.path}: {name}", name) for name in MASKS
+        )
     return train, valid, test
 
 
-def _mask(archive: Archive, name: str, split: int, num_nodes: int) -> Array:
-    """Returns the ids of row `split` of a mask [S, N], or of a mask [N], which is one row."""
-    header = archive.header(name)
-    if header.dtype.kind != "b" or len(header.shape) not in (1, 2) or header.shape[-1] != num_nodes:
-        raise InputError(
-            f"{archive.path}: {name} is {header.dtype}{list(header.shape)}, not bool[S, {num_nodes}] or bool[{num_nodes}]",
-            FIX_FILE,
-        )
-    rows = header.shape[0] if len(header.shape) == 2 else 1
-    if split >= rows:
-        raise InputError(f"{archive.path}: split = {split}, but {name} has {rows} rows", "give a smaller `split`")
-    return np.flatnonzero(np.atleast_2d(archive.read(name))[split])
+def _listed(archive: Archive, name: str, num_nodes: int) -> Array:
+    """Returns the ids of a part, which is saved as ids or as a mask."""
+    if archive.header(name).dtype.kind in "biuf" and is_mask(values := archive.read(name), num_nodes):
+        return mask_ids(values, num_nodes, None, f"{archive.path}: {name}", name)
+    return integers(archive, name, 1)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from assets.sources.npz.arrays import KNOWN, LISTS, MASKS, class_names, integers, meant_by
+from assets.sources.npz.arrays import KNOWN, LISTS, MASKS, class_names, meant_by, splits, to_labels
 from assets.sources.readers.archive import Archive
+from kernels.errors import InputError
 
 PARTS = ("train", "validation", "test")
 GNN_BENCHMARK = (
@@ -14,37 +15,41 @@ GNN_BENCHMARK = (
 )  # fmt: skip
 
 
-def classes_line(archive: Archive) -> list[str]:
-    """Returns a line about the classes; none if the archive has no readable labels."""
+def classes_line(archive: Archive, num_nodes: int) -> list[str]:
+    """Returns a line about the classes; none if the archive has no labels that can be read."""
     name = next((name for name in ("y", "labels") if name in archive), None)
-    if name is None or archive.header(name).dtype.kind not in "iu" or len(archive.header(name).shape) != 1:
+    if name is None:
         return []
-    labels = integers(archive, name, 1)
-    names = class_names(archive, labels)
+    try:
+        labels = to_labels(archive, name, num_nodes)
+        names = class_names(archive, labels)
+    except InputError:  # a build says it, and so do the notes
+        return []
     shown = f": {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if "class_names" in archive else ""
     unknown = int(np.count_nonzero(labels < 0))
     return [f"{len(names)} classes{shown}" + (f", {unknown:,} nodes without a label" if unknown else "")]
 
 
-def splits_line(archive: Archive, split: int | None) -> list[str]:
-    """Returns a line about the split that would be used; none if the archive has none and one is drawn.
+def splits_line(archive: Archive, split: int | None, num_nodes: int) -> list[str]:
+    """Returns a line about the split that would be used; none if the archive has none that can be read, or one is drawn.
 
     Args:
         archive: the open archive.
         split: the configured row of the masks.
+        num_nodes: number of nodes N.
     """
-    if split is None and all(name in archive for name in LISTS):
-        counts = [_num_ids(archive, name) for name in LISTS]
-        return [f"split: {_joined(counts)}"]
-    if not all(name in archive and archive.header(name).dtype.kind == "b" for name in MASKS):
+    try:
+        parts = splits(split, archive, num_nodes)
+    except InputError:
         return []
-    masks = [np.atleast_2d(archive.read(name)) for name in MASKS]
-    rows, chosen = min(map(len, masks)), split or 0
-    if chosen >= rows:
-        return [f"{rows} splits; there is none with number {chosen}"]
-    return [
-        f"{rows} split{'s' if rows > 1 else ''}, number {chosen}: {_joined([int(mask[chosen].sum()) for mask in masks])}"
-    ]
+    if parts is None:
+        return []
+    counts = ", ".join(f"{name} {len(part):,}" for name, part in zip(PARTS, parts, strict=True))
+    if split is None and any(name in archive for name in LISTS):
+        return [f"split: {counts}"]
+    shape = archive.header(MASKS[0]).shape
+    rows = 1 if len(shape) == 1 else shape[0] if shape[1] == num_nodes else shape[1]
+    return [f"{rows} split{'s' if rows > 1 else ''}, number {split or 0}: {counts}"]
 
 
 def unread_lines(archive: Archive) -> list[str]:
@@ -57,12 +62,3 @@ def unread_lines(archive: Archive) -> list[str]:
             meant = None if adjacency else meant_by(name, archive)
             found.append(f"{name} is not read" + (f"; rename it to {meant}" if meant else ""))
     return found
-
-
-def _num_ids(archive: Archive, name: str) -> int:
-    header = archive.header(name)
-    return int(np.count_nonzero(archive.read(name))) if header.dtype.kind == "b" else int(np.prod(header.shape))
-
-
-def _joined(counts: list[int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in zip(PARTS, counts, strict=True))

@@ -5,8 +5,9 @@ The first form, every array but `edge_index` optional:
     edge_index [2, E]        edges source -> destination
     num_nodes                without it: the length of y or x, else the largest id + 1
     x [N, F]                 features; or CSR x_indptr [N+1], x_indices, x_data, x_shape. Without: one column of ones
-    y [N]                    labels 0 to C-1, -1 unknown
-    train, val, test         node ids of the split; or train_masks, val_masks, test_masks [S, N] with `split = s`, or [N]
+    y [N]                    labels 0 to C-1, -1 or NaN unknown, of any type of numbers; also [N, 1], and true and false
+    train, val, test         node ids of the split, or masks [N]; or train_masks, val_masks, test_masks [S, N] or [N, S] with
+                             `split = s`, or [N]. A mask is of true and false, or of 0 and 1
     class_names, node_names  fixed-width text, C and N of them
 
 The second form (Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018): adj_indptr, adj_indices,
@@ -40,6 +41,7 @@ from assets.sources.npz.arrays import (
     feature_blocks,
     feature_rows,
     integers,
+    num_labels,
     refuse_strangers,
     splits,
     texts,
@@ -155,7 +157,7 @@ class EdgeListSource(ArchiveSource):
         if "num_nodes" in archive:
             said["num_nodes"] = int(integers(archive, "num_nodes", 0))
         if "y" in archive:
-            said["y"] = len(integers(archive, "y", 1))
+            said["y"] = num_labels(archive, "y")
         return said if said or self._form else {"edge_index": int(self._edges().max()) + 1}
 
     def graph(self, progress: Progress) -> RawGraph:
@@ -202,7 +204,7 @@ class AdjacencySource(ArchiveSource):
         if "adj_shape" in archive:
             said["adj_shape"] = tuple(integers(archive, "adj_shape", 1).tolist())
         if "labels" in archive:
-            said["labels"] = len(integers(archive, "labels", 1))
+            said["labels"] = num_labels(archive, "labels")
         return said
 
     def graph(self, progress: Progress) -> RawGraph:
@@ -237,7 +239,7 @@ def survey(config: NpzConfig) -> Survey:
         if len(edges.shape) not in (1, 2):
             raise InputError(f"{config.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
         num_nodes, width, value = _survey_nodes(archive, headers)
-        contents += [*classes_line(archive), *splits_line(archive, one_split(config.split))]
+        contents += [*classes_line(archive, num_nodes), *splits_line(archive, one_split(config.split), num_nodes)]
         notes = unread_lines(archive)
     turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
     num_edges = edges.shape[0] if turned else edges.shape[-1]
@@ -275,7 +277,9 @@ def _survey_nodes(archive: Archive, headers: dict[str, Header]) -> tuple[int, in
         return (*shape(form, 2), value)  # pyright: ignore[reportReturnType]
     if "num_nodes" in headers:
         return int(integers(archive, "num_nodes", 0)), 1, value
-    for name, extra in (("y", 0), ("labels", 0), ("adj_indptr", 1)):
+    for name in ("y", "labels"):
         if name in headers:
-            return shape(name, 1)[0] - extra, 1, value
+            return num_labels(archive, name), 1, value
+    if "adj_indptr" in headers:
+        return shape("adj_indptr", 1)[0] - 1, 1, value
     return int(integers(archive, "edge_index", 2).max(initial=-1)) + 1, 1, value

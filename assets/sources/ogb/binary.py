@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from assets.sources.classes import known_labels
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.npz.arrays import integers
-from assets.sources.ogb.text import ONLY, Parts, in_range, read_split, required
+from assets.sources.ogb.split_dict import NAME as SPLIT_DICT
+from assets.sources.ogb.split_dict import in_range, load_split
+from assets.sources.ogb.text import ONLY, Parts, read_split, required
 from assets.sources.readers.archive import Archive
 from assets.sources.readers.duck import FIX_FILE, Duck
 from assets.sources.readers.mapped_arrays import (
@@ -21,10 +23,11 @@ from assets.sources.readers.mapped_arrays import (
     open_plain,
 )
 from assets.sources.splits import PARTS
-from assets.sources.spooled import known_labels
 from assets.sources.typed_graph import Relation, first_ids
 from kernels.errors import InputError
 from kernels.types import Array
+
+INSTEAD = "write split/<scheme>/paper/{train,valid,test}.csv.gz instead, one id per line"
 
 
 def read_binary(path: Path, duck: Duck) -> Parts:
@@ -34,7 +37,7 @@ def read_binary(path: Path, duck: Duck) -> Parts:
         relation = _archive_relation(archive, num_edges)
         blocks = [_archive_features(archive, num_nodes)] if "node_feat" in archive else []
     with Archive(required(path / "raw" / "node-label.npz")) as archive:
-        labels = _labels(archive.read("node_label"), num_nodes, f"{archive.path}: node_label")
+        labels = known_labels(archive.read("node_label"), num_nodes, f"{archive.path}: node_label", "node_label")
     return {ONLY: num_nodes}, [relation], blocks, labels
 
 
@@ -45,10 +48,6 @@ def _one_count(archive: Archive, name: str) -> int:
             f"{archive.path}: {name} has {len(counts)} counts, not one", "give a folder with one graph (ogbn-*)"
         )
     return int(counts[0])
-
-
-def _labels(values: Array, count: int, where: str) -> Array:
-    return known_labels(values, count, where, f"[{count}, 1]", "labels of several tasks are not read; keep one column")
 
 
 def _archive_relation(archive: Archive, num_edges: int) -> Relation:
@@ -108,7 +107,7 @@ def read_arrays(path: Path, duck: Duck) -> Parts:
         if (file := folder / name / "node_feat.npy").is_file():
             blocks.append(array_block(open_plain(file), starts[name], count, str(file)))
         if (file := folder / name / "node_label.npy").is_file():
-            labels[starts[name] : starts[name] + count] = _labels(open_plain(file), count, str(file))
+            labels[starts[name] : starts[name] + count] = known_labels(open_plain(file), count, str(file), "labels")
     return node_types, relations, blocks, labels
 
 
@@ -133,43 +132,20 @@ def array_split(
     root: Path, scheme: str | None, duck: Duck, node_types: dict[str, int], labels: Array
 ) -> tuple[tuple[Array, Array, Array] | None, dict[str, int]]:
     """Reads split/ or split_dict.pt. Test nodes whose labels are withheld are left out and counted."""
-    path = root / "split_dict.pt"
+    path = root / SPLIT_DICT
     if scheme == "random" or (root / "split").is_dir() or not path.is_file():
         return read_split(root, scheme, duck, node_types, typed=True), {}
     if "paper" not in node_types:
         raise InputError(
             f"{path}: splits nodes of type 'paper', which the graph lacks", 'set split = "random" in [graph]'
         )
-    found, first = _load_split(path), first_ids(node_types)["paper"]
+    found, first = load_split(path, INSTEAD), first_ids(node_types)["paper"]
     found.setdefault("test", found.get("test-whole", np.zeros(0, np.int64)))
     parts = []
     for part in PARTS:
-        if part not in found or found[part].ndim != 1 or found[part].dtype.kind not in "iu":
-            raise InputError(
-                f"{path}: has no ids '{part}'", "copy it again, or write split/<scheme>/paper/train.csv.gz, ..."
-            )
-        parts.append(in_range(found[part].astype(np.int64), node_types["paper"], path) + first)
+        ids = found.get(part)
+        if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise InputError(f"{path}: has no ids '{part}'", f"copy it again, or {INSTEAD}")
+        parts.append(in_range(ids.astype(np.int64), node_types["paper"], path) + first)
     labelled = parts[2][labels[parts[2]] >= 0]
     return (parts[0], parts[1], labelled), {"num_test_withheld": len(parts[2]) - len(labelled)}
-
-
-def _load_split(path: Path) -> dict[str, Array]:
-    """Reads MAG240M's split, arrays in torch's container, by torch's loader that runs no code."""
-    import importlib
-
-    import torch
-
-    rebuild = importlib.import_module("numpy._core.multiarray")._reconstruct
-    plain: list[Any] = [np.ndarray, np.dtype, type(np.dtype(np.int64)), type(np.dtype(np.int32)), rebuild]
-    plain.append((rebuild, "numpy.core.multiarray._reconstruct"))  # its name in files written with NumPy 1
-    try:
-        with torch.serialization.safe_globals(plain):
-            found = torch.load(path, weights_only=True)
-        return {
-            str(name): np.asarray(found[name]) for name in found if name in ("train", "valid", "test", "test-whole")
-        }
-    except Exception as error:
-        raise InputError(
-            f"{path}: cannot be read without running code from it: {type(error).__name__}",
-            "write split/<scheme>/paper/{train,valid,test}.csv.gz instead, one id per line",
-        ) from error

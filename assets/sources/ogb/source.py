@@ -5,10 +5,11 @@
     raw/triplet-type-list.csv.gz, relations/...     text with node and edge types: ogbn-mag
     processed/<type>/node_feat.npy, ...             arrays with node and edge types: MAG240M
     split/<scheme>/train.csv.gz, valid, test        node ids; one more folder, of the node type, if there are types
+    split/<scheme>/split_dict.pt                    the same in one file, as OGB's DatasetSaver writes it
 
 Format: `ogb/io/read_graph_raw.py` and `ogb/lsc/mag240m.py` of github.com/snap-stanford/ogb. Node types are ranges of ids in
 alphabetical order, edge types are numbered by (source type, relation, destination type), as OGB sorts both. Labels of
-several tasks, edge features and pickled files other than MAG240M's split are not read.
+several tasks, edge features and pickled files other than these splits are not read.
 
 Peak memory: as assets/sources/edges/source.py states. Labels take 16 bytes per node while they are read. Features of the binary
 forms pass in slices of 8 MiB; a zip member in Fortran order is read whole.
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.building.keys import KeyProblem
+from assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from assets.sources.readers.duck import Duck
 from assets.sources.readers.mapped_arrays import open_plain
 from assets.sources.registry import FEATURES_TOO, TableConfig, one_split
@@ -97,7 +99,7 @@ def files(config: OgbConfig) -> dict[str, Path]:
     form(config.path)
     tops = [config.path / name for name in ("raw", "processed", "split")]
     paths = [path for top in tops for path in top.rglob("*") if path.suffix in (".gz", ".npz", ".npy")]
-    paths += [path for path in (config.path / "split_dict.pt",) if path.is_file()]
+    paths += [path for path in (config.path / SPLIT_DICT, *(config.path / "split").rglob(SPLIT_DICT)) if path.is_file()]
     return {path.relative_to(config.path).as_posix(): path for path in sorted(paths)}
 
 

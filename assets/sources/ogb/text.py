@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from assets.sources.classes import CLASSIFIES, known_labels
 from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.ogb.split_dict import NAME as SPLIT_DICT
+from assets.sources.ogb.split_dict import in_range, split_by_dict
 from assets.sources.readers.duck import FIX_FILE, Duck
 from assets.sources.readers.table_features import table_block
 from assets.sources.readers.table_files import TableFiles
 from assets.sources.readers.text_layout import TextForm
 from assets.sources.splits import PARTS
-from assets.sources.spooled import known_labels
 from assets.sources.typed_graph import Relation, first_ids
 from kernels.errors import InputError
 from kernels.types import Array
@@ -129,8 +131,8 @@ def _labels(duck: Duck, path: Path, count: int) -> Array:
     table = TableFiles(duck, [required(path)], "path", BARE)
     if len(table.columns) != 1:
         raise InputError(
-            f"{path}: has {len(table.columns)} columns; labels of several tasks are not read",
-            "keep one column, or import the graph without this file as npz",
+            f"{path}: has {len(table.columns)} columns of labels",
+            f"keep one column: {CLASSIFIES}",
         )
     found = []
     for rows in table.select(["TRY_CAST(c0 AS DOUBLE)", "CAST(c0 IS NOT NULL AS UTINYINT)"]):
@@ -150,13 +152,13 @@ def _labels(duck: Duck, path: Path, count: int) -> Array:
         raise InputError(
             f"{path}: has {len(labels)} labels for {count} nodes", "give one row for each node, empty if unknown"
         )
-    return known_labels(labels, count, str(path))
+    return known_labels(labels, count, str(path), "labels")
 
 
 def read_split(
     root: Path, scheme: str | None, duck: Duck, node_types: dict[str, int], *, typed: bool
 ) -> tuple[Array, Array, Array] | None:
-    """Reads split/<scheme>/[<type>/]{train,valid,test}.csv.gz as global ids, or None for the scheme "random".
+    """Reads split/<scheme>/[<type>/]{train,valid,test}.csv.gz, or split/<scheme>/split_dict.pt, as global ids, or None for "random".
 
     Raises:
         InputError: a file is missing, there are several schemes and none was chosen, or an id is outside its type.
@@ -173,6 +175,8 @@ def read_split(
         )
     folder = top / (scheme or schemes[0])
     starts = first_ids(node_types)
+    if (folder / SPLIT_DICT).is_file():
+        return split_by_dict(folder / SPLIT_DICT, node_types, starts, typed=typed)
     kinds = [name for name in node_types if (folder / name).is_dir()] if typed else [ONLY]
     if not kinds:
         raise InputError(f"{folder} holds no folder of a node type ({', '.join(node_types)})", "restore the folder")
@@ -194,16 +198,3 @@ def _split_ids(duck: Duck, path: Path) -> Array:
         except (OSError, EOFError) as error:
             raise InputError(f"{path}: the gzip file is damaged or cut short: {error}", "copy it again") from error
     return np.zeros(0, np.int64) if empty else _integers(duck, path)
-
-
-def in_range(ids: Array, count: int, path: Path) -> Array:
-    """Returns node ids after checking that they are in [0, count).
-
-    Raises:
-        InputError: an id is outside the range; the error names the first ones.
-    """
-    bad = np.flatnonzero((ids < 0) | (ids >= count))
-    if len(bad):
-        shown = ", ".join(f"row {row} is {ids[row]}" for row in bad[:3].tolist())
-        raise InputError(f"{path}: {len(bad)} ids are outside [0, {count}): {shown}", FIX_FILE)
-    return ids

@@ -62,12 +62,23 @@ def file_block(
     Raises:
         InputError: the file is unreadable, of another kind or shape, or lacks the tensor.
     """
+    table, dtype = open_rows(path, tensor)
+    where = str(path) if path.suffix == ".npy" else f"{path}: {tensor or 'its tensor'}"
+    return array_block(table, first, num_nodes, where, node_of_row, dtype)
+
+
+def open_rows(path: Path, tensor: str | None) -> tuple[Array, np.dtype[Any] | str]:
+    """Maps the rows [N, F] in a `.npy` or `.safetensors` file, whose values are not read; returns them and their type.
+
+    Raises:
+        InputError: the file is unreadable or of another kind, or lacks the tensor.
+    """
     if path.suffix == ".npy":
-        return array_block(open_plain(path), first, num_nodes, str(path), node_of_row)
+        table = open_plain(path)
+        return table, table.dtype
     if path.suffix != ".safetensors":
         raise InputError(f"{path}: the name ends with neither .npy nor .safetensors", "save the rows as one of these")
-    table, dtype = open_tensor(path, tensor)
-    return array_block(table, first, num_nodes, f"{path}: {tensor or 'its tensor'}", node_of_row, dtype)
+    return open_tensor(path, tensor)
 
 
 def array_block(

@@ -213,3 +213,15 @@ def test_impossible_keys(keys, message):
 def test_columns_of_a_source_that_has_one_table(tmp_path):
     with pytest.raises(InputError, match="columns = 'x', but source = 'rmat' has one feature table"):
         build_config(tmp_path, config_class("rmat")(nodes=9, edges=9), table=TableConfig(columns="x"))
+
+
+@pytest.mark.parametrize("normalize", ["none", "row"])
+def test_values_that_float32_cannot_hold_are_named_with_their_node(tmp_path, normalize):
+    x = np.ones((5, 3))
+    x[3, 1], x[4, 0] = -1e300, 1e39
+    np.savez(tmp_path / "graph.npz", edge_index=np.array([[0, 1], [1, 2]]), x=x)
+    built = build(tmp_path, "npz", path=tmp_path / "graph.npz", normalize=normalize)
+    said = {"none": "column 1 of node 3 is -1e+300", "row": None}
+    assert built.features.summary["numbers"].get("beyond_float32") == said[normalize]
+    with pytest.raises(InputError, match="which float32 cannot hold"):
+        build(tmp_path, "npz", path=tmp_path / "graph.npz", table=TableConfig(dtype="float32"))

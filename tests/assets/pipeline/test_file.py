@@ -103,6 +103,23 @@ lr = "fast"
     ]
 
 
+def test_words_of_other_tools_get_a_sentence_each(write) -> None:
+    words = {
+        "task = 'regression'": "graphmill classifies nodes; regression and several labels per node are not built",
+        "Criterion = 'mse'": "the loss is the cross entropy",
+        "learning_rate = 0.1": "it is called lr",
+        "optimiser = 'sgd'": "the optimiser is Adam",
+        "num-layers = 3": "it is called layers",
+        "batch_size = 5": "set batch_size in [sampling]",
+    }
+    text = '[graph]\nsource = "sbm"\n[task]\n[[train]]\nname = "a"\n' + "\n".join(words)
+    found = mistakes(write(text))
+    assert any("a pipeline has no task: graphmill classifies nodes" in line for line in found)
+    for word, sentence in words.items():
+        (line,) = (each for each in found if f"[[train]] has no key {word.split()[0]}" in each)
+        assert f"{word.split()[0]}: " in line and sentence in line and "; it has" not in line
+
+
 @pytest.mark.parametrize(
     ("weights", "features", "problem"),
     [

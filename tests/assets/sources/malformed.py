@@ -284,7 +284,7 @@ OGB_TEXT = {
     "text in features": (csv_line(f"{RAW}/node-feat.csv.gz", 7, "0,x,0"), r"line 8.*: column 'c1' holds 'x'"),
     "labels as text": (csv_line(f"{RAW}/node-label.csv.gz", 2, "cat"), r"row 2 \(line 3\): the label is 'cat'"),
     "labels missing": (rows(f"{RAW}/node-label.csv.gz", [[0]] * 9), "has 9 labels for 60 nodes"),
-    "several tasks": (rows(f"{RAW}/node-label.csv.gz", [[0, 1]] * 60), "has 2 columns; labels of several tasks"),
+    "several tasks": (rows(f"{RAW}/node-label.csv.gz", [[0, 1]] * 60), "has 2 columns of labels"),
     "split beyond range": (
         rows(f"{SPLIT}/test.csv.gz", [[60]]),
         r"test\.csv\.gz: 1 ids are outside \[0, 60\): row 0 is 60",
@@ -316,7 +316,7 @@ OGB_BINARY = {
         archive(LABEL, node_label=np.full((60, 1), "a")),
         r"node-label\.npz: node_label is <U1, not class numbers",
     ),
-    "label beyond range": (archive(LABEL, node_label=put((4, 0), 99)), "row 4 has 99.0"),
+    "label beyond range": (archive(LABEL, node_label=put((4, 0), 99)), "node 4 has 99.0"),
     "several tasks": (archive(LABEL, node_label=np.zeros((60, 2))), r"node_label has shape \[60, 2\]"),
 }
 DGL = {
@@ -327,10 +327,10 @@ DGL = {
     "no such feature": (key(feature="x"), "no node type has ndata 'x'; they have feat, label"),
     "no such weight": (key(weight="w"), "have no edata 'w'"),
     "nan in features": (ndata("feat", put((5, 2), NAN)), "'feat' row 5 column 2 is nan"),
-    "label beyond range": (ndata("label", put(4, 99)), r"'label': 1 labels are no class numbers .*row 4 has 99"),
+    "label beyond range": (ndata("label", put(4, 99)), r"'label': 1 labels are no class numbers .*node 4 has 99"),
     "masks overlap": (ndata("test_mask", [True] * 60), r"graph\.bin: the split .*\n.*train and test overlap"),
     "a mask gone": (ndata("val_mask", None), "lacks val_mask"),
-    "a mask of floats": (ndata("val_mask", [0.5] * 60), r"'val_mask' is float32\[60\], not true or false"),
+    "a mask of floats": (ndata("val_mask", [0.5] * 60), r"'val_mask' is float32, and not true or false"),
 }
 CASES = {
     f"{form}: {name}": (form, *case)

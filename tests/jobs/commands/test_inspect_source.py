@@ -2,11 +2,12 @@
 
 import re
 
+import numpy as np
 import polars as pl
 import pytest
 
 from assets.pipeline.file import load_pipeline
-from jobs.commands.inspect_source import print_source
+from jobs.commands.inspect_source import print_source, survey_of
 from kernels.errors import InputError
 from tests.assets.sources.own_data import FORMS, Drawn
 
@@ -109,3 +110,87 @@ def test_files_of_other_machines(tmp_path, address):
     (tmp_path / "p.toml").write_text(f'[graph]\nsource = "edges"\nedges = ["{address}"]\n')
     with pytest.raises(InputError, match="is a remote address, and only local files are read; download"):
         load_pipeline(tmp_path / "p.toml")
+
+
+def small(folder, text="", **arrays):
+    rng = np.random.default_rng(0)
+    sound = {"edge_index": rng.integers(0, 40, (2, 200)), "num_nodes": np.int64(40), "y": rng.integers(0, 3, 40)}
+    np.savez(folder / "graph.npz", **{name: each for name, each in (sound | arrays).items() if each is not None})
+    (folder / "mine.toml").write_text(f'[graph]\nsource = "npz"\npath = "graph.npz"\n{text}')
+    return str(folder / "mine.toml")
+
+
+ALL = np.arange(40)
+REFUSED = {
+    "halves": {"y": ALL / 2},
+    "several": {"y": np.ones((40, 3))},
+    "text": {"y": ALL.astype(str)},
+    "ids": {"edge_index": np.array([[0, 41], [1, 2]])},
+    "masks": {"train_masks": ALL % 3, "val_masks": ALL == 1, "test_masks": ALL == 2},
+    "overlap": {"train": ALL[:9], "val": ALL[5:12], "test": ALL[20:]},
+    "names": {"class_names": np.array(["a"])},
+    "infinite": {"x": np.full((40, 2), np.inf, np.float32)},
+    "loops": {"edge_index": np.stack([ALL, ALL])},
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_inspect_says_what_a_build_of_small_data_refuses(tmp_path, capsys, case):
+    path = small(tmp_path, **REFUSED[case])
+    for source in (path, str(tmp_path / "graph.npz")):
+        print_source(source, tmp_path / "home")
+        report = capsys.readouterr().out
+        assert "note: cannot be built: " in report and "would be built, once it is corrected" in report
+    print_source(small(tmp_path), tmp_path / "home")
+    assert "cannot be built" not in capsys.readouterr().out
+
+
+def test_inspect_says_what_it_did_not_look_at(tmp_path, capsys, monkeypatch):
+    path = small(tmp_path, **REFUSED["infinite"])
+    monkeypatch.setattr("jobs.commands.inspect_pipeline.CHECKED_BYTES", 100)
+    print_source(path, tmp_path / "home")
+    assert "note: not checked: values of features" in capsys.readouterr().out
+    monkeypatch.setattr("jobs.commands.inspect_pipeline.CHECKED_EDGES", 100)
+    print_source(path, tmp_path / "home")
+    assert "note: not checked: edges, labels, split and values of features" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_inspect_looks_into_tables_and_names_missing_columns(tmp_path, capsys, ending):
+    write = f"write_{ending}"
+    getattr(pl.DataFrame({"src": [0, 1], "dst": [1, 2]}), write)(tmp_path / f"edges.{ending}")
+    getattr(pl.DataFrame({"id": [0, 1, 2], "y": [0.5, 1.0, 2.0], "part": ["train", "dev", "test"]}), write)(
+        tmp_path / f"nodes.{ending}"
+    )
+    path, text = (
+        tmp_path / "mine.toml",
+        f'[graph]\nsource = "edges"\nedges = "edges.{ending}"\nnodes = "nodes.{ending}"\n',
+    )
+    for key, said in (("label_column", "a number that is not whole"), ("split_column", "holds 'dev'")):
+        path.write_text(f'{text}{key} = "{"y" if key == "label_column" else "part"}"\n')
+        print_source(str(path), tmp_path / "home")
+        assert said in capsys.readouterr().out
+    path.write_text(f'{text}label_column = "class"\n')
+    with pytest.raises(InputError, match="has no column 'class'"):
+        print_source(str(path), tmp_path / "home")
+
+
+def test_every_feature_table_is_counted(tmp_path, capsys):
+    np.save(tmp_path / "text.npy", np.ones((40, 32), np.float32))
+    files = '[features]\ndtype = "float16"\n[features.text]\nfile = "text.npy"\n[features.half]\nfile = "text.npy"\ndtype = "float16"\n'
+    path = small(tmp_path, files, x=np.ones((40, 4), np.float64))
+    survey = survey_of(path)
+    assert [(table.name, table.width, table.dtype, table.num_bytes) for table in survey.tables] == [
+        ("features", 4, "float16", 320),
+        ("features.text", 32, "float32", 5120),
+        ("features.half", 32, "float16", 2560),
+    ]
+    assert survey.table_bytes == survey.values()["table_bytes"] == 8000
+    print_source(path, tmp_path / "home")
+    report = capsys.readouterr().out
+    assert "features.text 32 float32 per node" in report
+    needs = {line.split()[0]: line for line in report[report.index("needs  ") :].splitlines() if line}
+    assert "5.0 KiB" in needs["features.text"] and "2.5 KiB" in needs["features.half"]
+    np.save(tmp_path / "text.npy", np.ones((39, 32), np.float32))
+    print_source(path, tmp_path / "home")
+    assert "cannot be built: " in capsys.readouterr().out

@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from assets.building.execution import Threads
+from assets.building.labels import built_in_words
+from assets.building.materialize import materialize_together
+from assets.features.config import features_config
+from assets.features.stage import FEATURES
+from assets.graph.stage import GRAPH
 from assets.pipeline.file import Pipeline, load_pipeline
+from assets.sources.classes import CLASSIFIES
+from assets.storage.store import Store
 from jobs.cli import graphmill
 from jobs.commands.leaderboard import (
     _listed,
@@ -100,3 +109,25 @@ def test_a_cache_can_be_left_out_where_there_is_one() -> None:
     assert TrainTable(name="x", cache="none", samples="stored").reads == ("samples",)
     with pytest.raises(InputError, match=r'trainer = "disk" has no cache that could be left out'):
         TrainTable(name="x", trainer="disk", cache="none")
+
+
+def test_a_warning_about_the_labels_stays_on_the_leaderboard(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(3)
+    numbers = {"y": rng.integers(0, 90, 200), "x": rng.standard_normal((200, 4)).astype(np.float32)}
+    np.savez(tmp_path / "prices.npz", edge_index=rng.integers(0, 200, (2, 900)), **numbers)
+    table = '[sampling]\nfanouts = [3, 3]\nbatch_size = 64\n[[train]]\nname = "m"\nhidden = 4\nepochs = 1\n'
+    path = tmp_path / "prices.toml"
+    path.write_text(f'[graph]\nsource = "npz"\npath = "prices.npz"\n{table}')
+    pipeline = load_pipeline(path, TrainTable)
+    store = Store(tmp_path / "home")
+    asked = [(FEATURES, features_config(pipeline.graph)), (GRAPH, pipeline.graph)]
+    features, graph = materialize_together(store, asked, Threads(threads=1))
+    assert "classes; " in built_in_words(graph, reused=False) and " train, " in built_in_words(graph, reused=False)
+    inputs = {"graph": graph, "features": features}
+    train_table(store, inputs, pipeline.train[0], pipeline.sampling, pipeline.seed, report=lambda line: None)
+    entries = stored_entries(pipeline, store.home)
+    print_leaderboard("prices", entries)
+    assert 'Warning (m): failed check of the graph "nodes share classes": ' in capsys.readouterr().out
+    assert any(CLASSIFIES in sentence for sentence in leaderboard_rows(entries)[0]["warnings"])

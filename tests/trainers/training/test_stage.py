@@ -1,6 +1,7 @@
 """The model stage: what it learns, writes and refuses, and when it stops."""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +15,12 @@ from assets.storage.store import Store
 from jobs.commands.sql import query
 from kernels.errors import InputError
 from tests.trainers.graphs import random_graph, random_graph_artifacts
-from tests.trainers.runs import SAMPLING, train_small
+from tests.trainers.runs import SAMPLING, train_fresh, train_small, train_whole
 from trainers.devices.protocol import OverBudget
 from trainers.loop.loop import Loop
 from trainers.recipe.config import ModelConfig, TrainConfig, TrainTable
 from trainers.run import train_table
-from trainers.training.training import Training, class_weights, scored_splits
+from trainers.training.training import Training, class_weights, require_range, scored_splits
 
 
 def rows_of(model) -> list[dict]:
@@ -266,22 +267,65 @@ def test_features_in_memory_are_verified_with_the_rows_that_nodes_have(tmp_path:
         train_table(Store(tmp_path), artifacts.inputs, TrainTable(name="x", hidden=4, features="memory"), SAMPLING, 5)
 
 
-def test_a_run_that_diverges_after_its_best_epoch_keeps_that_one(tmp_path, monkeypatch):
-    """Its weights are no numbers then, all nodes get one class, and that may score well."""
-    trained = Loop._finish_epoch
+def diverging_at(monkeypatch, epoch, position, value=float("nan")):
+    """Makes the loss of a batch, and of those after it, a value that is not finite."""
+    noted = Loop._note_loss
 
-    def diverging(loop):
-        if loop.state.epoch == 1:
-            loop.state.loss_sum = float("nan")
-            for parameter in loop.model.parameters():
-                parameter.data.fill_(float("nan"))
-            loop.evaluate = lambda: 1.0
-        trained(loop)
+    def broken(loop, done):
+        later = (loop.state.epoch, done.position) >= (epoch, position)
+        return noted(loop, done._replace(loss_sum=value) if later else done)
 
-    monkeypatch.setattr(Loop, "_finish_epoch", diverging)
-    model = train_small(tmp_path, epochs=2)
+    monkeypatch.setattr(Loop, "_note_loss", broken)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), torch.tensor(float("nan"), dtype=torch.float64)])
+@pytest.mark.parametrize("options", [{"accumulate": 1}, {"accumulate": 2}])
+def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_best_model(tmp_path, monkeypatch, value, options):
+    whole = train_small(tmp_path / "whole", epochs=1, **options)
+    diverging_at(monkeypatch, 1, 1, value)
+    model = train_small(tmp_path, epochs=40, **options)
     numbers = model.summary["numbers"]
-    assert numbers["best_epoch"] == 1 and "loss" not in numbers and numbers["epochs_run"] == 2
+    assert numbers["best_epoch"] == 1 and "loss" not in numbers and numbers["epochs_run"] == 1
+    for file in ("weights.safetensors", "ledger.json"):
+        assert model.file(file).read_bytes() == whole.file(file).read_bytes(), file
+    failed = [check for check in model.summary["checks"] if not check["passed"]]
+    assert [check["name"] for check in failed if check["name"] != "score above chance"] == ["loss fell"]
+    step = 2 if options["accumulate"] == 1 else 1
+    assert f"epoch 2 was NaN or infinite at step {step}, where the training ended" in failed[-1]["detail"]
+
+
+@pytest.mark.parametrize(
+    "trained", [partial(train_small, trainer="factored"), train_fresh, train_whole], ids=["factored", "fresh", "whole"]
+)
+def test_every_technique_keeps_its_best_model_when_its_loss_is_not_finite(tmp_path, monkeypatch, trained):
+    whole = trained(tmp_path / "whole", epochs=1)
+    diverging_at(monkeypatch, 1, 0)
+    model = trained(tmp_path / "diverged", epochs=9)
+    assert model.summary["numbers"]["epochs_run"] == 1
+    for file in ("weights.safetensors", "ledger.json"):
+        assert model.file(file).read_bytes() == whole.file(file).read_bytes(), file
+
+
+def test_features_are_checked_in_the_type_in_which_a_model_computes(tmp_path):
+    features = SimpleNamespace(summary={"numbers": {"beyond_float32": "column 3 of node 7 is 1e+60"}})
+    for dtype in ("float32", "bf16"):
+        with pytest.raises(InputError, match=r"column 3 of node 7 is 1e.60, which float32 cannot hold") as raised:
+            require_range(dtype, features)
+        assert 'dtype = "float64"' in raised.value.remedy
+    require_range("float64", features)
+    require_range("float32", SimpleNamespace(summary={"numbers": {}}))
+
+
+def test_a_loss_that_is_not_finite_before_any_evaluation_is_one_message(tmp_path, monkeypatch):
+    diverging_at(monkeypatch, 0, 1)
+    with pytest.raises(InputError, match=r"the loss of epoch 1, step 2 of .*, is not finite") as raised:
+        train_small(tmp_path, epochs=3, accumulate=1)
+    assert "lower `lr`, or scale the features" in raised.value.remedy
+
+
+def test_a_diverged_training_shows_its_last_epoch_without_a_loss(tmp_path, monkeypatch):
+    diverging_at(monkeypatch, 1, 0)
+    model = train_small(tmp_path, epochs=2)
     weights = load(model.file("weights.safetensors").read_bytes())
     assert all(torch.isfinite(each).all() for each in weights.values())
     rows = query(Store(tmp_path), "SELECT epoch, loss FROM metrics ORDER BY epoch").rows

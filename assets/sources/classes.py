@@ -1,0 +1,64 @@
+"""Labels as sources have them: what is a class number, what is not, and what to do about the latter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels.errors import InputError
+from kernels.types import Array
+
+CLASSIFIES = "graphmill classifies nodes; regression and several labels per node are not built"
+"""The sentence about labels that are not one class per node."""
+
+NUMBER_THEM = "number the classes from 0, unknown is -1"
+
+
+def known_labels(values: Array, num_nodes: int, where: str, name: str = "y") -> Array:
+    """Returns labels i32[N] from class numbers [N], [N, 1] or [1, N] of any type; NaN and -1 are unknown, booleans are the classes 0 and 1.
+
+    Args:
+        values: the class numbers.
+        num_nodes: number of nodes N.
+        where: name of the values, for errors.
+        name: name of the array in the remedies.
+
+    Raises:
+        InputError: the values have another shape, or one is not a class number in [-1, N), with its node.
+    """
+    if values.ndim == 2 and values.size == num_nodes and 1 in values.shape:
+        values = values.reshape(-1)
+    if values.shape != (num_nodes,):
+        raise InputError(f"{where} has shape {list(values.shape)}, not [{num_nodes}]", _remedy(values, num_nodes, name))
+    if values.dtype.kind not in "iufb":
+        problem = f"{where} is {values.dtype}, not class numbers"
+        if values.dtype.kind in "US":
+            raise InputError(problem, f"class_names, {name} = np.unique({name}, return_inverse=True), and save both")
+        raise InputError(problem, f"{NUMBER_THEM}: {CLASSIFIES}")
+    known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
+    whole = np.isfinite(values) & (values == np.floor(values)) if values.dtype.kind == "f" else known
+    wrong = np.flatnonzero(known & (~whole | (values < -1) | (values >= num_nodes)))
+    if len(wrong):
+        shown = ", ".join(f"node {node} has {values[node]}" for node in wrong[:3].tolist())
+        problem = f"{where}: {len(wrong)} labels are no class numbers in [-1, {num_nodes}): {shown}"
+        raise InputError(problem, _numbering(values, known, whole, name))
+    labels = np.full(len(values), -1, np.int32)
+    labels[known] = values[known].astype(np.int32)
+    return labels
+
+
+def _numbering(values: Array, known: Array, whole: Array, name: str) -> str:
+    """Returns the remedy for numbers of which some are no class numbers."""
+    if (known & ~whole).any():
+        return f"{CLASSIFIES}: give each node the number of its class, from 0, or NaN"
+    if (values[known] < len(values)).all():
+        return f"{NUMBER_THEM}: {name}[{name} < 0] = -1"
+    return f"{NUMBER_THEM}: known = {name} >= 0; {name}[known] = np.unique({name}[known], return_inverse=True)[1]"
+
+
+def _remedy(values: Array, num_nodes: int, name: str) -> str:
+    """Returns the remedy for labels of another shape: one-hot rows are a class each, other rows several labels."""
+    if values.ndim != 2 or values.shape[0] != num_nodes or values.dtype.kind not in "iufb" or not values.size:
+        return f"give one label per node: {CLASSIFIES}"
+    if np.isin(values, (0, 1)).all() and (np.sum(values, axis=1) == 1).all():
+        return f"its rows are one-hot: save {name}.argmax(axis=1)"
+    return f"keep one column, {name}[:, 0]: {CLASSIFIES}"

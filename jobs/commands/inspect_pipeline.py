@@ -1,0 +1,89 @@
+"""The survey of a pipeline's graph and of all its feature tables, with what a build of small data would refuse."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assets.building.execution import Threads
+from assets.building.stage import Silent
+from assets.features.stage import FEATURES
+from assets.graph.stage import GRAPH
+from assets.sources.registry import UNCHECKED
+from assets.sources.stage import SourceStage
+from assets.sources.survey import Survey, TableSize
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.pipeline.file import Pipeline
+
+CHECKED_EDGES, CHECKED_BYTES = 4_000_000, 64 << 20
+"""Most stored edges, and most bytes of all feature tables, that are read to look for mistakes: some seconds."""
+
+Asked = Sequence[tuple[SourceStage, Any]]
+"""Stages that one pass over a source builds, with their configs."""
+
+
+def survey_pipeline(pipeline: Pipeline) -> Survey:
+    """Returns the survey of a pipeline's graph and feature tables.
+
+    Raises:
+        InputError: the source or a file of features is missing, or it cannot be read.
+    """
+    tables = FEATURES.configs(pipeline.by_split[0])
+    found = {name: FEATURES.survey(config) for name, config in tables.items()}
+    first = next(iter(found.values()))
+    lines = [f"one graph for each of the splits {', '.join(pipeline.splits)}"] if len(pipeline.splits) > 1 else []
+    survey = replace(
+        first,
+        contents=[*first.contents, *lines],
+        tables=[_size(name, each) for name, each in found.items()],
+        memory_bytes=max(each.memory_bytes for each in found.values()),
+        notes=list(dict.fromkeys(note for each in found.values() for note in each.notes)),
+    )
+    asked = [
+        [*((FEATURES, each) for each in FEATURES.configs(one).values()), (GRAPH, one.graph)]
+        for one in pipeline.by_split
+    ]
+    return with_problems(survey, asked)
+
+
+def _size(name: str, survey: Survey) -> TableSize:
+    return replace(survey.feature_tables[0], name=name)
+
+
+def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
+    """Returns the survey with what a build would refuse, if the data are so small that looking for it takes seconds.
+
+    Args:
+        survey: the survey.
+        passes: what each pass over the source builds: one for each split.
+    """
+    if GRAPH.source(passes[0][-1][1]).source in UNCHECKED:
+        return survey
+    if survey.num_edges > CHECKED_EDGES:
+        return replace(survey, not_checked="edges, labels, split and values of features, which a build checks")
+    whole = survey.table_bytes <= CHECKED_BYTES
+    problems = list(dict.fromkeys(problem for asked in passes for problem in _problems(asked, whole=whole)))
+    return replace(survey, problems=problems, not_checked="" if whole else "values of features, which a build checks")
+
+
+def _problems(asked: Asked, *, whole: bool) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder:
+        try:
+            with asked[0][0].opened(asked, Threads(threads=2), Path(folder), Silent()) as opened:
+                for stage, semantic in asked:
+                    if whole or stage is not FEATURES:
+                        yield from _refused(stage, opened, semantic)
+        except InputError as error:
+            yield f"{error.problem}; {error.remedy}"
+
+
+def _refused(stage: SourceStage, opened: Any, semantic: Any) -> Iterator[str]:
+    try:
+        stage.require_sound(opened, semantic)
+    except InputError as error:
+        yield f"{error.problem}; {error.remedy}"
