@@ -399,6 +399,8 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: Mapping[str, Any
     found |= {name: value for name, value in extra.items() if not isinstance(value, dg.MarkdownMetadataValue)}
     found["stored_bytes"] = sum(artifact.total_bytes for artifact in artifacts)
     found["build_seconds"] = sum(artifact.run_record().get("seconds", 0.0) for artifact in artifacts)
+    if unread := first.run_record().get("unread"):
+        found["not_read"] = "; ".join(unread)
     numbers: dict[str, Any] = {}
     for name, value in found.items():
         label, value = labelled(name, value)

@@ -19,6 +19,7 @@ from assets.sources.splits import checked
 from assets.sources.spool import EdgeSpool
 from assets.sources.spooled import SpooledConfig, spooled_survey
 from assets.sources.survey import Survey
+from assets.sources.unread import unread_notes
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -54,6 +55,7 @@ class TypedGraph:
         blocks: blocks of the source's own feature table, whose ids are global.
         labels: i32[N]; splits: global ids, or None.
         numbers: numbers that the reader puts into the summary.
+        unread: phrases about the contents that are not read.
     """
 
     where: str
@@ -63,6 +65,7 @@ class TypedGraph:
     labels: Array
     splits: tuple[Array, Array, Array] | None
     numbers: dict[str, int] = field(default_factory=dict)
+    unread: Sequence[str] = ()
 
     @property
     def num_nodes(self) -> int:
@@ -131,6 +134,7 @@ class TypedSource:
             splits=graph.splits,
             node_type_ptr=pointers if names else None,
             numbers=types | graph.numbers,
+            unread=graph.unread,
         )
 
 
@@ -176,6 +180,7 @@ def survey_typed(graph: TypedGraph, config: SpooledConfig, files: Mapping[str, P
         blocks_type(graph.blocks, "as stored", config.normalize),
         title=f"{config.source}: {graph.where}",
         contents=_contents(graph, files),
+        notes=unread_notes(graph.unread),
         num_without_features=graph.num_nodes - sum(block.num_rows for block in graph.blocks) if graph.blocks else 0,
     )
 

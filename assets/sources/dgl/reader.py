@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from assets.building.child import end_with_parent
+from assets.sources.unread import unread_words
 from kernels.errors import InputError
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -89,7 +90,7 @@ def describe(graph: Any, path: Path, folder: Path, names: dict[str, Any]) -> dic
                 )
             _save(folder / f"edge.{number}.weight.npy", values)
         edges.append({"source": source, "name": name, "target": target, "weight": bool(weight)})
-    return {"nodes": nodes, "edges": edges}
+    return {"nodes": nodes, "edges": edges, "unread": _unread(graph, nodes, names)}
 
 
 def _write_nodes(graph: Any, number: int, folder: Path, names: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -113,6 +114,19 @@ def _write_nodes(graph: Any, number: int, folder: Path, names: dict[str, Any], p
     for mask in masks:
         _save(folder / f"node.{number}.{mask}.npy", _numpy(data[mask], f"{path}: ndata '{mask}'"))
     return {"name": kind, "count": int(graph.num_nodes(kind)), "masks": masks, "features": features, "label": label}
+
+
+def _unread(graph: Any, nodes: list[dict[str, Any]], names: dict[str, Any]) -> list[str]:
+    """Returns phrases about the ndata and edata that no key of the pipeline names."""
+    found = []
+    for entry in nodes:
+        read = {*entry["features"], *names["others"], entry["label"], *entry["masks"]}
+        left = [f"'{name}'" for name in graph.nodes[entry["name"]].data if name not in read]
+        found += unread_words("ndata", "ndata", left, f" of node type '{entry['name']}'")
+    for kind in graph.canonical_etypes:
+        left = [f"'{name}'" for name in graph.edges[kind].data if name != names["weight"]]
+        found += unread_words("edata", "edata", left, f" of edges {'/'.join(kind)}")
+    return found
 
 
 def _require(graph: Any, names: dict[str, Any], path: Path, nodes: list[dict[str, Any]]) -> None:

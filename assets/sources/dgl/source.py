@@ -121,7 +121,8 @@ def read(
     Raises:
         InputError: DGL is not installed, cannot read the file, or data do not fit.
     """
-    wanted = {"features": list(features), "label": config.label, "weight": config.weight}
+    others = [*config.feature_columns, config.feature or "feat"]
+    wanted = {"features": list(features), "others": others, "label": config.label, "weight": config.weight}
     found = _run_reader(config.path, folder, {"index": config.index, "names": wanted})
     blocks: dict[str | None, list[FeatureBlock]] = {name: [] for name in features}
     node_types = {entry["name"]: entry["count"] for entry in found["nodes"]}
@@ -152,6 +153,7 @@ def read(
         blocks=blocks[features[0]] if features else [],
         labels=labels,
         splits=_splits(config, folder, masks, node_types),
+        unread=found["unread"],
     )
     return graph, blocks
 
