@@ -25,7 +25,8 @@ from assets.storage.home import home_folder
 from assets.storage.store import Store
 from jobs.definitions import build_defs, job_names
 from jobs.operations.size import is_big
-from jobs.runs.cancellation import CancelableProgress
+from jobs.runs import watchers as _watchers  # noqa: F401 - for its import
+from jobs.runs.cancellation import CancelableProgress, interrupts_cancel
 from jobs.runs.children import ROOT, ChildProcesses
 from jobs.runs.dead_runs import fail_dead_runs
 from jobs.runs.instance import environment, open_instance, reporting_history
@@ -112,7 +113,7 @@ def launch(order: Launch) -> Outcome:
         involved = [each for step in steps for each in (step, *step.sources.values())]
         addresses = {(step.recipe.name, version) for step in involved for version in versions.of(step)}
         # Held from the first step to the last: a collection must not take the inputs of a later step.
-        with store.lease(*addresses), listed_in_ui(instance, _job_name(order)):
+        with store.lease(*addresses), listed_in_ui(instance, _job_name(order)), interrupts_cancel(instance, noticed):
             success, run_id, events = execute(order, steps, store, versions, instance)
         run = instance.get_run_by_id(run_id)
         if noticed() or (run is not None and run.status == dg.DagsterRunStatus.CANCELED):

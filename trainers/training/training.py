@@ -26,6 +26,7 @@ from trainers.batches.source import Batching
 from trainers.inference.choice import choose_evaluation
 from trainers.inference.scores import score
 from trainers.loop.checkpoint import apart, checkpoint_bytes, parse_checkpoint
+from trainers.loop.checkpoint_head import checkpoint_path
 from trainers.loop.executor import Opening, Run
 from trainers.loop.loop import Loop
 from trainers.models.build import PARAMETERS, build_model, send_model
@@ -293,11 +294,6 @@ class Training:
     def _infer(self, node_ids: np.ndarray) -> torch.Tensor:
         folder, source = self.execution.checkpoints.parent / "spill", self.loop.executor.evaluation_source
         return self.data.infer(self.model, node_ids, folder, self.progress, source)
-
-
-def checkpoint_path(folder: Path, version: str) -> Path:
-    """Returns the path of the checkpoint of a model version."""
-    return folder / f"{version}.safetensors"
 
 
 def scored_splits(train: TrainConfig, graph: Graph) -> tuple[str, ...]:
