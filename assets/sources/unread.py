@@ -41,5 +41,6 @@ def named_columns(tables: Any) -> tuple[str, ...]:
     found: list[str] = []
     for value in (tables, *(each for each in tables.values() if isinstance(each, Mapping))):
         columns = value.get("columns")
-        found += [columns] if isinstance(columns, str) else [each for each in columns or () if isinstance(each, str)]
+        listed = columns if isinstance(columns, list) else [columns]
+        found += [each for each in listed if isinstance(each, str)]
     return tuple(dict.fromkeys(found))
