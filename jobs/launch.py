@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -173,6 +173,7 @@ def _execute_in_processes(
     arguments = {
         "path": str(order.pipeline.path),
         "text": order.pipeline.text,
+        "settings": order.pipeline.settings,
         "home": str(store.home),
         "threads": order.threads,
         "job_name": _job_name(order),
@@ -190,11 +191,13 @@ def _execute_in_processes(
         return result.success, result.run_id, result.all_events
 
 
-def reconstruct_job(path: str, text: str, home: str, threads: int | None, job_name: str) -> dg.JobDefinition:
+def reconstruct_job(
+    path: str, text: str, settings: str, home: str, threads: int | None, job_name: str
+) -> dg.JobDefinition:
     """Returns a job again in another process of its run, from plain values and not from files that may have changed."""
     from trainers.record.progress import open_progress
 
-    pipeline = parse_pipeline(Path(path), text.encode(), TrainTable)
+    pipeline = replace(parse_pipeline(Path(path), text.encode(), TrainTable), settings=settings)
     around = Surroundings(
         store=Store(home),
         make_progress=lambda context: CancelableProgress(open_progress(), context),

@@ -14,6 +14,7 @@ from jobs.commands.options import (
     pipeline_argument,
     threads_option,
     training_options,
+    with_table,
     yes_option,
 )
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from jobs.launch import Selection
 
 
-@click.command()
+@click.command(short_help="Builds the artifacts of a pipeline without training.")
 @pipeline_argument
 @threads_option
 @yes_option
@@ -40,7 +41,7 @@ def build(home: Path | None, pipeline: Asked, threads: int | None, yes: bool) ->
     launch(Launch(pipeline=loaded, selection="preprocess", home=home, threads=threads))
 
 
-@click.command()
+@click.command(short_help="Trains on artifacts that are built already.")
 @pipeline_argument
 @click.argument("names", nargs=-1, shell_complete=complete_tables)
 @training_options
@@ -49,12 +50,16 @@ def build(home: Path | None, pipeline: Asked, threads: int | None, yes: bool) ->
 def train(home: Path | None, pipeline: Asked, names: tuple[str, ...], training: dict[str, Any], yes: bool) -> None:
     """Trains the [[train]] tables NAMES of a pipeline, or all, on artifacts that are built already.
 
+    One table may be written as PIPELINE/NAME.
+
     Example: graphmill train python-environment sage --resume
     """
+    pipeline, name = with_table(pipeline)
+    names = names if name is None else (name, *names)
     _launch(pipeline.load(), "train", yes=yes, home=home, names=names, **training)
 
 
-@click.command()
+@click.command(short_help="Builds what is missing, trains, prints the leaderboard.")
 @pipeline_argument
 @threads_option
 @training_options
@@ -68,7 +73,7 @@ def run(home: Path | None, pipeline: Asked, threads: int | None, training: dict[
     _launch(pipeline.load(), "all", yes=yes, home=home, threads=threads, **training)
 
 
-@click.command()
+@click.command(short_help="Runs the shipped python-environment pipeline.")
 @threads_option
 @training_options
 @click.pass_obj

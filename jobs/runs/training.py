@@ -46,11 +46,12 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
     Raises:
         InputError: a table is named like a stage, or the pipeline lacks `[sampling]`.
     """
-    each = [_steps_of(one, split_steps(preprocessing, place)) for place, one in enumerate(pipeline.by_split)]
+    trial = bool(pipeline.settings)
+    each = [_steps_of(one, split_steps(preprocessing, place), trial) for place, one in enumerate(pipeline.by_split)]
     return join_steps(each, pipeline.splits, preprocessing, lambda name: f"graphmill train {pipeline.reference} {name}")
 
 
-def _steps_of(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
+def _steps_of(pipeline: Pipeline, preprocessing: list[Step], trial: bool) -> list[Step]:
     sources, recipe = {step.name: step for step in preprocessing}, ModelRecipe()
     return [
         Step(
@@ -64,6 +65,7 @@ def _steps_of(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
             checks=recipe.expected_checks(configs[0]),
             command=f"graphmill train {pipeline.reference} {table.name}",
             origin=origin_of(pipeline.path, pipeline.text, pipeline.notes, ("train", index)),
+            trial=trial,
         )
         for index, table in enumerate(pipeline.train)
         for configs in (tuple(model_configs(table, pipeline.sampling, pipeline.seed)),)
