@@ -83,7 +83,7 @@ def pipeline_argument(command: Command) -> Command:
         multiple=True,
         metavar="KEY=VALUE",
         help="Set a key of the pipeline file for this command: train.lr=0.01 for every [[train]] table, train.NAME.lr=0.01 for one, "
-        "graph.nodes=1000. May be given several times.",
+        "graph.nodes=1000; train.lr=0.01,0.03 trains with each. May be given several times.",
     )
     return click.argument("pipeline", shell_complete=complete_pipelines)(option(with_pipeline))
 

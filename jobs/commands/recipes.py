@@ -79,17 +79,19 @@ def status(home: Path | None, pipeline: Asked, as_json: bool) -> None:
 
 @click.command(short_help="Prints the scores and costs of trained models.")
 @pipeline_argument
+@click.option("--all", "every", is_flag=True, help="All models that were ever trained for it, and what was tuned.")
 @json_option
 @click.pass_obj
-def leaderboard(home: Path | None, pipeline: Asked, as_json: bool) -> None:
+def leaderboard(home: Path | None, pipeline: Asked, every: bool, as_json: bool) -> None:
     """Prints the leaderboard of the models that a pipeline has. Trains nothing.
 
     Example: graphmill leaderboard showcase
     """
     from jobs.commands.leaderboard import leaderboard_json, print_leaderboard, stored_entries
+    from jobs.commands.tuned import all_entries
 
     loaded = pipeline.load()
-    entries = stored_entries(loaded, home)
+    entries = all_entries(loaded, home) if every else stored_entries(loaded, home)
     if as_json:
         click.echo(leaderboard_json(loaded.name, entries))
     else:

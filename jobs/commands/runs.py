@@ -55,8 +55,9 @@ def train(home: Path | None, pipeline: Asked, names: tuple[str, ...], training: 
     Example: graphmill train python-environment sage --resume
     """
     pipeline, name = with_table(pipeline)
-    names = names if name is None else (name, *names)
-    _launch(pipeline.load(), "train", yes=yes, home=home, names=names, **training)
+    loaded, names = pipeline.load(), names if name is None else (name, *names)
+    names = tuple(each for given in names for each in _grown(loaded, given))
+    _launch(loaded, "train", yes=yes, home=home, names=names, **training)
 
 
 @click.command(short_help="Builds what is missing, trains, prints the leaderboard.")
@@ -90,6 +91,13 @@ def demo(home: Path | None, threads: int | None, training: dict[str, Any]) -> No
 
 
 RUN_COMMANDS = (build, train, run, demo)
+
+
+def _grown(pipeline: Pipeline, name: str) -> list[str]:
+    """Returns the name of a train table; of one that --set replaced by a table for each of several values, the names of those."""
+    known = [table.name for table in pipeline.train]
+    grown = [each for each in known if each.startswith(f"{name}-")] if pipeline.settings and name not in known else []
+    return grown or [name]
 
 
 def _launch(pipeline: Pipeline, selection: Selection, *, yes: bool, **options: Any) -> None:
