@@ -14,10 +14,10 @@ from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import short
-from trainers.loop.checkpoint_head import checkpoint_path
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import ModelConfig, TrainTable, model_configs
 from trainers.recipe.recipe import REUSED
+from trainers.record.checkpoint_head import checkpoint_path
 from trainers.record.epoch_lines import Lines
 from trainers.training.stage import ModelStage
 from trainers.training.training import RunExecution

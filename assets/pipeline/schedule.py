@@ -106,7 +106,7 @@ def _wrong_address(variable: str) -> str:
         return ""
     found = "holds no http address" if os.environ.get(variable) else "is not set"
     how = f"export {variable}=https://..., here and before `graphmill ui` starts, or remove webhook"
-    return f'webhook = "{variable}": the environment variable {variable} {found}, so nobody would be told: {how}'
+    return f'webhook = "{variable}": the environment variable {variable} {found}, so no failure would be told: {how}'
 
 
 def _wrong_timezone(name: str) -> str:

@@ -46,7 +46,7 @@ RESULT_FILES = ("weights.safetensors", "metrics.jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
+class TrainedTable:
     """What a model says of the table that it was trained by, whether the file still has the table or not."""
 
     name: str
@@ -65,7 +65,7 @@ class Entry:
         tuned: keys and values in which it differs from other models of the table.
     """
 
-    table: TrainTable | Trained
+    table: TrainTable | TrainedTable
     models: Sequence[Artifact]
     splits: Sequence[str] = ()
     tuned: str = ""

@@ -18,7 +18,7 @@ from assets.storage.store import Store
 from assets.storage.version import canonical, short
 from jobs.commands.views import flattened
 from jobs.runs.training import training_steps
-from trainers.loop.checkpoint_head import Waiting, checkpoint_path, waiting_run
+from trainers.record.checkpoint_head import Waiting, checkpoint_path, waiting_run
 
 MOST_REASONS = 4
 """Reasons that are shown for one artifact."""

@@ -10,7 +10,7 @@ from assets.pipeline.file import Pipeline
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from assets.storage.version import canonical_json, short
-from jobs.commands.leaderboard import Entry, Trained
+from jobs.commands.leaderboard import Entry, TrainedTable
 from jobs.commands.views import flattened
 from kernels.errors import InputError
 
@@ -58,7 +58,7 @@ def _entry(name: str, models: Sequence[Artifact], alike: Sequence[dict[str, Any]
     """
     keys, train = _keys(models[0]), models[0].config["train"]
     tuned = [key for key in keys if key not in SHOWN and any(each.get(key) != keys[key] for each in alike)]
-    table = Trained(name=name, **{key: train.get(key, "accuracy") for key in SHOWN})
+    table = TrainedTable(name=name, **{key: train.get(key, "accuracy") for key in SHOWN})
     return Entry(
         table=table,
         models=models,

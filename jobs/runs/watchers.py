@@ -11,4 +11,4 @@ from types import SimpleNamespace
 
 from dagster._core.execution import compute_logs
 
-compute_logs.subprocess = SimpleNamespace(Popen=partial(subprocess.Popen, start_new_session=True))  # pyright: ignore[reportAttributeAccessIssue]
+compute_logs.subprocess = SimpleNamespace(Popen=partial(subprocess.Popen, start_new_session=True))  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]

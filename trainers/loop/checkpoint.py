@@ -25,7 +25,7 @@ from torch import Tensor
 from assets.storage.filesystem import beside, read_whole_file, sync_path
 from assets.storage.refused import refusal
 from kernels.errors import InputError
-from trainers.loop.checkpoint_head import parse_head
+from trainers.record.checkpoint_head import parse_head
 
 FORMAT = 3
 PARTS = ("model", "best", "optimiser", "executor")

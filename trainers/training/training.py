@@ -26,7 +26,6 @@ from trainers.batches.source import Batching
 from trainers.inference.choice import choose_evaluation
 from trainers.inference.scores import score
 from trainers.loop.checkpoint import apart, checkpoint_bytes, parse_checkpoint
-from trainers.loop.checkpoint_head import checkpoint_path
 from trainers.loop.executor import Opening, Run
 from trainers.loop.loop import Loop
 from trainers.models.build import PARAMETERS, build_model, send_model
@@ -35,6 +34,7 @@ from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
 from trainers.recipe.queue_bytes import queue_bounds
 from trainers.recipe.techniques import find_technique
+from trainers.record.checkpoint_head import checkpoint_path
 from trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
 from trainers.record.epoch_lines import EpochLines, Lines
 from trainers.record.ledger import Ledger, Line

@@ -101,19 +101,19 @@ def number_by_edges(edges: TableFiles, ends: tuple[str, str], kind: str) -> Numb
     """Numbers the ids that edges name, without node tables; ids other than integers are read from DuckDB's table `staged`."""
     duck = edges.duck
     if kind != "integer":
-        ends = "SELECT src AS id, 1 AS side FROM staged UNION ALL SELECT dst, 2 FROM staged"
-        duck.rows(f"CREATE TABLE named AS SELECT id, bit_or(side) = 3 AS shared FROM ({ends}) GROUP BY id")
+        rows = "SELECT src AS id, 1 AS side FROM staged UNION ALL SELECT dst, 2 FROM staged"
+        duck.rows(f"CREATE TABLE named AS SELECT id, bit_or(side) = 3 AS shared FROM ({rows}) GROUP BY id")
         shared = int(duck.rows("SELECT count(*) FROM named WHERE shared")[0][0])
         duck.rows("CREATE TABLE ids AS SELECT id, row_number() OVER (ORDER BY id) - 1 AS node_id FROM named")
         duck.rows("DROP TABLE named")
         count = int(duck.rows("SELECT count(*) FROM ids")[0][0])
         return Numbering(num_nodes=count, staged=True, num_shared=shared)
     columns = [edges.integer(role, name) for role, name in zip(("source_column", "target_column"), ends, strict=True)]
-    ends = [
+    sides = [
         f"SELECT v, {side} AS side FROM ({edges.union(column, distinct=False)})"
         for side, column in enumerate(columns, 1)
     ]
-    both = f"SELECT v, CAST(bit_or(side) = 3 AS UTINYINT) FROM ({' UNION ALL '.join(ends)})"
+    both = f"SELECT v, CAST(bit_or(side) = 3 AS UTINYINT) FROM ({' UNION ALL '.join(sides)})"
     sql = f"{both} WHERE v IS NOT NULL GROUP BY v ORDER BY v"
     found, num_shared = [], 0
     for batch in duck.batches(sql, str(edges.paths[0])):

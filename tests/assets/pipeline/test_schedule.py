@@ -139,7 +139,7 @@ def test_validate_asks_for_the_address_of_a_webhook(tmp_path, monkeypatch):
     monkeypatch.delenv("OUR_HOOK", raising=False)
     load_pipeline(path)
     with pytest.raises(
-        InputError, match=r"mine.toml:7: .*OUR_HOOK is not set, so nobody would be told: export OUR_HOOK="
+        InputError, match=r"mine.toml:7: .*OUR_HOOK is not set, so no failure would be told: export OUR_HOOK="
     ):
         load_pipeline(path, files=True)
     monkeypatch.setenv("OUR_HOOK", "hooks.example.org/T0")

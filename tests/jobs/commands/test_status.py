@@ -10,8 +10,8 @@ from jobs.commands.status import pipeline_states, print_status
 from jobs.launch import Launch, launch
 from tests.recipes import load_tiny, write_tiny
 from trainers.loop.checkpoint import Checkpoint, RunState, write_checkpoint
-from trainers.loop.checkpoint_head import checkpoint_path
 from trainers.recipe.config import TrainTable
+from trainers.record.checkpoint_head import checkpoint_path
 
 
 @pytest.fixture(scope="module")
