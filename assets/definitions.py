@@ -35,6 +35,9 @@ from kernels.errors import InputError
 OWNERS = ("team:graph",)
 """Owners of the assets of pipelines that name none."""
 
+TRIAL = "trial"
+"""Part of the keys of assets whose keys of the pipeline file were set for one command."""
+
 CONFIG, SUMMARY = "config", "summary"
 FIGURE_BYTES = 100_000
 """Largest figure that is stored with a materialisation, which takes about twice its bytes; a larger one is named by its path."""
@@ -81,8 +84,8 @@ def allowed_name(name: str) -> str:
 
 
 def key_of(step: Step) -> dg.AssetKey:
-    """Returns the asset key of a step."""
-    return dg.AssetKey(list(step.key))
+    """Returns the asset key of a step; that of a trial leaves the last materialisation of the file's own step as it is."""
+    return dg.AssetKey([step.pipeline, *([TRIAL] if step.trial else []), step.name])
 
 
 def source_assets(
@@ -325,7 +328,7 @@ def _source_column(step: Step, role: str, name: str) -> dg.TableColumnDep | None
 
 def raw_key(step: Step) -> dg.AssetKey:
     """Returns the key of the outside content that a step reads."""
-    return dg.AssetKey([step.pipeline, step.external])
+    return dg.AssetKey([step.pipeline, *([TRIAL] if step.trial else []), step.external])
 
 
 def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
@@ -402,6 +405,8 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: Mapping[str, Any
     found |= {name: value for name, value in extra.items() if not isinstance(value, dg.MarkdownMetadataValue)}
     found["stored_bytes"] = sum(artifact.total_bytes for artifact in artifacts)
     found["build_seconds"] = sum(artifact.run_record().get("seconds", 0.0) for artifact in artifacts)
+    if unread := first.run_record().get("unread"):
+        found["not_read"] = "; ".join(unread)
     numbers: dict[str, Any] = {}
     for name, value in found.items():
         label, value = labelled(name, value)

@@ -93,7 +93,7 @@ def graphmill(context: click.Context, home: Path | None) -> None:
     context.obj = home
 
 
-@graphmill.command()
+@graphmill.command(short_help="Makes the home folder with its settings.")
 @click.pass_obj
 def init(home: Path | None) -> None:
     """Makes the home folder with its settings; every other command does so where it needs to.
@@ -106,7 +106,7 @@ def init(home: Path | None) -> None:
     click.echo(f"{folder / SETTINGS} {'is written' if written else 'was there already'}")
 
 
-@graphmill.command()
+@graphmill.command(short_help="Shows what this machine has and lacks for graphmill.")
 @click.option("--refresh", is_flag=True, help="Measure speeds again.")
 @json_option
 @click.pass_obj
@@ -123,7 +123,7 @@ def doctor(home: Path | None, refresh: bool, as_json: bool) -> None:
         sys.exit(EXIT_UNFIT)
 
 
-@graphmill.command()
+@graphmill.command(short_help="Starts the web UI.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on; default the first free one from 3000.")
 @click.option(
     "--served-as",

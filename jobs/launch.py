@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -25,7 +25,8 @@ from assets.storage.home import home_folder
 from assets.storage.store import Store
 from jobs.definitions import build_defs, job_names
 from jobs.operations.size import is_big
-from jobs.runs.cancellation import CancelableProgress
+from jobs.runs import watchers as _watchers  # noqa: F401 - for its import
+from jobs.runs.cancellation import CancelableProgress, interrupts_cancel
 from jobs.runs.children import ROOT, ChildProcesses
 from jobs.runs.dead_runs import fail_dead_runs
 from jobs.runs.instance import environment, open_instance, reporting_history
@@ -112,7 +113,7 @@ def launch(order: Launch) -> Outcome:
         involved = [each for step in steps for each in (step, *step.sources.values())]
         addresses = {(step.recipe.name, version) for step in involved for version in versions.of(step)}
         # Held from the first step to the last: a collection must not take the inputs of a later step.
-        with store.lease(*addresses), listed_in_ui(instance, _job_name(order)):
+        with store.lease(*addresses), listed_in_ui(instance, _job_name(order)), interrupts_cancel(instance, noticed):
             success, run_id, events = execute(order, steps, store, versions, instance)
         run = instance.get_run_by_id(run_id)
         if noticed() or (run is not None and run.status == dg.DagsterRunStatus.CANCELED):
@@ -172,6 +173,7 @@ def _execute_in_processes(
     arguments = {
         "path": str(order.pipeline.path),
         "text": order.pipeline.text,
+        "settings": order.pipeline.settings,
         "home": str(store.home),
         "threads": order.threads,
         "job_name": _job_name(order),
@@ -189,11 +191,13 @@ def _execute_in_processes(
         return result.success, result.run_id, result.all_events
 
 
-def reconstruct_job(path: str, text: str, home: str, threads: int | None, job_name: str) -> dg.JobDefinition:
+def reconstruct_job(
+    path: str, text: str, settings: str, home: str, threads: int | None, job_name: str
+) -> dg.JobDefinition:
     """Returns a job again in another process of its run, from plain values and not from files that may have changed."""
     from trainers.record.progress import open_progress
 
-    pipeline = parse_pipeline(Path(path), text.encode(), TrainTable)
+    pipeline = replace(parse_pipeline(Path(path), text.encode(), TrainTable), settings=settings)
     around = Surroundings(
         store=Store(home),
         make_progress=lambda context: CancelableProgress(open_progress(), context),

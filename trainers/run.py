@@ -17,9 +17,10 @@ from assets.storage.version import short
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import ModelConfig, TrainTable, model_configs
 from trainers.recipe.recipe import REUSED
+from trainers.record.checkpoint_head import checkpoint_path
 from trainers.record.epoch_lines import Lines
 from trainers.training.stage import ModelStage
-from trainers.training.training import RunExecution, checkpoint_path
+from trainers.training.training import RunExecution
 
 
 def train_table(

@@ -170,6 +170,7 @@ class Build:
             "locations": locations(self.semantic),
             "reads": {role: {"stage": each.stage, "version": each.version} for role, each in self.reads.items()},
             **clock.work(),
+            **({"unread": list(summary.unread)} if summary.unread else {}),
             "host": {
                 "name": platform.node(),
                 "processor": processor_name(),

@@ -55,9 +55,16 @@ def joined(values: list[Any]) -> Any:
 
 
 def built_in_words(artifact: Artifact, reused: bool) -> str:
-    """Returns the words that follow a ready artifact's name: its contents, its build time unless it was reused, its bytes."""
-    took = "" if reused else f" in {artifact.run_record().get('seconds', 0.0):.1f} s"
-    return f"{_contents(artifact.summary['numbers'])}{took}, {format_bytes(artifact.total_bytes)}"
+    """Returns the words that follow a ready artifact's name: its contents and bytes.
+
+    Of one that was built just now they say the time, and the contents of the source that were not read.
+    """
+    numbers, size = artifact.summary["numbers"], format_bytes(artifact.total_bytes)
+    if reused:
+        return f"{_contents(numbers)}, {size}"
+    run = artifact.run_record()
+    unread = f"; not read: {'; '.join(run['unread'])}" if run.get("unread") else ""
+    return f"{_contents(numbers)} in {run.get('seconds', 0.0):.1f} s, {size}{unread}"
 
 
 def _contents(numbers: Mapping[str, Any]) -> str:
@@ -66,12 +73,13 @@ def _contents(numbers: Mapping[str, Any]) -> str:
         return f" ({numbers['num_rows']:,} rows of {numbers['num_features']:,} {numbers['feature_dtype']})"
     if not {"num_nodes", "num_edges"} <= numbers.keys():
         return ""
+    shared = numbers.get("num_ids_of_both_ends", 0)
+    both = f"; {shared:,} ids stand in both columns and are one node each" if shared else ""
     size = f"{numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges"
     if not numbers.get("num_classes"):
-        return f" ({size}, no labels)" if "num_classes" in numbers else f" ({size})"
+        return f" ({size}, no labels{both})" if "num_classes" in numbers else f" ({size}{both})"
     split = ", ".join(f"{numbers[f'num_{part}']:,} {part}" for part in ("train", "valid", "test"))
-    dropped = f"; not read: {', '.join(numbers['not_read'])}" if "not_read" in numbers else ""
-    return f" ({size}, {numbers['num_classes']:,} classes; {split}{dropped})"
+    return f" ({size}, {numbers['num_classes']:,} classes; {split}{both})"
 
 
 def _words(name: str) -> str:

@@ -42,6 +42,8 @@ class Summary:
     checks: tuple[Check, ...] | list[Check] = ()
     # Title -> file name of a PNG in the artifact.
     figures: Mapping[str, str] = field(default_factory=dict)
+    # Phrases about contents of the source that are not read. They depend on other tables of the pipeline, so run.json has them.
+    unread: Sequence[str] = ()
 
 
 class ChecksFailedError(InputError):

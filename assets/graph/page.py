@@ -33,6 +33,7 @@ GRAPH_PAGE = Page(
         "num_labelled": "labelled nodes",
         "num_duplicates": "duplicate edges in the source",
         "num_self_loops": "self loops in the source",
+        "num_ids_of_both_ends": "ids in both columns of the edge tables",
         "homophily_ratio": "edges inside a class (%)",
     },
     columns={

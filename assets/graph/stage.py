@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from assets.graph.read import SAMPLING
 from assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
 from assets.sources.splits import checked, stratified
 from assets.sources.stage import SourceStage
+from assets.sources.unread import named_columns
 from assets.storage.frames import write_frames
 from assets.storage.writer import Writer
 from kernels.errors import InputError
@@ -77,7 +78,7 @@ class GraphStage(SourceStage):
         config, problems = tables.parse(schema, graph, ("graph",), {"seed": seed})
         if config is None:
             return None, problems
-        config = config.without_unused()
+        config = replace(config.without_unused(), feature_columns=named_columns(raw.get("features")))
         apart = config.by_split()
         return apart[0] if len(apart) == 1 else config, problems
 
@@ -140,7 +141,7 @@ class GraphStage(SourceStage):
         numbers = describe(topology, raw.labels, raw.class_names, parts) | dropped | dict(raw.numbers)
         checks = topology_checks(topology, merged=semantic.duplicates == "merge")
         checks += node_checks(raw.labels, len(raw.class_names), parts)
-        return Summary(numbers=numbers, checks=checks, figures=_draw(topology, numbers, writer))
+        return Summary(numbers=numbers, checks=checks, figures=_draw(topology, numbers, writer), unread=raw.unread)
 
 
 GRAPH = GraphStage()

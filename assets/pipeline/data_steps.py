@@ -22,11 +22,11 @@ def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[St
         pipeline: the recipe, read with the schema of its train tables.
         home: home with the measured numbers, None for the default home.
     """
-    each = [_steps_of(one, home) for one in pipeline.by_split]
+    each = [_steps_of(one, home, trial=bool(pipeline.settings)) for one in pipeline.by_split]
     return join_steps(each, pipeline.splits, (), lambda name: f"graphmill build {pipeline.reference}")
 
 
-def _steps_of(pipeline: Pipeline, home: Path | None) -> list[Step]:
+def _steps_of(pipeline: Pipeline, home: Path | None, *, trial: bool) -> list[Step]:
     steps: dict[str, Step] = {}
     for stage in stages(home):
         for name, config in stage.configs(pipeline).items():
@@ -46,6 +46,7 @@ def _steps_of(pipeline: Pipeline, home: Path | None) -> list[Step]:
                 external=f"{external}.{name}" if external and shared else external,
                 command=f"graphmill build {pipeline.reference}",
                 origin=origin_of(pipeline.path, pipeline.text, pipeline.notes, *_tables_of(stage, name)),
+                trial=trial,
             )
     return list(steps.values())
 

@@ -362,3 +362,12 @@ def _syntax_line(error: Exception, data: bytes) -> int:
         return data.count(b"\n", 0, error.start) + 1
     match = re.search(r"at line (\d+)", str(error))
     return int(match[1]) if match else len(data.splitlines())
+
+
+def is_pipeline(name: str) -> bool:
+    """Tells whether a name or path leads to a pipeline file."""
+    try:
+        find_pipeline(name)
+    except InputError:
+        return False
+    return True

@@ -14,6 +14,7 @@ expressions.
 
 from __future__ import annotations
 
+import os
 import re
 import zoneinfo
 from collections.abc import Iterator, Mapping
@@ -94,7 +95,18 @@ def parse_schedule(raw: Mapping[str, Any], tables: Tables) -> tuple[ScheduleTabl
     table, problems = tables.parse(ScheduleTable, raw[SCHEDULE], (SCHEDULE,))
     if table is not None and table.job == "train" and not raw.get("train"):
         problems.append(tables.problem((SCHEDULE, "job"), 'job = "train", but the file has no [[train]] table'))
+    if table is not None and tables.files and (text := _wrong_address(table.webhook)):
+        problems.append(tables.problem((SCHEDULE, "webhook"), text))
     return (None if problems else table), problems
+
+
+def _wrong_address(variable: str) -> str:
+    """Returns the problem of the variable of a webhook, "" if there is none. Its value, a secret, is never shown."""
+    if not variable or os.environ.get(variable, "").startswith(("http://", "https://")):
+        return ""
+    found = "holds no http address" if os.environ.get(variable) else "is not set"
+    how = f"export {variable}=https://..., here and before `graphmill ui` starts, or remove webhook"
+    return f'webhook = "{variable}": the environment variable {variable} {found}, so no failure would be told: {how}'
 
 
 def _wrong_timezone(name: str) -> str:

@@ -6,7 +6,9 @@ that reads a pipeline does not know about settings.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, MutableMapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import tomlkit
@@ -15,6 +17,8 @@ from tomlkit.exceptions import TOMLKitError
 from kernels.errors import InputError
 
 TRAIN = "train"
+NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+"""Characters that the name of a train table must not have."""
 
 
 def with_settings(text: str, settings: Sequence[str]) -> str:
@@ -23,7 +27,9 @@ def with_settings(text: str, settings: Sequence[str]) -> str:
     Args:
         text: valid TOML.
         settings: `KEY=VALUE` each. KEY is a dotted path: `seed`, `graph.nodes`, `features.NAME.dtype`; `train.lr` is the key of every
-            `[[train]]` table, and `train.NAME.lr` that of the table of this name. VALUE is TOML, or else a text.
+            `[[train]]` table, and `train.NAME.lr` that of the table of this name. VALUE is TOML, or else a text. Several values of a train
+            key, with commas between them, put a table for each value in the place of the table: `train.lr=0.01,0.03` makes of `sage` the
+            tables `sage-lr-0_01` and `sage-lr-0_03`.
 
     Raises:
         InputError: a setting is not of this form, or its path leads through a value that is not a table.
@@ -36,6 +42,10 @@ def with_settings(text: str, settings: Sequence[str]) -> str:
             raise InputError(
                 f"--set {setting} is not KEY=VALUE", "write for example --set train.lr=0.01 or --set graph.nodes=1000"
             )
+        values = _values(value.strip()) if path[0] == TRAIN else []
+        if len(values) > 1:
+            _expand(document, path, setting, values)
+            continue
         for table, name in _places(document, path, setting):
             table[name] = _value(value.strip())
     return tomlkit.dumps(document)
@@ -46,6 +56,13 @@ def _places(document: MutableMapping[str, Any], path: list[str], setting: str) -
     if path[0] != TRAIN:
         yield _inner(document, path[:-1], setting), path[-1]
         return
+    tables, rest = _train_tables(document, path, setting)
+    for table in tables:
+        yield _inner(table, rest[:-1], setting), rest[-1]
+
+
+def _train_tables(document: MutableMapping[str, Any], path: list[str], setting: str) -> tuple[list[Any], list[str]]:
+    """Returns the train tables that a path means, and the rest of the path inside each."""
     tables: Any = document.get(TRAIN, [])
     if not isinstance(tables, list) or not all(isinstance(table, MutableMapping) for table in tables):
         raise InputError(
@@ -63,8 +80,23 @@ def _places(document: MutableMapping[str, Any], path: list[str], setting: str) -
         )
     if not rest:
         raise InputError(f"--set {setting} names no key", "write for example --set train.lr=0.01")
-    for table in tables:
-        yield _inner(table, rest[:-1], setting), rest[-1]
+    return list(tables), rest
+
+
+def _expand(document: MutableMapping[str, Any], path: list[str], setting: str, values: list[Any]) -> None:
+    """Puts a table for each value in the place of each train table that a path means, named by the key and the value."""
+    chosen, rest = _train_tables(document, path, setting)
+    grown = tomlkit.aot()
+    for table in document[TRAIN]:
+        if not any(table is each for each in chosen):
+            grown.append(table)
+            continue
+        for value in values:
+            made = deepcopy(table)
+            made["name"] = NOT_IN_NAMES.sub("_", f"{table.get('name', '')}-{rest[-1]}-{value}")
+            _inner(made, rest[:-1], setting)[rest[-1]] = value
+            grown.append(made)
+    document[TRAIN] = grown
 
 
 def _inner(table: Any, path: list[str], setting: str) -> Any:
@@ -76,6 +108,14 @@ def _inner(table: Any, path: list[str], setting: str) -> Any:
         if not isinstance(table, MutableMapping):
             raise InputError(f"--set {setting}: {name} is no table", "give the path of a key: TABLE.KEY=VALUE")
     return table
+
+
+def _values(text: str) -> list[Any]:
+    """Returns the values between commas; one value if the whole is one."""
+    if "," not in text or not isinstance(_value(text), str) or text[0] in "\"'":
+        return [text]
+    listed = _value(f"[{text}]")
+    return [_value(part.strip()) for part in text.split(",")] if isinstance(listed, str) else list(listed)
 
 
 def _value(text: str) -> Any:

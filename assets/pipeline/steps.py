@@ -46,6 +46,7 @@ class Step:
         origin: the table of the pipeline file that asks for it, and the file's notes.
         split: its split if the pipeline lists several; "" for a step of all of them, and without a list.
         splits: for a step with artifacts of several splits, the steps of each split, whose configs it joins.
+        trial: whether keys of the file were set for one command (--set), so that the UI keeps it apart from the file's own step.
     """
 
     pipeline: str
@@ -60,6 +61,7 @@ class Step:
     origin: Origin = field(default=Origin(), compare=False)
     split: str = ""
     splits: tuple[Step, ...] = ()
+    trial: bool = False
 
     @property
     def key(self) -> tuple[str, str]:

@@ -80,6 +80,8 @@ class GraphConfig(Checked):
     undirected: bool = True
     # "merge" stores an edge that occurs several times once
     duplicates: Literal["merge", "keep"] = "merge"
+    # columns that the feature tables of the pipeline read beside those that [graph] names; not a key of [graph]
+    feature_columns: tuple[str, ...] = field(default=(), metadata={"key": False, "hashed": False})
     # a model adds its own self term, so the graph holds no self-loops unless the key says "keep"
     self_loops: Literal["drop", "keep"] = "drop"
     # "row" divides each feature row by its sum of absolute values; the features are then float32, or the type that [features] names
@@ -104,6 +106,11 @@ class GraphConfig(Checked):
     def weighted(self) -> bool:
         """Whether edges get weights."""
         return False
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that edges get, as far as the keys tell: of weights, edge_types, edge_ids."""
+        return ("weights",) if self.weighted else ()
 
     def brings_split(self) -> bool:
         """Tells whether the source has a split of its own, as far as that is known without reading it; otherwise one is drawn."""
@@ -230,6 +237,7 @@ class RawGraph:
         original_ids: N ids as the source wrote them (a sequence or Polars series), or None if they are 0 to N-1.
         node_type_ptr: i64[T+1] ranges of ids of the node types; None if nodes have no types.
         numbers: numbers that the source puts into the summary (files skipped, edges outside the graph).
+        unread: phrases about the contents that neither the graph nor a feature table of the pipeline reads.
     """
 
     num_nodes: int
@@ -244,6 +252,7 @@ class RawGraph:
     original_ids: Any = None
     node_type_ptr: Array | None = None
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    unread: Sequence[str] = ()
 
 
 def _split_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:

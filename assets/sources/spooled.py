@@ -51,6 +51,11 @@ class SpooledConfig(GraphConfig):
         """The limit in bytes."""
         return parse_size(self.memory_limit)
 
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that edges get, as far as the keys tell: of weights, edge_types, edge_ids."""
+        return (*super().attributes, *(("edge_ids",) if self.edge_ids else ()))
+
     def columns(self, relations: Sequence[str]) -> EdgeColumns:
         """Returns the attributes that edges of some types carry."""
         return EdgeColumns(
@@ -96,6 +101,7 @@ def spooled_survey(
         num_edges=stored,
         num_features=width,
         dtype=dtype,
+        attributes=tuple(dict.fromkeys([*config.attributes, *(["edge_types"] if relations else [])])),
         edge_bytes=4 * columns.weights + (1 if relations else 0) + 8 * columns.edge_ids,
         memory_bytes=peak_bytes(config.memory_limit, num_nodes, width * array_type(dtype).itemsize),
         scratch_bytes=(num_edges + stored) * record_dtype(num_nodes, columns).itemsize,

@@ -57,6 +57,7 @@ class Survey:
         num_edges: number of stored edges, reverse ones included; fewer if duplicates merge and self-loops are dropped.
         num_features, dtype: number of columns, and type of the stored values.
         num_without_features: number of nodes that have no features and take no space.
+        attributes: attributes of the edges that are stored: of weights, edge_types, edge_ids.
         edge_bytes: bytes of the attributes of one stored edge, beside its source.
         memory_bytes: peak memory while building, by the formula of the source.
         scratch_bytes: bytes of disk that are used while building and free afterwards.
@@ -78,6 +79,7 @@ class Survey:
     num_features: int
     dtype: str
     num_without_features: int = 0
+    attributes: tuple[str, ...] = ()
     edge_bytes: int = 0
     memory_bytes: int
     scratch_bytes: int = 0

@@ -19,6 +19,7 @@ from assets.sources.splits import checked
 from assets.sources.spool import EdgeSpool
 from assets.sources.spooled import SpooledConfig, spooled_survey
 from assets.sources.survey import Survey
+from assets.sources.unread import unread_notes
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -54,7 +55,8 @@ class TypedGraph:
         blocks: blocks of the source's own feature table, whose ids are global.
         labels: i32[N]; splits: global ids, or None.
         numbers: numbers that the reader puts into the summary.
-        unread: what the source holds and nothing reads, in words.
+        unread: phrases about the contents that are not read.
+        unread_ndata: names of node data among them.
     """
 
     where: str
@@ -65,6 +67,7 @@ class TypedGraph:
     splits: tuple[Array, Array, Array] | None
     numbers: dict[str, int] = field(default_factory=dict)
     unread: Sequence[str] = ()
+    unread_ndata: Sequence[str] = ()
 
     @property
     def num_nodes(self) -> int:
@@ -123,8 +126,6 @@ class TypedSource:
         if spool.num_edges == 0:
             raise InputError(f"{graph.where}: has no edges", "give a graph with at least one edge")
         pointers = np.cumsum([0, *graph.node_types.values()], dtype=np.int64)
-        # Which node data are features is known to each feature table alone.
-        dropped = [what for what in graph.unread if not what.startswith("ndata ")]
         types = {"edge_types": config.stored_types(names), "node_types": list(graph.node_types)} if names else {}
         return RawGraph(
             num_nodes=self.num_nodes,
@@ -134,7 +135,8 @@ class TypedSource:
             class_names=[str(label) for label in range(int(graph.labels.max(initial=-1)) + 1)],
             splits=graph.splits,
             node_type_ptr=pointers if names else None,
-            numbers=types | graph.numbers | ({"not_read": dropped} if dropped else {}),
+            numbers=types | graph.numbers,
+            unread=graph.unread,
         )
 
 
@@ -180,7 +182,7 @@ def survey_typed(graph: TypedGraph, config: SpooledConfig, files: Mapping[str, P
         blocks_type(graph.blocks, "as stored", config.normalize),
         title=f"{config.source}: {graph.where}",
         contents=_contents(graph, files),
-        notes=[f"{what} is not read" for what in graph.unread],
+        notes=unread_notes(graph.unread),
         num_without_features=graph.num_nodes - sum(block.num_rows for block in graph.blocks) if graph.blocks else 0,
     )
 

@@ -222,7 +222,7 @@ def _look(path: Path) -> tuple[Node, str]:
         problem = f"damaged: {error}"
         manifest = unseal_if_sound(path / MANIFEST)  # a lost array does not hide the artifact's inputs
     run, config = unseal_if_sound(path / RUN), manifest.get("config", {})
-    group, split = _group(run, config), config.get("split") if path.parent.name == SPLIT_BY else None
+    group, split = asked_for(run, config), config.get("split") if path.parent.name == SPLIT_BY else None
     node = Node(
         address=(path.parent.name, path.name),
         group=group,
@@ -245,7 +245,7 @@ def _built(path: Path, run: Mapping[str, Any]) -> str:
     return started.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def _group(run: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+def asked_for(run: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """Returns the group that an artifact is a version of: the PIPELINE/STEP that it was first built for, with the seed of a training."""
     asked = run.get("asked_by") or (run.get("execution") or {}).get("asked_by") or ""
     seed = f", seed {config['seed']}" if asked and "train" in config and "seed" in config else ""

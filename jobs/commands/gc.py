@@ -13,7 +13,7 @@ from assets.storage.version import short
 from kernels.errors import InputError
 
 
-def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool = False) -> int:
+def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool = False, verbose: bool = False) -> int:
     """Frees the artifacts that nothing refers to, after showing them and asking.
 
     Args:
@@ -21,6 +21,7 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
         keep: number of newest versions that stay, of each train table, seed and split, and of each pipeline's data of a stage.
         yes: do not ask.
         dry_run: only show.
+        verbose: also show what stays, and why.
 
     Returns:
         Number of freed bytes; 0 if there was nothing to free, or the answer was no.
@@ -29,14 +30,14 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
         InputError: `keep` is negative, or no terminal is there to answer.
     """
     garbage = find_garbage(store, keep)
-    for item in (*garbage.kept, *garbage.unfinished):
+    for item in (*garbage.kept, *garbage.unfinished) if verbose else ():
         click.echo(f"keep    {_line(item)}")
     going = (*garbage.files, *garbage.folders)
     for item in going:
         click.echo(f"remove  {_line(item)}")
-    click.echo(
-        f"{len(going)} to remove, {format_bytes(garbage.num_bytes)} in {store.home}; {len(garbage.kept)} artifacts stay"
-    )
+    waiting = f" and {len(garbage.unfinished)} checkpoints" if garbage.unfinished else ""
+    stay = f"{len(garbage.kept)} artifacts{waiting} stay{'' if verbose else ' (-v names them)'}"
+    click.echo(f"{len(going)} to remove, {format_bytes(garbage.num_bytes)} in {store.home}; {stay}")
     if not going or dry_run:
         return 0
     if not yes and not confirmed():

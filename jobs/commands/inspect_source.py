@@ -36,10 +36,12 @@ def print_source(source: str, home: Path | None) -> None:
     """
     if _is_pipeline(source):
         from jobs.commands.needs import pipeline_needs
+        from trainers.recipe.unused import unused_lines
 
         pipeline, survey = Asked(source).load(), survey_of(source)
         needs = pipeline_needs(pipeline, home)
-        print("\n".join([*survey.lines(), *_partition_lines(pipeline, survey), *needs.lines()]))
+        unused = unused_lines(pipeline.train, pipeline.sampling, survey.attributes)
+        print("\n".join([*survey.lines(), *unused, *_partition_lines(pipeline, survey), *needs.lines()]))
         needs.require_fit()
         return
     require_local(source)

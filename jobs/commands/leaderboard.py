@@ -46,17 +46,29 @@ RESULT_FILES = ("weights.safetensors", "metrics.jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainedTable:
+    """What a model says of the table that it was trained by, whether the file still has the table or not."""
+
+    name: str
+    model: str
+    trainer: str
+    metric: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """The models of one train table, one per seed; if the pipeline lists splits, those of the first split come first.
 
     Attributes:
         table, models: the table, and the models that it trained.
         splits: the split of each model, "" if the pipeline names none.
+        tuned: keys and values in which it differs from other models of the table.
     """
 
-    table: TrainTable
+    table: TrainTable | TrainedTable
     models: Sequence[Artifact]
     splits: Sequence[str] = ()
+    tuned: str = ""
 
     def scores(self, split: str) -> list[float]:
         """The table's metric on a part of the split, one value per model; empty if the graph lacks that part."""
@@ -151,6 +163,7 @@ def leaderboard_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             "peak_memory_bytes": entry.peak_memory_bytes(),
             "versions": [model.version for model in entry.models],
             "warnings": entry.warnings(),
+            "tuned": entry.tuned or None,
         }
         for entry in _ranked(entries)
     ]
@@ -212,7 +225,7 @@ def _table(title: str, entries: Sequence[Entry], columns: dict[str, list[str]]) 
     table = Table(title=title, title_justify="left")
     table.add_column("name", no_wrap=True)
     for heading in columns:
-        text = heading in ("model", "trainer", "models")
+        text = heading in ("tuned", "model", "trainer", "models")
         # A heading may be folded, a value may not.
         table.add_column(
             heading.replace("\n", " ") if text else heading, justify="left" if text else "right", no_wrap=True
@@ -223,7 +236,8 @@ def _table(title: str, entries: Sequence[Entry], columns: dict[str, list[str]]) 
 
 
 def _scores(entries: Sequence[Entry]) -> dict[str, list[str]]:
-    return {
+    tuned = {"tuned": [entry.tuned for entry in entries]} if any(entry.tuned for entry in entries) else {}
+    return tuned | {
         "model": [entry.table.model for entry in entries],
         "trainer": [entry.table.trainer for entry in entries],
         "valid": [_spread(entry.scores("valid")) for entry in entries],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import find_pipeline, load_pipeline
+from assets.pipeline.file import is_pipeline, load_pipeline
 from assets.pipeline.steps import Step, Versions
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -30,7 +30,7 @@ def find_artifact(store: Store, name: str) -> Artifact:
         InputError: none or several artifacts have that name, or the named one is not built.
     """
     pipeline = name.rpartition("/")[0]
-    if PREFIX.fullmatch(name) and not (pipeline and _is_pipeline(pipeline)):
+    if PREFIX.fullmatch(name) and not (pipeline and is_pipeline(pipeline)):
         return store.resolve(name)
     if not pipeline:
         raise InputError(
@@ -43,16 +43,8 @@ def find_artifact(store: Store, name: str) -> Artifact:
 def _parts(name: str) -> tuple[str, str, list[str]]:
     """Returns pipeline, step, and the words for split and seed; the longest beginning that is a pipeline counts."""
     cuts = [name.rsplit("/", count) for count in (1, 2, 3)]
-    pipeline, step, *which = next((cut for cut in cuts if len(cut) > 1 and _is_pipeline(cut[0])), cuts[0])
+    pipeline, step, *which = next((cut for cut in cuts if len(cut) > 1 and is_pipeline(cut[0])), cuts[0])
     return pipeline, step, which
-
-
-def _is_pipeline(name: str) -> bool:
-    try:
-        find_pipeline(name)
-    except InputError:
-        return False
-    return True
 
 
 def _artifact_of(store: Store, pipeline_name: str, name: str, which: list[str]) -> Artifact:

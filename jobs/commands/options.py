@@ -36,6 +36,16 @@ class Asked:
         return load_pipeline(self.name, TrainTable, files=files, settings=self.settings)
 
 
+def with_table(pipeline: Asked) -> tuple[Asked, str | None]:
+    """Returns the pipeline and the table of PIPELINE/NAME; the pipeline as it stands, and None, if it names no table."""
+    from assets.pipeline.file import is_pipeline
+
+    file, slash, name = pipeline.name.rpartition("/")
+    if not slash or not name or is_pipeline(pipeline.name) or not is_pipeline(file):
+        return pipeline, None
+    return Asked(file, pipeline.settings), name
+
+
 def complete_pipelines(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """Returns the names of pipelines that begin with the typed text, for the shell."""
     from click.shell_completion import CompletionItem
@@ -73,7 +83,7 @@ def pipeline_argument(command: Command) -> Command:
         multiple=True,
         metavar="KEY=VALUE",
         help="Set a key of the pipeline file for this command: train.lr=0.01 for every [[train]] table, train.NAME.lr=0.01 for one, "
-        "graph.nodes=1000. May be given several times.",
+        "graph.nodes=1000; train.lr=0.01,0.03 trains with each. May be given several times.",
     )
     return click.argument("pipeline", shell_complete=complete_pipelines)(option(with_pipeline))
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from jobs.commands.options import Asked, complete_pipelines, complete_tables, json_option, pipeline_argument
+from jobs.commands.options import Asked, complete_pipelines, complete_tables, json_option, pipeline_argument, with_table
 from kernels.errors import InputError
 
 
-@click.command()
+@click.command(short_help="Writes a pipeline file with comments.")
 @click.argument("name")
 @click.option(
     "--from",
@@ -35,7 +35,7 @@ def new(name: str, source: str) -> None:
     click.echo(f"{path} is written\ngraphmill validate {name} checks it, graphmill run {name} builds and trains")
 
 
-@click.command()
+@click.command(short_help="Checks a pipeline file, and whether this machine can run it.")
 @pipeline_argument
 @click.pass_obj
 def validate(home: Path | None, pipeline: Asked) -> None:
@@ -47,18 +47,21 @@ def validate(home: Path | None, pipeline: Asked) -> None:
     """
     from assets.partitions.method import say_rule
     from jobs.commands.needs import pipeline_needs
+    from trainers.recipe.unused import unused_lines
 
     loaded = pipeline.load(files=True)
     names = ", ".join(table.name for table in loaded.train) or "nothing"
     click.echo(f"{loaded.path} is valid: graph from {loaded.graph.source}, trains {names}")
     if (parts := loaded.table("partitions")) is not None and (said := say_rule(parts.method)):
         click.echo(said)
+    for line in unused_lines(loaded.train, loaded.sampling, loaded.graph.attributes):
+        click.echo(line)
     needs = pipeline_needs(loaded, home)
     click.echo("\n".join(needs.lines()))
     needs.require_fit()
 
 
-@click.command()
+@click.command(short_help="Shows what is there, what a run would build, and why.")
 @pipeline_argument
 @json_option
 @click.pass_obj
@@ -75,26 +78,28 @@ def status(home: Path | None, pipeline: Asked, as_json: bool) -> None:
         print_status(pipeline.load(), home, click.echo)
 
 
-@click.command()
+@click.command(short_help="Prints the scores and costs of trained models.")
 @pipeline_argument
+@click.option("--all", "every", is_flag=True, help="All models that were ever trained for it, and what was tuned.")
 @json_option
 @click.pass_obj
-def leaderboard(home: Path | None, pipeline: Asked, as_json: bool) -> None:
+def leaderboard(home: Path | None, pipeline: Asked, every: bool, as_json: bool) -> None:
     """Prints the leaderboard of the models that a pipeline has. Trains nothing.
 
     Example: graphmill leaderboard showcase
     """
     from jobs.commands.leaderboard import leaderboard_json, print_leaderboard, stored_entries
+    from jobs.commands.tuned import all_entries
 
     loaded = pipeline.load()
-    entries = stored_entries(loaded, home)
+    entries = all_entries(loaded, home) if every else stored_entries(loaded, home)
     if as_json:
         click.echo(leaderboard_json(loaded.name, entries))
     else:
         print_leaderboard(loaded.name, entries)
 
 
-@click.command()
+@click.command(short_help="Shows what data or a pipeline hold and take; builds nothing.")
 @click.argument("source", shell_complete=complete_pipelines)
 @json_option
 @click.pass_obj
@@ -114,7 +119,7 @@ def inspect(home: Path | None, source: str, as_json: bool) -> None:
     (print_source_json if as_json else print_source)(source, home)
 
 
-@click.command()
+@click.command(short_help="Shows what each level of the memory may hold.")
 @click.argument("pipeline", required=False, shell_complete=complete_pipelines)
 @click.option("--refresh", is_flag=True, help="Measure the machine again.")
 @click.pass_obj
@@ -130,7 +135,7 @@ def budgets(home: Path | None, pipeline: str | None, refresh: bool) -> None:
     print_budgets(home, Asked(pipeline).load() if pipeline else None, again=refresh)
 
 
-@click.command()
+@click.command(short_help="Shows the rows that the schedules of chunks move.")
 @pipeline_argument
 @click.option(
     "--rates", help='Speeds from the host, between devices, inside one: "12GB/s,200GB/s,1.5TB/s"; default measured.'
@@ -152,7 +157,7 @@ def chunks(home: Path | None, pipeline: Asked, rates: str | None, row_bytes: int
     print_chunks(home, pipeline.load(), rates=rates, row_bytes=row_bytes, again=refresh, as_json=as_json)
 
 
-@click.command()
+@click.command(short_help="Writes the predictions of a trained model.")
 @pipeline_argument
 @click.argument("name", required=False, shell_complete=complete_tables)
 @click.option(
@@ -185,10 +190,7 @@ def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ran
     from trainers.record.progress import open_progress
 
     if name is None:
-        file, slash, name = pipeline.name.rpartition("/")
-        if not slash:
-            raise InputError(f"{name} names no [[train]] table", f"write PIPELINE NAME or PIPELINE/NAME: {name} sage")
-        pipeline = Asked(file, pipeline.settings)
+        pipeline, name = _required_table(pipeline)
     if ranks > 1:
         from trainers.techniques.distributed.predict import predict_by_ranks
 
@@ -197,22 +199,35 @@ def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ran
     click.echo(f"{out}: {num_rows:,} nodes, by {model.label}")
 
 
-@click.command()
+@click.command(short_help="Copies what a training needs, for another machine.")
 @pipeline_argument
 @click.argument("name", shell_complete=complete_tables)
-@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("out", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.pass_obj
-def bundle(home: Path | None, pipeline: Asked, name: str, out: Path) -> None:
+def bundle(home: Path | None, pipeline: Asked, name: str, out: Path | None) -> None:
     """Copies what the training of [[train]] table NAME needs into the folder OUT, to train on another machine.
 
-    There, `python -m trainers --from OUT` trains; it needs neither the raw data nor Dagster.
+    The first two may be written as one, PIPELINE/NAME. On the other machine, `python -m trainers --from OUT` trains; it needs
+    neither the raw data nor Dagster.
 
     Example: graphmill bundle python-environment sage for-the-gpu
     """
     from assets.storage.store import Store
     from jobs.commands.bundle import bundle_table
 
+    if out is None:
+        out = Path(name)
+        pipeline, name = _required_table(pipeline, " OUT")
     bundle_table(Store(home), pipeline.load(), name, out, click.echo)
+
+
+def _required_table(pipeline: Asked, more: str = "") -> tuple[Asked, str]:
+    """Returns pipeline and table of PIPELINE/NAME."""
+    found, name = with_table(pipeline)
+    if name is None:
+        how = f"write PIPELINE NAME{more} or PIPELINE/NAME{more}: {pipeline.name}/sage{more}"
+        raise InputError(f"{pipeline.name} names no [[train]] table", how)
+    return found, name
 
 
 RECIPE_COMMANDS = (new, validate, status, leaderboard, inspect, budgets, chunks, predict, bundle)

@@ -14,6 +14,7 @@ from jobs.commands.options import (
     pipeline_argument,
     threads_option,
     training_options,
+    with_table,
     yes_option,
 )
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from jobs.launch import Selection
 
 
-@click.command()
+@click.command(short_help="Builds the artifacts of a pipeline without training.")
 @pipeline_argument
 @threads_option
 @yes_option
@@ -40,7 +41,7 @@ def build(home: Path | None, pipeline: Asked, threads: int | None, yes: bool) ->
     launch(Launch(pipeline=loaded, selection="preprocess", home=home, threads=threads))
 
 
-@click.command()
+@click.command(short_help="Trains on artifacts that are built already.")
 @pipeline_argument
 @click.argument("names", nargs=-1, shell_complete=complete_tables)
 @training_options
@@ -49,12 +50,17 @@ def build(home: Path | None, pipeline: Asked, threads: int | None, yes: bool) ->
 def train(home: Path | None, pipeline: Asked, names: tuple[str, ...], training: dict[str, Any], yes: bool) -> None:
     """Trains the [[train]] tables NAMES of a pipeline, or all, on artifacts that are built already.
 
+    One table may be written as PIPELINE/NAME.
+
     Example: graphmill train python-environment sage --resume
     """
-    _launch(pipeline.load(), "train", yes=yes, home=home, names=names, **training)
+    pipeline, name = with_table(pipeline)
+    loaded, names = pipeline.load(), names if name is None else (name, *names)
+    names = tuple(each for given in names for each in _grown(loaded, given))
+    _launch(loaded, "train", yes=yes, home=home, names=names, **training)
 
 
-@click.command()
+@click.command(short_help="Builds what is missing, trains, prints the leaderboard.")
 @pipeline_argument
 @threads_option
 @training_options
@@ -68,7 +74,7 @@ def run(home: Path | None, pipeline: Asked, threads: int | None, training: dict[
     _launch(pipeline.load(), "all", yes=yes, home=home, threads=threads, **training)
 
 
-@click.command()
+@click.command(short_help="Runs the shipped python-environment pipeline.")
 @threads_option
 @training_options
 @click.pass_obj
@@ -85,6 +91,13 @@ def demo(home: Path | None, threads: int | None, training: dict[str, Any]) -> No
 
 
 RUN_COMMANDS = (build, train, run, demo)
+
+
+def _grown(pipeline: Pipeline, name: str) -> list[str]:
+    """Returns the name of a train table; of one that --set replaced by a table for each of several values, the names of those."""
+    known = [table.name for table in pipeline.train]
+    grown = [each for each in known if each.startswith(f"{name}-")] if pipeline.settings and name not in known else []
+    return grown or [name]
 
 
 def _launch(pipeline: Pipeline, selection: Selection, *, yes: bool, **options: Any) -> None:

@@ -18,6 +18,8 @@ from jobs.commands.names import find_artifact
 from kernels.errors import InputError
 
 LONGEST_LIST = 8
+PARTS = ".parts"
+"""End of the folder's name of the parts of a stage."""
 
 
 def print_artifacts(store: Store, stage: str | None) -> None:
@@ -120,29 +122,28 @@ class Verified:
 
 
 def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]:
-    """Reads every byte of the named artifacts with their parts, or of all, and yields the results, one after the other.
+    """Reads every byte of the named artifacts and stages with their parts, or of all, and yields the results, one after the other.
 
     Raises:
         InputError: a name means no artifact.
     """
-    named = [find_artifact(store, name) for name in names]
+    stored, places = store.artifacts(), [path.parent.name for path in (*store.damaged(), *store.unread())]
+    known = {name.removesuffix(PARTS) for name in (*(each.stage for each in stored), *places)}
+    stages = known & set(names) if names else known
+    named = [find_artifact(store, name) for name in names if name not in stages]
     named += [artifact.open_part(name) for artifact in named for name in artifact.parts]
-    for artifact in named if names else store.artifacts():
+    for artifact in (*named, *(each for each in stored if each.stage.removesuffix(PARTS) in stages)):
         about = {"label": artifact.label, "path": str(artifact.path), "num_bytes": artifact.num_bytes}
         try:
             yield Verified(**about, problems=artifact.verify(threads=2) + lineage_problems(store, artifact))
         except OSError as error:
             yield Verified(**about, problems=[], unread=unread(error))
-    if not names:
-        yield from _verified_unopened(store)
-
-
-def _verified_unopened(store: Store) -> Iterator[Verified]:
-    """Yields the results of those that could not be opened."""
     for path, reason in store.damaged().items():
-        yield Verified(label=_label(path), path=str(path), num_bytes=None, problems=[reason])
+        if path.parent.name.removesuffix(PARTS) in stages:
+            yield Verified(label=_label(path), path=str(path), num_bytes=None, problems=[reason])
     for path, reason in store.unread().items():
-        yield Verified(label=_label(path), path=str(path), num_bytes=None, problems=[], unread=reason)
+        if path.parent.name.removesuffix(PARTS) in stages:
+            yield Verified(label=_label(path), path=str(path), num_bytes=None, problems=[], unread=reason)
 
 
 def _label(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,18 @@ from assets.pipeline.file import Pipeline
 from assets.pipeline.steps import Step, Versions
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
+from assets.storage.collect import asked_for
 from assets.storage.home import home_folder
 from assets.storage.store import Store
 from assets.storage.version import canonical, short
 from jobs.commands.views import flattened
 from jobs.runs.training import training_steps
+from trainers.record.checkpoint_head import Waiting, checkpoint_path, waiting_run
 
 MOST_REASONS = 4
 """Reasons that are shown for one artifact."""
+NEVER = "never built"
+"""Reason for an artifact whose step was never built for this pipeline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +33,11 @@ class State:
     Attributes:
         step: name of the step.
         split: its split if the pipeline lists several, else "".
+        waiting: the position that a run with --resume would go on from; None without a checkpoint.
         label: stage and version.
         version: the full version.
         artifact: the one in the store, None if a run would build it.
-        reasons: differences from the most similar artifact of that stage; empty if it is there, or the store has none of the stage.
+        reasons: differences from the artifact that was built last for the step; empty if it is there, or none was built.
     """
 
     step: str
@@ -41,6 +46,7 @@ class State:
     artifact: Artifact | None
     reasons: tuple[str, ...] = ()
     split: str = ""
+    waiting: Waiting | None = None
 
     @property
     def name(self) -> str:
@@ -63,12 +69,19 @@ def pipeline_states(pipeline: Pipeline, home: Path | None) -> list[State]:
             artifact, reasons = store.find(step.recipe.name, version), ()
             if artifact is None:
                 missing.add(step.name)
-                like = _most_like(canonical(config), [each for each in stored if each.stage == step.recipe.name])
+                like = _asked_last(step, canonical(config), stored)
                 reasons = () if like is None else tuple(_reasons(step, config, versions, like, missing))
+            waiting = None if artifact else waiting_run(checkpoint_path(store.home / "checkpoints", version), version)
             label = f"{step.recipe.name}/{short(version)}"
             states.append(
                 State(
-                    step=step.name, label=label, version=version, artifact=artifact, reasons=reasons, split=step.split
+                    step=step.name,
+                    label=label,
+                    version=version,
+                    artifact=artifact,
+                    reasons=reasons,
+                    split=step.split,
+                    waiting=waiting,
                 )
             )
     return states
@@ -87,12 +100,13 @@ def print_status(pipeline: Pipeline, home: Path | None, write: Callable[[str], A
             what = f"is there     {format_bytes(state.artifact.total_bytes):>10}"
         else:
             more = len(state.reasons) - MOST_REASONS
-            shown = [*state.reasons[:MOST_REASONS], *([f"{more} more"] if more > 0 else [])]
-            what = f"to be built  {'; '.join(shown) or 'nothing like it was built before'}"
+            shown = [*state.reasons[:MOST_REASONS], *([f"{more} more"] if more > 0 else [])] or [NEVER]
+            what = f"to be built  {'; '.join([str(state.waiting)] if state.waiting else shown)}"
         write(f"{state.name:{width}}  {state.label:28}  {what}")
     missing = sum(state.artifact is None for state in states)
+    resume = " --resume" if any(state.waiting for state in states) else ""
     write(
-        f"{missing} of {len(states)} to be built: graphmill run {pipeline.reference}"
+        f"{missing} of {len(states)} to be built: graphmill run {pipeline.reference}{resume}"
         if missing
         else "everything is there"
     )
@@ -113,21 +127,21 @@ def status_json(pipeline: Pipeline, home: Path | None) -> list[dict[str, Any]]:
             "is_there": state.artifact is not None,
             "bytes": None if state.artifact is None else state.artifact.total_bytes,
             "reasons": [*state.reasons],
+            "checkpoint": asdict(state.waiting) if state.waiting else None,
         }
         for state in pipeline_states(pipeline, home)
     ]
 
 
-def _most_like(config: Any, artifacts: list[Artifact]) -> Artifact | None:
-    """Returns the artifact with the fewest keys that differ, the newest of several; None without artifacts."""
-    wanted = flattened(config)
+def _asked_last(step: Step, config: Any, artifacts: list[Artifact]) -> Artifact | None:
+    """Returns the newest artifact that was built for a step, with the seed and the split of a config; None if there is none.
 
-    def distance(artifact: Artifact) -> int:
-        found = flattened(artifact.config)
-        return sum(wanted.get(key) != found.get(key) for key in {*wanted, *found})
-
-    newest_first = sorted(artifacts, key=lambda each: each.run_record().get("started", ""), reverse=True)
-    return min(newest_first, key=distance, default=None)
+    Artifacts of other pipelines do not count, however alike they are.
+    """
+    wanted = asked_for({"asked_by": "/".join(step.key)}, config)
+    own = [each for each in artifacts if asked_for(each.run_record(), each.config) == wanted]
+    alike = [each for each in own if each.stage == step.recipe.name and each.config.get("split") == config.get("split")]
+    return max(alike, key=lambda each: each.run_record().get("started", ""), default=None)
 
 
 def _reasons(step: Step, config: Any, versions: Versions, like: Artifact, missing: set[str]) -> Iterator[str]:

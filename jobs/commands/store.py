@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXIT_DAMAGED, EXIT_UNREAD = 1, 3
 
 
-@click.command()
+@click.command(short_help="Lists the artifacts in the store.")
 @click.argument("stage", required=False)
 @json_option
 @click.pass_obj
@@ -36,7 +36,7 @@ def ls(home: Path | None, stage: str | None, as_json: bool) -> None:
         print_artifacts(store, stage)
 
 
-@click.command()
+@click.command(short_help="Shows one artifact.")
 @click.argument("name")
 @json_option
 @click.pass_obj
@@ -59,12 +59,12 @@ def show(home: Path | None, name: str, as_json: bool) -> None:
         print_artifact(artifact)
 
 
-@click.command()
+@click.command(short_help="Compares artifacts with their digests, byte by byte.")
 @click.argument("names", nargs=-1)
 @json_option
 @click.pass_obj
 def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
-    """Reads every byte of the artifacts NAMES (as for `show`), or of all, and compares it with the digests.
+    """Reads every byte of the artifacts NAMES (as for `show`, or a stage), or of all, and compares it with the digests.
 
     Each is sound, DAMAGED (exit code 1), or was NOT READ, because a right or a device fails (exit code 3).
 
@@ -85,7 +85,7 @@ def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
         sys.exit(EXIT_UNREAD)
 
 
-@click.command()
+@click.command(short_help="Removes damaged artifacts.")
 @click.argument("names", nargs=-1)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
@@ -103,7 +103,7 @@ def repair(home: Path | None, names: tuple[str, ...], yes: bool, dry_run: bool) 
         sys.exit(EXIT_DAMAGED)
 
 
-@click.command()
+@click.command(short_help="Shows what differs between two artifacts.")
 @click.argument("one", metavar="A")
 @click.argument("other", metavar="B")
 @json_option
@@ -126,7 +126,7 @@ def diff(home: Path | None, one: str, other: str, as_json: bool) -> None:
         print_difference(*found, click.echo)
 
 
-@click.command()
+@click.command(short_help="Answers one SELECT over the store.")
 @click.argument("query", required=False)
 @click.option(
     "--format",
@@ -154,7 +154,7 @@ def _keep_or_runs(context: click.Context, parameter: click.Parameter, older: str
     return older
 
 
-@click.command()
+@click.command(short_help="Removes old artifacts that nothing refers to.")
 @click.option(
     "--keep",
     is_eager=True,
@@ -170,8 +170,9 @@ def _keep_or_runs(context: click.Context, parameter: click.Parameter, older: str
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what stays as well, and why.")
 @click.pass_obj
-def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_run: bool) -> None:
+def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_run: bool, verbose: bool) -> None:
     """Removes old artifacts that no kept artifact and no running job refers to; shows them and asks first.
 
     With --runs it removes old runs of the history, too, or these alone where --keep is not given.
@@ -181,14 +182,14 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
     from jobs.commands.gc import collect_garbage
 
     if keep is not None:
-        collect_garbage(_store(home), keep, yes=yes, dry_run=dry_run)
+        collect_garbage(_store(home), keep, yes=yes, dry_run=dry_run, verbose=verbose)
     if older is not None:
         from jobs.commands.prune_runs import prune_runs
 
         prune_runs(home, older, click.echo, yes=yes, dry_run=dry_run)
 
 
-@click.command()
+@click.command(short_help="Shows and draws what each thread of a training did.")
 @click.argument("name")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The PNG; default timeline-VERSION.png.")
 @click.pass_obj
@@ -205,7 +206,7 @@ def timeline(home: Path | None, name: str, out: Path | None) -> None:
     click.echo(f"drawn in {write_timeline(model, out)}")
 
 
-@click.command()
+@click.command(short_help="Simulates an epoch for every split of devices.")
 @click.argument("name", required=False)
 @click.option("--devices", type=click.IntRange(1, 64), default=8, show_default=True, help="Devices to share.")
 @click.option("--sample", type=float, help="Seconds in which a sampler draws and marks a batch.")
@@ -246,7 +247,7 @@ def simulate(home: Path | None, name: str | None, devices: int, out: Path | None
         click.echo(f"drawn in {write_png(draw_allocation(found), out)}", err=as_json)
 
 
-@click.command("prune-runs")
+@click.command("prune-runs", short_help="Removes old runs from the history.")
 @click.option(
     "--older",
     default="30d",

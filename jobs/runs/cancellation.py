@@ -1,6 +1,13 @@
-"""Notices that a run was cancelled by asking its history, because a signal does not always come."""
+"""Notices that a run was cancelled by asking its history, because a signal does not always come; makes an interrupt a cancellation.
+
+Dagster ends an interrupted run as cancelled only if its history says that a cancellation was asked for, and else as failed, which sensors
+and webhooks tell of. It asks the history for the run just before it writes the end. So `interrupts_cancel` replaces that function on the
+one instance that this program uses, and writes the request into the history at the first question after an interrupt.
+"""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import dagster as dg
 
@@ -16,6 +23,30 @@ def is_canceled(context: dg.AssetExecutionContext) -> bool:
     """
     run = context.instance.get_run_by_id(context.run.run_id)
     return run is not None and run.status in (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
+
+
+@contextmanager
+def interrupts_cancel(instance: dg.DagsterInstance, noticed: Callable[[], bool]) -> Iterator[None]:
+    """Makes SIGINT and SIGTERM cancellations of the runs that this process carries out while this is active.
+
+    Args:
+        instance: the instance that carries them out.
+        noticed: tells whether such a signal came, see `watched_interrupts`.
+    """
+    get = instance.get_run_by_id
+
+    def get_run_by_id(run_id: str) -> dg.DagsterRun | None:
+        run = get(run_id)
+        if run is None or run.status != dg.DagsterRunStatus.STARTED or not noticed():
+            return run
+        instance.report_run_canceling(run, "Interrupted on the command line.")
+        return get(run_id)
+
+    instance.get_run_by_id = get_run_by_id  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        del instance.get_run_by_id
 
 
 class CancelableProgress(Progress):

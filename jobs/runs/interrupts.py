@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -36,18 +36,19 @@ def held_interrupt() -> Iterator[threading.Event]:
 
 @contextmanager
 def watched_interrupts() -> Iterator[Callable[[], bool]]:
-    """Yields a function that tells whether SIGINT or SIGTERM came since its last call; outside the main thread it never notices any."""
+    """Yields a function that tells whether SIGINT or SIGTERM came in the block; outside the main thread it never notices any."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
     main = threading.current_thread() is threading.main_thread()
     previous = signal.set_wakeup_fd(writing, warn_on_full_buffer=False) if main else None
 
+    seen: set[int] = set()
+
     def noticed() -> bool:
-        try:
-            return bool({signal.SIGINT, signal.SIGTERM} & set(os.read(reading, 4096)))
-        except BlockingIOError:
-            return False
+        with suppress(BlockingIOError):
+            seen.update(os.read(reading, 4096))
+        return bool({signal.SIGINT, signal.SIGTERM} & seen)
 
     try:
         yield noticed

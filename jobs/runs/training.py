@@ -21,6 +21,7 @@ from jobs.runs.slot import POOL, held_slot
 from trainers.recipe.config import find_table, model_configs
 from trainers.recipe.order import Order
 from trainers.recipe.recipe import REUSED, ModelRecipe
+from trainers.recipe.unused import NAMES, unused_attributes
 
 EpochLines = Enum("EpochLines", {"some": "some", "all": "all", "none": "none"})
 """The choices of `epoch_lines`, named as users write them; the launchpad refuses others before a step starts."""
@@ -45,11 +46,12 @@ def training_steps(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
     Raises:
         InputError: a table is named like a stage, or the pipeline lacks `[sampling]`.
     """
-    each = [_steps_of(one, split_steps(preprocessing, place)) for place, one in enumerate(pipeline.by_split)]
+    trial = bool(pipeline.settings)
+    each = [_steps_of(one, split_steps(preprocessing, place), trial) for place, one in enumerate(pipeline.by_split)]
     return join_steps(each, pipeline.splits, preprocessing, lambda name: f"graphmill train {pipeline.reference} {name}")
 
 
-def _steps_of(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
+def _steps_of(pipeline: Pipeline, preprocessing: list[Step], trial: bool) -> list[Step]:
     sources, recipe = {step.name: step for step in preprocessing}, ModelRecipe()
     return [
         Step(
@@ -63,6 +65,7 @@ def _steps_of(pipeline: Pipeline, preprocessing: list[Step]) -> list[Step]:
             checks=recipe.expected_checks(configs[0]),
             command=f"graphmill train {pipeline.reference} {table.name}",
             origin=origin_of(pipeline.path, pipeline.text, pipeline.notes, ("train", index)),
+            trial=trial,
         )
         for index, table in enumerate(pipeline.train)
         for configs in (tuple(model_configs(table, pipeline.sampling, pipeline.seed)),)
@@ -91,9 +94,13 @@ def training_asset(
             return found
 
         models, reported = ready(step), {}
+        if ignored := _ignored(pipeline, step, around, versions):
+            reported["not_used"] = "; ".join(ignored)
         reused = models is not None
         if models is None:
             found = [find_inputs(around.store, each, versions) for each in step.apart]
+            for sentence in ignored:
+                around.report(f"{step.name}: {sentence}")
             with held_slot(context, POOL, around.report):
                 for each, one, inputs in zip(step.apart, pipeline.by_split, found, strict=True):
                     if ready(each) is None:
@@ -101,7 +108,7 @@ def training_asset(
                         command = [sys.executable, "-m", "trainers", pipeline.name, step.name]
                         need = _need(one, each, inputs)
                         invocation = children.run(context=context, command=command, extras=order.plain(), need=need)
-                        reported = dict(invocation.get_materialize_result().metadata or {})
+                        reported |= dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)
             reported["trained_models"] = len(models)
         from jobs.figures.cost import cost_metadata, traffic_metadata
@@ -115,6 +122,13 @@ def training_asset(
     # Trainings run in the order of the file, after data that is ready to be built.
     place = [table.name for table in pipeline.train].index(step.name)
     return asset_of([step], body, config=TrainingRun, priority=-1 - place)
+
+
+def _ignored(pipeline: Pipeline, step: Step, around: Surroundings, versions: Versions) -> list[str]:
+    """Returns a sentence for each attribute of the stored edges that the training of a table does not use."""
+    graph = around.store.find("graph", versions.only(step.apart[0].inputs["graph"]))
+    stored = [] if graph is None else [name for name in NAMES if f"{name}.npy" in graph.files]
+    return unused_attributes(find_table(pipeline, step.name), pipeline.sampling, stored)
 
 
 def _order(

@@ -11,14 +11,18 @@ import dagster as dg
 import numpy as np
 import pytest
 
+from assets.building.child import child_environment
+from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
+from jobs.commands.status import pipeline_states
 from jobs.launch import Launch, launch
 from jobs.operations.size import is_big
 from jobs.runs.children import ROOT
 from jobs.runs.instance import open_instance
 from kernels.errors import InputError
-from tests.jobs.runs.processes import stubborn_pids, wait_for, wait_until_gone
+from tests.jobs.runs.processes import heed_interrupts, stubborn_pids, wait_for, wait_until_gone
 from tests.recipes import load_tiny, write_tiny
+from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.first
 
@@ -272,6 +276,45 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing_behind(tmp_path, number):
     assert process.wait(120) == 130
     wait_until_gone(pids)
     _assert_sound(home, ["features", "graph"])
+    with open_instance(home) as instance:
+        (run,) = instance.get_runs()
+        assert run.status == dg.DagsterRunStatus.CANCELED  # no failure, of which sensors would tell
+        assert not instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_ctrl_c_at_a_terminal_prints_one_line(tmp_path, in_process):
+    """Ctrl-C reaches every process of the terminal's group, those too that Dagster starts to copy the output of a step."""
+    path, home = write_tiny(tmp_path, tables=("sage",), epochs="2 -> 100000"), tmp_path / "home"
+    text = f"""
+import sys
+from jobs import launch
+launch.is_big = lambda pipeline: {not in_process}
+sys.argv[1:] = ["--home", {str(home)!r}, "run", {str(path)!r}, "-v"]
+from jobs.cli import main
+if __name__ == "__main__":
+    main()
+"""
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    process = subprocess.Popen(
+        [sys.executable, str(script)], cwd=ROOT, start_new_session=True, preexec_fn=heed_interrupts,  # noqa: PLW1509
+        env=child_environment({}), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "epoch 3/" in line:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    rest = process.stdout.read()
+    assert process.wait(120) == 130 and "Traceback" not in rest
+    assert rest.rstrip().endswith("graphmill: interrupted; what was finished is kept, training goes on with --resume")
+    with open_instance(home) as instance:
+        (run,) = instance.get_runs()
+        assert run.status == dg.DagsterRunStatus.CANCELED
+    states = pipeline_states(load_pipeline(path, TrainTable), home)
+    waiting = {state.step: state.waiting for state in states}
+    assert waiting["sage"] is not None and waiting["sage"].epoch >= 3 and waiting["graph"] is None
 
 
 def test_a_run_of_the_command_line_can_be_cancelled_in_the_ui(tmp_path):

@@ -25,6 +25,7 @@ from torch import Tensor
 from assets.storage.filesystem import beside, read_whole_file, sync_path
 from assets.storage.refused import refusal
 from kernels.errors import InputError
+from trainers.record.checkpoint_head import parse_head
 
 FORMAT = 3
 PARTS = ("model", "best", "optimiser", "executor")
@@ -148,7 +149,7 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
     remedy = f"remove {path} and train without --resume"
     try:
         (length,) = struct.unpack_from("<Q", data)
-        head = _head(data[8 : 8 + length])
+        head = parse_head(data[8 : 8 + length])
         if head["format"] == FORMAT:
             _compare(data)
         tensors = load(data)
@@ -164,25 +165,6 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
         part, _, rest = name.partition("/")
         parts[part][rest] = tensor
     return Checkpoint(version, state, head["ledger"], parts, head.get("threads", ()))
-
-
-def checkpoint_threads(path: Path) -> list[int]:
-    """Returns the numbers of threads that the run of a checkpoint has had, oldest first, from the file's header.
-
-    It is empty if there is no checkpoint, or one without such a header. The rest of the file is compared when it is read whole.
-    """
-    try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            found = _head(file.read(length)).get("threads", ())
-        return [int(number) for number in found]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, struct.error):
-        return []
-
-
-def _head(text: bytes) -> dict[str, Any]:
-    """Returns the text of a checkpoint from the header of its file."""
-    return json.loads(json.loads(text)["__metadata__"]["graphmill"])
 
 
 def _signed(data: bytes) -> bytes:

@@ -32,15 +32,15 @@ from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
 from trainers.devices.malloc import keep_freed_memory
 from trainers.devices.torch_threads import torch_threads
-from trainers.loop.checkpoint import checkpoint_threads
 from trainers.ranks.group import ALONE, Ranks
 from trainers.ranks.launch import MOST_RANKS, launcher_number
 from trainers.recipe.config import ModelConfig
 from trainers.recipe.need import require_queue, running_bytes, training_need
 from trainers.recipe.recipe import ModelRecipe
+from trainers.record.checkpoint_head import checkpoint_path, checkpoint_threads
 from trainers.record.memory import PeakMemory
 from trainers.training.thread_count import ThreadCount, decide_threads
-from trainers.training.training import RunExecution, Training, checkpoint_path
+from trainers.training.training import RunExecution, Training
 
 
 class ModelStage(ModelRecipe):

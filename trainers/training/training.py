@@ -34,6 +34,7 @@ from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
 from trainers.recipe.queue_bytes import queue_bounds
 from trainers.recipe.techniques import find_technique
+from trainers.record.checkpoint_head import checkpoint_path
 from trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
 from trainers.record.epoch_lines import EpochLines, Lines
 from trainers.record.ledger import Ledger, Line
@@ -310,11 +311,6 @@ def require_range(dtype: str, features: Artifact | None) -> None:
     if beyond:
         problem = f"features {beyond}, which float32 cannot hold, and dtype = '{dtype}' computes in it"
         raise InputError(problem, 'scale the features, or set dtype = "float64" in [[train]]')
-
-
-def checkpoint_path(folder: Path, version: str) -> Path:
-    """Returns the path of the checkpoint of a model version."""
-    return folder / f"{version}.safetensors"
 
 
 def scored_splits(train: TrainConfig, graph: Graph) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from assets.building.child import end_with_parent
+from assets.sources.unread import unread_words
 from kernels.errors import InputError
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -97,9 +98,8 @@ def describe(graph: Any, path: Path, folder: Path, names: dict[str, Any]) -> dic
                     f"{path}: edata '{weight}' of {'/'.join(kind)} has several columns", "keep one weight per edge"
                 )
             _save(folder / f"edge.{number}.weight.npy", values)
-        unread = sorted(str(key) for key in graph.edges[kind].data if key != weight)
-        edges.append({"source": source, "name": name, "target": target, "weight": bool(weight), "unread": unread})
-    return {"nodes": nodes, "edges": edges}
+        edges.append({"source": source, "name": name, "target": target, "weight": bool(weight)})
+    return {"nodes": nodes, "edges": edges, "unread": _unread(graph, nodes, names)}
 
 
 def _write_nodes(graph: Any, number: int, folder: Path, names: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -125,6 +125,19 @@ def _write_nodes(graph: Any, number: int, folder: Path, names: dict[str, Any], p
     unread = sorted(str(name) for name in data if name not in {*features, label, *masks})
     found = {"name": kind, "count": int(graph.num_nodes(kind)), "masks": masks, "features": features, "label": label}
     return found | {"unread": unread}
+
+
+def _unread(graph: Any, nodes: list[dict[str, Any]], names: dict[str, Any]) -> list[str]:
+    """Returns phrases about the ndata and edata that no key of the pipeline names."""
+    found = []
+    for entry in nodes:
+        read = {*entry["features"], *names["others"], entry["label"], *entry["masks"]}
+        left = [f"'{name}'" for name in graph.nodes[entry["name"]].data if name not in read]
+        found += unread_words("ndata", "ndata", left, f" of node type '{entry['name']}'")
+    for kind in graph.canonical_etypes:
+        left = [f"'{name}'" for name in graph.edges[kind].data if name != names["weight"]]
+        found += unread_words("edata", "edata", left, f" of edges {'/'.join(kind)}")
+    return found
 
 
 def _require(graph: Any, names: dict[str, Any], path: Path, nodes: list[dict[str, Any]]) -> None:

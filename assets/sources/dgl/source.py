@@ -124,13 +124,11 @@ def opened(
 
 def _refuse_meant(graph: TypedGraph, names: Sequence[str], key: str) -> None:
     """Raises InputError if data that nothing reads probably mean those of a key, which are missing."""
-    for kind in graph.unread:
-        what, _, name = kind.partition(" ")
-        plain = name.strip("'")
-        if what == "ndata" and plain.lower() in names:
+    for name in graph.unread_ndata:
+        if name.lower() in names:
             raise InputError(
-                f'{graph.where}: {kind} is not read (did you mean {key} = "{plain}"?)',
-                f'set {key} = "{plain}" in [graph], or leave it out of the graph that you save',
+                f"{graph.where}: ndata '{name}' is not read (did you mean {key} = \"{name}\"?)",
+                f'set {key} = "{name}" in [graph], or leave it out of the graph that you save',
             )
 
 
@@ -150,7 +148,8 @@ def read(
     Raises:
         InputError: DGL is not installed, cannot read the file, or data do not fit.
     """
-    wanted = {"features": list(features), "label": config.label, "weight": config.weight}
+    others = [*config.feature_columns, config.feature or "feat"]
+    wanted = {"features": list(features), "others": others, "label": config.label, "weight": config.weight}
     found = _run_reader(config.path, folder, {"index": config.index, "names": wanted})
     blocks: dict[str | None, list[FeatureBlock]] = {name: [] for name in features}
     node_types = {entry["name"]: entry["count"] for entry in found["nodes"]}
@@ -184,18 +183,12 @@ def read(
         blocks=blocks[features[0]] if features else [],
         labels=labels,
         splits=_splits(config, folder, masks, node_types),
-        unread=_unread(found),
+        unread=[*found["unread"], *(f"'{name}' of whole graphs" for name in found["beside"])],
+        unread_ndata=list(dict.fromkeys(name for entry in found["nodes"] for name in entry["unread"])),
     )
     if not any(entry["label"] for entry in found["nodes"]):
         _refuse_meant(graph, LABELS, "label")
     return graph, blocks
-
-
-def _unread(found: dict[str, Any]) -> list[str]:
-    """Returns the names of data that nothing reads, in words; a name that means a missing mask is refused by `_splits`."""
-    names = [f"ndata '{name}'" for entry in found["nodes"] for name in entry["unread"]]
-    names += [f"edata '{name}'" for entry in found["edges"] for name in entry["unread"]]
-    return list(dict.fromkeys([*names, *(f"'{name}' of whole graphs" for name in found["beside"])]))
 
 
 def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, Any]:

@@ -77,6 +77,11 @@ class EdgesConfig(SpooledConfig):
         """Whether edges get weights."""
         return self.weight_column is not None
 
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that edges get: of weights, edge_types, edge_ids."""
+        return (*super().attributes, *(("edge_types",) if self.type_column is not None else ()))
+
     def problems(self) -> Iterator[KeyProblem]:
         """Yields keys that need node tables or tables of entries, and those that exclude each other."""
         yield from super().problems()

@@ -34,12 +34,14 @@ class Numbering:
         ids: i64[N] integer ids in ascending order; None if they are 0 to N-1 or not integers.
         staged: whether the ids are rows (id, node_id) of DuckDB's table `ids`.
         node_of_row: i64[N] node ids of the rows of the node tables; None if they are in order.
+        num_shared: number of ids that stand at both ends of edges, if edges alone name the nodes; else None.
     """
 
     num_nodes: int
     ids: Array | None = None
     staged: bool = False
     node_of_row: Array | None = None
+    num_shared: int | None = None
 
     def look_up(self, given: Array) -> tuple[Array, Array]:
         """Returns (node ids of integer ids i64[n], bool[n] true for ids without a node)."""
@@ -100,17 +102,27 @@ def number_by_edges(edges: TableFiles, ends: tuple[str, str], kind: str) -> Numb
     """Numbers the ids that edges name, without node tables; ids other than integers are read from DuckDB's table `staged`."""
     duck = edges.duck
     if kind != "integer":
-        duck.rows("CREATE TABLE named AS SELECT src AS id FROM staged UNION SELECT dst FROM staged")
+        rows = "SELECT src AS id, 1 AS side FROM staged UNION ALL SELECT dst, 2 FROM staged"
+        duck.rows(f"CREATE TABLE named AS SELECT id, bit_or(side) = 3 AS shared FROM ({rows}) GROUP BY id")
+        shared = int(duck.rows("SELECT count(*) FROM named WHERE shared")[0][0])
         duck.rows("CREATE TABLE ids AS SELECT id, row_number() OVER (ORDER BY id) - 1 AS node_id FROM named")
         duck.rows("DROP TABLE named")
         count = int(duck.rows("SELECT count(*) FROM ids")[0][0])
-        return Numbering(num_nodes=count, staged=True)
+        return Numbering(num_nodes=count, staged=True, num_shared=shared)
     columns = [edges.integer(role, name) for role, name in zip(("source_column", "target_column"), ends, strict=True)]
-    sql = f"{edges.union(*columns)} WHERE v IS NOT NULL ORDER BY v"
-    found = [batch[0].values.copy() for batch in duck.batches(sql, str(edges.paths[0]))]
+    sides = [
+        f"SELECT v, {side} AS side FROM ({edges.union(column, distinct=False)})"
+        for side, column in enumerate(columns, 1)
+    ]
+    both = f"SELECT v, CAST(bit_or(side) = 3 AS UTINYINT) FROM ({' UNION ALL '.join(sides)})"
+    sql = f"{both} WHERE v IS NOT NULL GROUP BY v ORDER BY v"
+    found, num_shared = [], 0
+    for batch in duck.batches(sql, str(edges.paths[0])):
+        found.append(batch[0].values.copy())
+        num_shared += int(batch[1].values.sum(dtype=np.int64))
     ids = np.concatenate(found) if found else np.zeros(0, np.int64)
     dense = len(ids) == 0 or (ids[0] == 0 and ids[-1] == len(ids) - 1)
-    return Numbering(num_nodes=len(ids), ids=None if dense else ids)
+    return Numbering(num_nodes=len(ids), ids=None if dense else ids, num_shared=num_shared)
 
 
 def _integer_ids(nodes: TableFiles, column: str) -> tuple[Array, list[int]]:

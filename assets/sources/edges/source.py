@@ -43,6 +43,7 @@ from assets.sources.edges.numbering import (
     require_one_sort,
     stage,
 )
+from assets.sources.edges.unread import unread_columns
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.duck import Duck
 from assets.sources.readers.part_files import expand, file_kind, folder_columns
@@ -237,12 +238,15 @@ class TablesSource:
             raise InputError(
                 f"{self.edges.paths[0]}: the edge tables have no rows", "give a graph with at least one edge"
             )
+        numbers = {"edge_types": config.stored_types(self._relations)} if self._relations else {}
+        shared = {} if numbering.num_shared is None else {"num_ids_of_both_ends": numbering.num_shared}
         return replace(
             raw,
             spool=spool,
             memory_bytes=config.memory_bytes // 2,
             original_ids=original_ids(self.duck, numbering, self._kind),
-            numbers={"edge_types": config.stored_types(self._relations)} if self._relations else {},
+            numbers=numbers | shared,
+            unread=unread_columns(config, self.edges, self.nodes),
         )
 
     @cached_property

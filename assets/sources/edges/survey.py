@@ -12,6 +12,7 @@ import numpy as np
 from assets.sizes import format_bytes
 from assets.sources.edges.config import NAMES
 from assets.sources.edges.entries import KEY, survey_entries
+from assets.sources.edges.unread import unread_columns
 from assets.sources.features import stored_type
 from assets.sources.readers.duck import Duck, quoted
 from assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
@@ -19,6 +20,7 @@ from assets.sources.readers.table_files import TableFiles
 from assets.sources.readers.text_layout import TextForm
 from assets.sources.spooled import spooled_survey
 from assets.sources.survey import Survey
+from assets.sources.unread import unread_notes
 
 if TYPE_CHECKING:
     from assets.sources.edges.config import EdgesConfig
@@ -57,10 +59,23 @@ def survey_tables(config: EdgesConfig) -> Survey:
             dtype = stored_type(np.dtype(dtype), "as stored", config.normalize, str(entries.paths[0]))
             contents += describe_table("feature entries", entries)
         num_edges, num_nodes = edges.count(), _count_nodes(config, edges, nodes)
+        notes += unread_notes(unread_columns(config, edges, nodes))
+        if nodes is None and config.num_nodes is None:
+            contents.append(_ends_line(config, edges, num_nodes))
     types = [] if config.type_column is None else [config.type_column]
     title = f"edges: {', '.join(map(str, config.files('edges')))}"
     return spooled_survey(
         config, types, num_nodes, num_edges, width, dtype, title=title, contents=contents, notes=notes
+    )
+
+
+def _ends_line(config: EdgesConfig, edges: TableFiles, num_nodes: int) -> str:
+    """Returns the line about ids of both ends, which are one space: users and items that are both numbered from 0 would merge."""
+    names = (config.source_column, config.target_column)
+    ends = " INTERSECT ".join(f"({edges.union(edges.field(name))})" for name in names)
+    shared = edges.duck.rows(f"SELECT count(*) FROM ({ends}) WHERE v IS NOT NULL", str(edges.paths[0]))[0][0]
+    return f"ids of {' and '.join(names)} are one space: {shared:,} of {num_nodes:,} stand in both columns" + (
+        ", and each is one node; if the columns name different things, prefix the ids: u0, i0" if shared else ""
     )
 
 

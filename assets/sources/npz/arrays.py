@@ -113,6 +113,13 @@ def endpoints(archive: Archive, edges: Array | Sequence[Array], num_nodes: int) 
     return src.astype(ids), dst.astype(ids)
 
 
+def shared_ids(edges: Sequence[Array], num_nodes: int) -> int:
+    """Returns the number of ids that stand at both ends of edges: in both of two ids[E] in [0, num_nodes)."""
+    ends = np.zeros((2, num_nodes), bool)
+    ends[0, edges[0]] = ends[1, edges[1]] = True
+    return int(np.count_nonzero(ends[0] & ends[1]))
+
+
 def check_indptr(archive: Archive, name: str, indptr: Array, num_entries: int) -> None:
     """Raises InputError unless a CSR row pointer starts at 0, never falls, and ends at `num_entries`."""
     if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != num_entries:

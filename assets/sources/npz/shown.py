@@ -6,12 +6,13 @@ import numpy as np
 
 from assets.sources.npz.arrays import KNOWN, LISTS, MASKS, class_names, meant_by, splits, to_labels
 from assets.sources.readers.archive import Archive
+from assets.sources.unread import unread_words
 from kernels.errors import InputError
 
 PARTS = ("train", "validation", "test")
 GNN_BENCHMARK = (
     "adj_indptr", "adj_indices", "adj_data", "adj_shape", "attr_indptr", "attr_indices", "attr_data", "attr_shape",
-    "attr_matrix", "labels",
+    "attr_matrix", "labels", "class_names",
 )  # fmt: skip
 
 
@@ -52,13 +53,28 @@ def splits_line(archive: Archive, split: int | None, num_nodes: int) -> list[str
     return [f"{rows} split{'s' if rows > 1 else ''}, number {split or 0}: {counts}"]
 
 
-def unread_lines(archive: Archive) -> list[str]:
-    """Returns a line for each array that nothing reads."""
+def unread_arrays(archive: Archive, split: int | None) -> list[str]:
+    """Returns a phrase about the arrays that nothing reads; none if all are read.
+
+    Args:
+        archive: the open archive.
+        split: the configured row of the masks.
+    """
     adjacency = "adj_indptr" in archive and "edge_index" not in archive
-    known = GNN_BENCHMARK if adjacency else KNOWN
-    found = []
-    for name in archive.names:
-        if name not in known and not archive.dtype(name).hasobject:
-            meant = None if adjacency else meant_by(name, archive)
-            found.append(f"{name} is not read" + (f"; rename it to {meant}" if meant else ""))
-    return found
+    found = [name for name in archive.names if name not in (GNN_BENCHMARK if adjacency else KNOWN)]
+    if "class_names" in archive and "class_names" not in found and archive.dtype("class_names").kind not in "US":
+        found.append("class_names (not text)")
+    if adjacency and "adj_data" in archive and not archive.dtype("adj_data").hasobject:
+        found += ["adj_data (weights of edges)"] if (archive.read("adj_data") != 1).any() else []
+    elif not adjacency and any(name in archive for name in LISTS):
+        other = MASKS if split is None else LISTS
+        found += [name for name in other if name in archive]
+    return unread_words("array", "arrays", found)
+
+
+def meant_lines(archive: Archive) -> list[str]:
+    """Returns a line for each array that nothing reads and whose name means one that is missing."""
+    if "adj_indptr" in archive and "edge_index" not in archive:
+        return []
+    meant = {name: meant_by(name, archive) for name in archive.names}
+    return [f"rename {name} to {other}, so that it is read" for name, other in meant.items() if other]

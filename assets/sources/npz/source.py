@@ -43,14 +43,16 @@ from assets.sources.npz.arrays import (
     integers,
     num_labels,
     refuse_strangers,
+    shared_ids,
     splits,
     texts,
     to_labels,
 )
-from assets.sources.npz.shown import classes_line, splits_line, unread_lines
+from assets.sources.npz.shown import classes_line, meant_lines, splits_line, unread_arrays
 from assets.sources.readers.archive import Archive, Header
 from assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
 from assets.sources.survey import Survey, in_memory_bytes
+from assets.sources.unread import unread_notes
 from kernels.errors import InputError
 from kernels.types import Array, id_dtype
 
@@ -169,6 +171,7 @@ class EdgeListSource(ArchiveSource):
         archive, num_nodes = self.archive, self.num_nodes
         src, dst = endpoints(archive, self._edges(), num_nodes)
         labels = to_labels(archive, "y", num_nodes)
+        counted = self._form or any(name in archive for name in ("num_nodes", "y"))
         return RawGraph(
             num_nodes=num_nodes,
             src=src,
@@ -177,6 +180,8 @@ class EdgeListSource(ArchiveSource):
             class_names=class_names(archive, labels),
             splits=splits(one_split(self.config.split), archive, num_nodes),
             node_names=texts(archive, "node_names", num_nodes),
+            numbers={} if counted else {"num_ids_of_both_ends": shared_ids((src, dst), num_nodes)},
+            unread=unread_arrays(archive, one_split(self.config.split)),
         )
 
     def _edges(self) -> Array:
@@ -221,7 +226,8 @@ class AdjacencySource(ArchiveSource):
         sources = np.repeat(np.arange(num_nodes, dtype=id_dtype(num_nodes)), np.diff(indptr))
         src, dst = endpoints(archive, (sources, targets), num_nodes)
         labels = to_labels(archive, "labels", num_nodes)
-        return RawGraph(num_nodes=num_nodes, src=src, dst=dst, labels=labels, class_names=class_names(archive, labels))
+        names, unread = class_names(archive, labels), unread_arrays(archive, one_split(self.config.split))
+        return RawGraph(num_nodes=num_nodes, src=src, dst=dst, labels=labels, class_names=names, unread=unread)
 
 
 def survey(config: NpzConfig) -> Survey:
@@ -240,7 +246,7 @@ def survey(config: NpzConfig) -> Survey:
             raise InputError(f"{config.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
         num_nodes, width, value = _survey_nodes(archive, headers)
         contents += [*classes_line(archive, num_nodes), *splits_line(archive, one_split(config.split), num_nodes)]
-        notes = unread_lines(archive)
+        notes = [*meant_lines(archive), *unread_notes(unread_arrays(archive, one_split(config.split)))]
     turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
     num_edges = edges.shape[0] if turned else edges.shape[-1]
     stored = num_edges * (2 if config.undirected else 1)

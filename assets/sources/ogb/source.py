@@ -156,6 +156,7 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
     """
     from assets.sources.ogb.binary import array_split, read_arrays, read_binary
     from assets.sources.ogb.text import read_split, read_text, read_typed_text
+    from assets.sources.ogb.unread import unread_contents
 
     path, kind, split, numbers = config.path, form(config.path), one_split(config.split), {}
     readers = {"text": read_text, "binary": read_binary, "typed text": read_typed_text, "arrays": read_arrays}
@@ -172,6 +173,7 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
         labels=labels,
         splits=splits,
         numbers=numbers,
+        unread=unread_contents(path, kind),
     )
 
 

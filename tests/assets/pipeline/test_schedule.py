@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.pipeline.file import parse_pipeline
+from assets.pipeline.file import load_pipeline, parse_pipeline
 from assets.pipeline.schedule import FIELDS, SHORT_FORMS, ScheduleTable, _wrong_cron
 from kernels.errors import InputError
 from trainers.recipe.config import TrainTable
@@ -128,3 +128,23 @@ def test_short_forms_and_usual_ones_are_accepted():
         "5 4 1 jan,jul 7",
     ):
         assert not _wrong_cron(cron) and is_valid_cron_schedule(cron), cron
+
+
+def test_validate_asks_for_the_address_of_a_webhook(tmp_path, monkeypatch):
+    """A failure that nobody is told of would be found when it is too late; other commands need no address."""
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[graph]\nsource = "rmat"\nnodes = 8\nedges = 8\n[schedule]\nrefresh = true\nwebhook = "OUR_HOOK"\n'
+    )
+    monkeypatch.delenv("OUR_HOOK", raising=False)
+    load_pipeline(path)
+    with pytest.raises(
+        InputError, match=r"mine.toml:7: .*OUR_HOOK is not set, so no failure would be told: export OUR_HOOK="
+    ):
+        load_pipeline(path, files=True)
+    monkeypatch.setenv("OUR_HOOK", "hooks.example.org/T0")
+    with pytest.raises(InputError, match="OUR_HOOK holds no http address") as raised:
+        load_pipeline(path, files=True)
+    assert "T0" not in str(raised.value)
+    monkeypatch.setenv("OUR_HOOK", "https://hooks.example.org/T0")
+    assert load_pipeline(path, files=True).schedule.webhook == "OUR_HOOK"

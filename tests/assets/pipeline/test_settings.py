@@ -63,3 +63,20 @@ def test_a_setting_may_mend_the_file(tmp_path: Path) -> None:
     path = write_tiny(tmp_path)
     path.write_text(TEXT.replace("nodes = 300\n", ""))
     assert load_pipeline(path, TrainTable, settings=["graph.nodes=50"]).graph.nodes == 50  # pyright: ignore
+
+
+def test_several_values_make_a_table_for_each(tmp_path: Path) -> None:
+    path = write_tiny(tmp_path)
+
+    def tables(*settings: str) -> list[tuple[str, float, int]]:
+        return [(each.name, each.lr, each.hidden) for each in load_pipeline(path, TrainTable, settings=settings).train]
+
+    assert tables("train.sage.lr=0.01, 0.5") == [("sage-lr-0_01", 0.01, 8), ("sage-lr-0_5", 0.5, 8), ("gcn", 0.003, 8)]
+    both = tables("train.lr=0.01,0.5", "train.hidden=4,16")
+    assert len(both) == 8 and ("gcn-lr-0_5-hidden-16", 0.5, 16) in both
+    models = load_pipeline(path, TrainTable, settings=["train.gcn.model=gcn,gin"]).train
+    assert [(each.name, each.model) for each in models[1:]] == [("gcn-model-gcn", "gcn"), ("gcn-model-gin", "gin")]
+    seeds = load_pipeline(path, TrainTable, settings=["train.gcn.seeds=[1, 2]"]).train
+    assert [each.name for each in seeds] == ["sage", "gcn"] and seeds[1].seeds == (1, 2)
+    with pytest.raises(InputError, match="lr"):
+        tables("train.lr=0.01,many")

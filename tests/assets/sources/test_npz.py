@@ -121,7 +121,8 @@ def test_one_mask_is_one_split_and_inspect_shows_it(tmp_path):
     survey = source.survey(NpzConfig(path=tmp_path / "graph.npz", undirected=False))
     assert survey.num_edges == 8
     assert set(survey.notes) == {
-        "extra is not read", "feat is not read; rename it to x", "edge_index is [E, 2] and cannot be built: save edge_index.T"
+        "not read: arrays extra, feat", "rename feat to x, so that it is read",
+        "edge_index is [E, 2] and cannot be built: save edge_index.T"
     }  # fmt: skip
 
 

@@ -35,6 +35,10 @@ def test_it_shows_before_it_asks(store, monkeypatch, capsys):
     answer(monkeypatch, False)
     assert collect_garbage(store, 1) == 0 and present(store) == before
     lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["remove", "remove", "2", "nothing"]
+    assert lines[2].endswith("1 artifacts and 1 checkpoints stay (-v names them)")
+    assert collect_garbage(store, 1, verbose=True) == 0 and present(store) == before
+    lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["keep", "keep", "remove", "remove"]
     assert "one of the newest 1 of stage graph" in lines[0]
     assert "checkpoint of cccccccccccc" in lines[1] and "unfinished run: --resume goes on from it" in lines[1]
@@ -50,7 +54,7 @@ def test_names_and_scores_are_shown(tmp_path, capsys):
     for number in range(2):
         scores = {"valid_accuracy": 0.8125 + number / 100, "test_accuracy": 0.75, "epochs_run": 3}
         put(store, "model", number, asked_by="cora/gcn", scores=scores, train={}, seed=7)
-    collect_garbage(store, 1, dry_run=True)
+    collect_garbage(store, 1, dry_run=True, verbose=True)
     kept, removed, _ = capsys.readouterr().out.splitlines()
     scores = r"cora/gcn, seed 7, valid accuracy 8[12].25 %, test accuracy 75.00 %"
     assert re.search(rf"keep .*one of the newest 1 of cora/gcn, seed 7  \({scores}\)", kept)

@@ -9,8 +9,8 @@ from assets.building.stage import Progress
 from kernels.errors import InputError
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import content, train_small
-from trainers.loop.checkpoint import checkpoint_threads
 from trainers.recipe.config import TrainConfig
+from trainers.record.checkpoint_head import checkpoint_threads
 from trainers.techniques.factored.settings import FactoredSettings
 from trainers.training.thread_count import ThreadCount, decide_threads
 

@@ -1,0 +1,50 @@
+"""The columns of tables that nothing reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assets.sources.edges.entries import KEY, entry_columns
+from assets.sources.readers.table_features import feature_columns
+from assets.sources.readers.table_files import TableFiles
+from assets.sources.unread import unread_words
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.sources.edges.config import EdgesConfig
+
+OF_EDGES = ("source_column", "target_column", "weight_column", "type_column")
+OF_NODES = ("id_column", "label_column", "split_column", "name_column")
+"""Keys of `[graph]` that name a column of the tables."""
+
+
+def unread_columns(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> list[str]:
+    """Returns phrases about the columns that no key of the pipeline names.
+
+    Args:
+        config: configuration of the source.
+        edges, nodes: the tables.
+    """
+    found = _left(edges, {getattr(config, key) for key in OF_EDGES}, "the edge tables")
+    if nodes is not None:
+        read = {getattr(config, key) for key in OF_NODES}
+        for features in (config.features, *config.feature_columns):
+            read |= _features(nodes, features)
+        found += _left(nodes, read, "the node tables")
+    if config.feature_entries is not None:
+        entries = TableFiles(edges.duck, config.files(KEY), KEY, config.text_form(KEY))
+        found += _left(entries, set(entry_columns(entries, config)), "the feature entries")
+    return found
+
+
+def _features(nodes: TableFiles, features: str | tuple[str, ...] | None) -> set[str]:
+    """Returns the columns that a key of features names; none if it fits no column, which the table of features reports."""
+    try:
+        return set() if features is None else set(feature_columns(nodes, features))
+    except InputError:
+        return set()
+
+
+def _left(table: TableFiles, read: set[str | None], where: str) -> list[str]:
+    names = [name for name in table.columns if name not in read]
+    return unread_words("column", "columns", names, f" of {where}")

@@ -1,0 +1,46 @@
+"""Words for the contents of a source that a build leaves: `inspect` and the line of the build name them once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+MOST_NAMES = 8
+"""Names that are shown of a list."""
+
+
+def unread_words(one: str, several: str, names: Iterable[str], where: str = "") -> list[str]:
+    """Returns one phrase for names that are not read, such as "columns a, b of the edge tables"; none without names.
+
+    Args:
+        one, several: the word for one of them, and for several.
+        names: the names.
+        where: end of the phrase.
+    """
+    listed = list(names)
+    if not listed:
+        return []
+    more = len(listed) - MOST_NAMES
+    shown = ", ".join(listed[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return [f"{one if len(listed) == 1 else several} {shown}{where}"]
+
+
+def unread_notes(unread: Sequence[str]) -> list[str]:
+    """Returns the line of a survey about phrases of what is not read; none without phrases."""
+    return [f"not read: {'; '.join(unread)}"] if unread else []
+
+
+def named_columns(tables: Any) -> tuple[str, ...]:
+    """Returns the `columns` of the `[features]` tables of a pipeline file, whose form is not checked yet.
+
+    Args:
+        tables: the value of `features` in the file.
+    """
+    if not isinstance(tables, Mapping):
+        return ()
+    found: list[str] = []
+    for value in (tables, *(each for each in tables.values() if isinstance(each, Mapping))):
+        columns = value.get("columns")
+        listed = columns if isinstance(columns, list) else [columns]
+        found += [each for each in listed if isinstance(each, str)]
+    return tuple(dict.fromkeys(found))

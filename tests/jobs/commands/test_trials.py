@@ -1,0 +1,93 @@
+"""Trials by --set: lists of values, what the leaderboard shows of them, assets that they leave alone; and names of commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+
+from assets.storage.home import ROOT
+from assets.storage.store import Store
+from jobs.cli import graphmill
+from jobs.runs.instance import open_instance
+from tests.recipes import write_tiny
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A home in which the tiny pipeline was run, and then tried with other keys; and its file."""
+    folder = tmp_path_factory.mktemp("tried")
+    path, home = write_tiny(folder), folder / "home"
+    said(home, "run", path, "-q")
+    said(home, "train", f"{path}/sage", "-q", "--set", "train.sage.hidden=4,16")
+    said(home, "train", path, "gcn", "-q", "--set", "train.gcn.dropout=0.25")
+    return path, home
+
+
+def said(home: Path, *words: object, code: int = 0) -> str:
+    """Runs a command and returns what it printed."""
+    command = [sys.executable, "-c", "from jobs.cli import main; main()", "--home", str(home), *map(str, words)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_all_models_with_what_was_tuned(tried: tuple[Path, Path]) -> None:
+    path, home = tried
+    rows = {
+        (row["name"], row["tuned"]) for row in json.loads(said(home, "leaderboard", path, "--all", "--json"))["rows"]
+    }
+    assert rows == {
+        ("sage", "hidden = 8"), ("sage-hidden-4", "hidden = 4"), ("sage-hidden-16", "hidden = 16"),
+        ("gcn", "dropout = 0.5"), ("gcn", "dropout = 0.25"),
+    }  # fmt: skip
+    assert "dropout = 0.25" in said(home, "leaderboard", path, "--all")
+    own = json.loads(said(home, "leaderboard", path, "--json"))["rows"]
+    assert {(row["name"], row["tuned"]) for row in own} == {("sage", None), ("gcn", None)}
+
+
+def test_a_trial_leaves_the_last_materialisation_alone(tried: tuple[Path, Path]) -> None:
+    path, home = tried
+    (model,) = (row for row in json.loads(said(home, "status", path, "--json")) if row["step"] == "gcn")
+    with open_instance(home) as instance:
+        last = instance.get_latest_materialization_event(dg.AssetKey(["tiny", "gcn"]))
+        assert last is not None and last.asset_materialization is not None
+        assert last.asset_materialization.metadata["artifacts"].value == f"model/{model['version'][:12]}"
+        assert dg.AssetKey(["tiny", "trial", "gcn"]) in instance.all_asset_keys()
+    assert "is there" in said(home, "status", path)
+
+
+def test_a_stage_is_verified(tried: tuple[Path, Path]) -> None:
+    _, home = tried
+    models = sum(each.stage == "model" for each in Store(home).artifacts())
+    lines = said(home, "verify", "model").splitlines()
+    assert len(lines) == models == 5 and all(line.startswith("model/") and "sound" in line for line in lines)
+    assert {line.split("/")[0] for line in said(home, "verify", "graph", "features").splitlines()} == {
+        "graph",
+        "features",
+    }
+
+
+def test_a_table_is_named_with_its_pipeline(tried: tuple[Path, Path], tmp_path: Path) -> None:
+    path, home = tried
+    assert "reused" in said(home, "train", f"{path}/gcn", "-q")
+    for number, words in enumerate(([f"{path}/gcn"], [path, "gcn"])):
+        assert "artifacts" in said(home, "bundle", *words, tmp_path / f"bundle{number}")
+    result = CliRunner().invoke(graphmill, ["--home", str(home), "bundle", str(path), str(tmp_path / "no")])
+    assert "write PIPELINE NAME OUT or PIPELINE/NAME OUT" in str(result.exception)
+
+
+def test_every_command_is_whole_at_80_columns() -> None:
+    context = click.Context(graphmill, info_name="graphmill", terminal_width=80, max_content_width=80)
+    with context:
+        listed = graphmill.get_help(context)
+    assert "..." not in listed.partition("Commands:")[2] and max(map(len, listed.splitlines())) <= 80
+    for name, command in graphmill.commands.items():
+        inner = click.Context(command, info_name=f"graphmill {name}", terminal_width=80, max_content_width=80)
+        assert max(map(len, command.get_help(inner).splitlines())) <= 80, name

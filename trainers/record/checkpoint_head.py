@@ -1,0 +1,66 @@
+"""The header of a checkpoint, read without torch and without its tensors: what a run would go on from."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, struct.error)
+"""Errors of a file that is missing, or has no such header; the rest of a file is compared when it is read whole."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The position of a run that did not end.
+
+    Attributes:
+        epoch: number of epochs that are done.
+        position: number of batches of the next epoch that are done.
+    """
+
+    epoch: int
+    position: int
+
+    def __str__(self) -> str:
+        batches = f" and {self.position} batches" if self.position else ""
+        return f"a checkpoint of epoch {self.epoch}{batches} waits for --resume"
+
+
+def checkpoint_path(folder: Path, version: str) -> Path:
+    """Returns the path of the checkpoint of a model version."""
+    return folder / f"{version}.safetensors"
+
+
+def parse_head(text: bytes) -> dict[str, Any]:
+    """Returns the text of a checkpoint from the header of its file."""
+    return json.loads(json.loads(text)["__metadata__"]["graphmill"])
+
+
+def checkpoint_threads(path: Path) -> list[int]:
+    """Returns the numbers of threads that the run of a checkpoint has had, oldest first, from the file's header.
+
+    It is empty if there is no checkpoint, or one without such a header.
+    """
+    try:
+        return [int(number) for number in _read_head(path).get("threads", ())]
+    except UNREADABLE:
+        return []
+
+
+def waiting_run(path: Path, version: str) -> Waiting | None:
+    """Returns the position from which a run would go on, None without a checkpoint of that model version."""
+    try:
+        head = _read_head(path)
+        state = head["state"]
+        return Waiting(int(state["epoch"]), int(state["position"])) if head["version"] == version else None
+    except UNREADABLE:
+        return None
+
+
+def _read_head(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        return parse_head(file.read(length))
