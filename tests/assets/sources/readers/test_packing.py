@@ -107,6 +107,7 @@ def run(remedy: str, folder: Path) -> None:
         ("e.csv.gz", gzip.compress(TEXT) + b"other bytes", "gzip file is damaged"),
         ("e.csv", b"src,dst,n\n5,6,\xe9\n6,7,b\n7,5,c\n", "not UTF-8"),
     ],
+    ids=["lines end alone", "packed", "short zeros behind it", "bytes behind it", "latin-1"],
 )
 def test_a_remedy_that_makes_new_text_works(tmp_path: Path, file: str, content: bytes, said: str) -> None:
     with pytest.raises(InputError, match=said) as caught:
