@@ -191,7 +191,7 @@ def test_a_library_that_is_absent_is_named_with_its_extra(tmp_path, sbm, monkeyp
         "assets.partitions.metis.start_child",
         lambda command, **options: start_child(command, os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}, **options),
     )
-    with pytest.raises(InputError, match=r"needs dgl, which is not installed(?s:.*)pip install \"graphmill\[dgl\]\""):
+    with pytest.raises(InputError, match=r"needs dgl, which is not installed(?s:.*)pip install -e \"\.\[dgl\]\""):
         build(sbm, tmp_path, "metis-balanced")
     with pytest.raises(InputError, match=r"needs pymetis, which is not installed(?s:.*)pip install pymetis"):
         build(sbm, tmp_path)

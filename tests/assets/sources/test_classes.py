@@ -183,7 +183,7 @@ def test_names_of_other_libraries_in_dgl_are_never_dropped(tmp_path):
         "another table is asked for"
     )
     config = config_class("dgl")(**keys, feature="h")
-    assert "ndata 'pos' is not read" in source_module("dgl").survey(config).notes
+    assert "not read: ndata 'pos' of node type '_N'" in source_module("dgl").survey(config).notes
     with pytest.raises(InputError, match='did you mean label = "labels"'):
         build(tmp_path, "dgl", **dgl_file(tmp_path, labels=CLASSES))
     with pytest.raises(InputError, match=r"'valid_mask' is not read .did you mean 'val_mask'"):
