@@ -27,8 +27,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.record import interleave, ratio, record
-from kernels.cuda.device import KernelDevice, device_of
+from kernels.cuda.device import device_of
 from kernels.cuda.driver import num_gpus
+from kernels.cuda.protocol import KernelDevice
 from kernels.graph.csc import build_csc
 from kernels.graph.generate import rmat_edges, rmat_labels
 from kernels.layers.aggregate import aggregate

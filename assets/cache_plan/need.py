@@ -57,11 +57,6 @@ def cache_plan_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
         return None
     bound = not batches.exact
     slots = Term(what="slots", num_bytes=4 * nodes)
-    ranking = (
-        libraries(),
-        Term(what="slots, and a test of the order", num_bytes=5 * nodes),
-        Term(what="a range of nodes in order", num_bytes=RANK_BYTES * min(nodes, KEYS_AT_ONCE)),
-    )
     gaps = 8 * batches.count * min(batches.count, EXACT_SIZES) * (1 if batches.count <= EXACT_SIZES else 2)
     records = Term(
         what="records of batches",
@@ -97,9 +92,17 @@ def cache_plan_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     stored = 4 * nodes + 12 * min(batches.inputs, 2**62)
     return Need(
         name="cache_plan",
-        phases=(ranking, counting, planning),
+        phases=(_ranking(nodes), counting, planning),
         stored=stored,
         scratch=16 * nodes,
         stored_at_most=True,
         work=batches.inputs,
+    )
+
+
+def _ranking(nodes: int) -> tuple[Term, ...]:
+    return (
+        libraries(),
+        Term(what="slots, and a test of the order", num_bytes=5 * nodes),
+        Term(what="a range of nodes in order", num_bytes=RANK_BYTES * min(nodes, KEYS_AT_ONCE)),
     )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import BFLOAT16, dtype_name
-from kernels.cuda.device import KernelDevice
+from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 
 BLOCK = 256

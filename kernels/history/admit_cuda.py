@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernels.arrays import dtype_name
-from kernels.cuda.device import KernelDevice
 from kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from kernels.cuda.protocol import KernelDevice
 from kernels.history.admit import Admitted, Index, Rule, num_stable
 
 DONE_BYTES = 4

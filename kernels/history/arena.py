@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.arrays import FLOATS, as_ids, dtype_name
-from kernels.cuda.device import KernelDevice, device_of, on_device
+from kernels.cuda.device import device_of, on_device
+from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 from kernels.history.admit import Admitted, Index, LayerRows, Rule, admit, list_entries, look_up, place_in_lists
 from kernels.history.admit_cuda import admit_cuda, look_up_cuda, look_up_features_cuda

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.device import KernelDevice
 from kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix
+from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import sum_dtype
-from kernels.cuda.device import KernelDevice
 from kernels.cuda.launch import BLOCK, C_TYPES, NUMPY, address, grid, matrix, pack_and_team
+from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 from kernels.layers.aggregate_cuda import own_destinations
 from kernels.types import Block

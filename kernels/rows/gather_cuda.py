@@ -13,8 +13,8 @@ import numpy as np
 
 from kernels import _native
 from kernels.arrays import as_int32, dtype_name
-from kernels.cuda.device import KernelDevice, RowsView
 from kernels.cuda.launch import BLOCK, C_TYPES, grid
+from kernels.cuda.protocol import KernelDevice, RowsView
 from kernels.errors import InputError
 from kernels.rows.slots import Tiers
 

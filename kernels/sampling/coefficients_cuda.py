@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import dtype_name
-from kernels.cuda.device import KernelDevice
 from kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from kernels.cuda.protocol import KernelDevice
 from kernels.types import Block
 
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import dtype_name
-from kernels.cuda.device import KernelDevice
 from kernels.cuda.launch import BLOCK, ID_TYPES, grid
+from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 from kernels.rng import absorb, key
 from kernels.sampling.sample import Transposes, as_fanouts, seeds_of

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.device import KernelDevice
 from kernels.cuda.launch import BLOCK, address, grid
+from kernels.cuda.protocol import KernelDevice
 from kernels.types import Block
 
 

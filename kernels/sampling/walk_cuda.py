@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.device import KernelDevice
+from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 from kernels.sampling.sample_cuda import MOST_EDGES, TOO_MANY, Batch, CudaSampler, Edges
 from kernels.sampling.walk import Walks

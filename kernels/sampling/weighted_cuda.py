@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.device import KernelDevice
 from kernels.cuda.launch import BLOCK
+from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 from kernels.sampling.alias import AliasTables
 from kernels.sampling.sample_cuda import Batch, CudaSampler, Edges

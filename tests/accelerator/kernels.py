@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import dtype_name, owner_of
-from kernels.cuda.device import Kernel, RowsView, register_device
+from kernels.cuda.device import register_device
+from kernels.cuda.protocol import Kernel, RowsView
 from kernels.errors import InputError
 from tests import accelerator
 from tests.accelerator import NAME, load

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from kernels.cuda.device import KernelDevice
+from kernels.cuda.protocol import KernelDevice
 from kernels.sampling.alias import AliasTables
 from kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
 from kernels.sampling.epoch_plan import PlannedBatch

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from kernels.cuda.device import KernelDevice
+from kernels.cuda.protocol import KernelDevice
 from kernels.rows.aligned import aligned_empty
 from trainers.devices.protocol import CACHE, Device, OverBudget, torch_dtype
 from trainers.record.ledger import Ledger, Line

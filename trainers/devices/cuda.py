@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import torch
 
-from kernels.cuda.device import CudaDevice, KernelDevice
+from kernels.cuda.device import CudaDevice
+from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 
 

@@ -19,7 +19,8 @@ from assets.storage.control_group import fits_memory
 from assets.storage.read_verified import read_table
 from assets.storage.table import FeatureTable
 from assets.storage.verified import VerifiedRows
-from kernels.cuda.device import KernelDevice, device_of, on_device
+from kernels.cuda.device import device_of, on_device
+from kernels.cuda.protocol import KernelDevice
 from kernels.rows.gather import gather, gather_tiered
 from kernels.rows.gather_cuda import gather_tiered_cuda
 from kernels.rows.slots import HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, TIER_NAMES, Tiers, make_slots

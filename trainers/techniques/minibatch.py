@@ -12,7 +12,8 @@ from typing import Any
 from assets.samples.read import open_samples
 from assets.sampling.config import SamplingConfig
 from assets.storage.require import require
-from kernels.cuda.device import KernelDevice, device_of
+from kernels.cuda.device import device_of
+from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
 from kernels.sampling.sample_cuda import CudaSampler

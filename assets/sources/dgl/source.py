@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from assets.sources.readers.mapped_arrays import array_block, mapped_relation, o
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split
 from assets.sources.splits import mask_ids
 from assets.sources.spooled import SpooledConfig
-from assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed
+from assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -148,9 +148,7 @@ def read(
     Raises:
         InputError: DGL is not installed, cannot read the file, or data do not fit.
     """
-    others = [*config.feature_columns, config.feature or "feat"]
-    wanted = {"features": list(features), "others": others, "label": config.label, "weight": config.weight}
-    found = _run_reader(config.path, folder, {"index": config.index, "names": wanted})
+    found = _run_reader(config.path, folder, {"index": config.index, "names": _names(config, features)})
     blocks: dict[str | None, list[FeatureBlock]] = {name: [] for name in features}
     node_types = {entry["name"]: entry["count"] for entry in found["nodes"]}
     starts = first_ids(node_types)
@@ -170,16 +168,10 @@ def read(
         _refuse_other_masks(entry, where)
         if entry["masks"]:
             masks[name] = (number, entry["masks"], where)
-    relations = []
-    for number, entry in enumerate(found["edges"]):
-        names = (entry["source"], entry["name"], entry["target"])
-        weight = open_plain(folder / f"edge.{number}.weight.npy") if entry["weight"] else None
-        where = f"{config.path}: edges {'/'.join(names)}"
-        relations.append(mapped_relation(folder / f"edge.{number}.npy", names, where, weight))
     graph = TypedGraph(
         where=str(config.path),
         node_types=node_types,
-        relations=relations,
+        relations=[_relation(config.path, folder, *each) for each in enumerate(found["edges"])],
         blocks=blocks[features[0]] if features else [],
         labels=labels,
         splits=_splits(config, folder, masks, node_types),
@@ -189,6 +181,19 @@ def read(
     if not any(entry["label"] for entry in found["nodes"]):
         _refuse_meant(graph, LABELS, "label")
     return graph, blocks
+
+
+def _names(config: DglConfig, features: Sequence[str | None]) -> dict[str, Any]:
+    """Returns the names of data that are read; `others` are those of feature tables that are read another time."""
+    others = [*config.feature_columns, config.feature or "feat"]
+    return {"features": list(features), "others": others, "label": config.label, "weight": config.weight}
+
+
+def _relation(path: Path, folder: Path, number: int, entry: Mapping[str, Any]) -> Relation:
+    """Returns the edges of one type, of the file that the child wrote."""
+    names = (entry["source"], entry["name"], entry["target"])
+    weight = open_plain(folder / f"edge.{number}.weight.npy") if entry["weight"] else None
+    return mapped_relation(folder / f"edge.{number}.npy", names, f"{path}: edges {'/'.join(names)}", weight)
 
 
 def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, Any]:

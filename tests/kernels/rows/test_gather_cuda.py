@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.arrays import BFLOAT16
-from kernels.cuda.device import RowsView
+from kernels.cuda.protocol import RowsView
 from kernels.errors import InputError
 from kernels.rows.gather import TABLE_DTYPES, gather_tiered_reference
 from kernels.rows.gather_cuda import gather_tiered_cuda, pick_variant

@@ -37,7 +37,7 @@ import numpy as np
 
 from kernels.arrays import dtype_name
 from kernels.cuda.compile import SOURCES
-from kernels.cuda.device import Kernel, RowsView
+from kernels.cuda.protocol import Kernel, RowsView
 from kernels.errors import InputError
 
 HERE = Path(__file__).parent
