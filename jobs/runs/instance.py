@@ -215,7 +215,7 @@ def refused_history(said: str, home: str | os.PathLike[str], *, server: bool) ->
     Args:
         said: message of the driver.
         home: folder of the history.
-        server: whether a server said it, or nobody because it is gone.
+        server: whether the database is on a server.
     """
     said = " ".join(said.split())
     remedy = next((remedy for words, remedy in SAID.items() if words in said), None)
