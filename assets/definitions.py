@@ -43,6 +43,8 @@ FIGURE_BYTES = 100_000
 """Largest figure that is stored with a materialisation, which takes about twice its bytes; a larger one is named by its path."""
 
 NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")
+SLOT_TAG = "graphmill/slot"
+"""The pool whose slot a step takes if it has work to do."""
 MACHINE_TAG = "graphmill/machine"
 """Tag of a run: the machine that its steps run on (assets/storage/machine.py)."""
 SEEN_TAG = "graphmill/seen"
@@ -89,7 +91,7 @@ def key_of(step: Step) -> dg.AssetKey:
 
 
 def source_assets(
-    steps: Sequence[Step], execution: Any, around: Surroundings, slot: Slot | None = None
+    steps: Sequence[Step], execution: Any, around: Surroundings, slot: Slot | None = None, pool: str = ""
 ) -> dg.AssetsDefinition:
     """Returns the assets that one pass over a source builds in the step's own process: the graph and its feature tables.
 
@@ -100,6 +102,7 @@ def source_assets(
         execution: the Execution config of the pass.
         around: the store and the listeners.
         slot: slot that the pass holds while it builds; None for none.
+        pool: name of the slot's pool, "" for none.
     """
 
     def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
@@ -156,7 +159,9 @@ def _finished(
     yield materialized(step, artifacts, versions, reused=reused)
 
 
-def stage_asset(step: Step, execution: Any, around: Surroundings, slot: Slot | None = None) -> dg.AssetsDefinition:
+def stage_asset(
+    step: Step, execution: Any, around: Surroundings, slot: Slot | None = None, pool: str = ""
+) -> dg.AssetsDefinition:
     """Returns the asset that builds a step's artifact in the step's own process.
 
     Args:
@@ -164,6 +169,7 @@ def stage_asset(step: Step, execution: Any, around: Surroundings, slot: Slot | N
         execution: Execution config of its stage.
         around: the store and the listeners.
         slot: slot that the step holds while it builds; None for none.
+        pool: name of the slot's pool, "" for none.
     """
 
     def body(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
@@ -200,6 +206,7 @@ def asset_of(
     *,
     config: type[dg.Config] | None = None,
     priority: int = 0,
+    pool: str = "",
 ) -> dg.AssetsDefinition:
     """Returns the assets of steps that one body builds; of several, a run may ask for some.
 
@@ -209,6 +216,8 @@ def asset_of(
             failure that shows only its message.
         config: class of the settings of a run.
         priority: steps of the highest priority among the ready ones begin first.
+        pool: name of the pool whose slot the step takes if it has work to do, "" for none. A run begins no more of these at once than the
+            pool has slots.
     """
 
     @dg.multi_asset(
@@ -226,7 +235,7 @@ def asset_of(
             for name in step.checks
         ],
         config_schema=dict(config.to_fields_dict()) if config else None,
-        op_tags={"dagster/priority": str(priority)} if priority else None,
+        op_tags=({"dagster/priority": str(priority)} if priority else {}) | ({SLOT_TAG: pool} if pool else {}),
     )
     def build(context: dg.AssetExecutionContext):
         _note_machine(context)

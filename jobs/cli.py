@@ -50,7 +50,7 @@ def _refused(error: Exception) -> InputError | None:
     from assets.storage.refused import refusal
 
     said = refusal(error)
-    if said is None and type(error).__module__.startswith("sqlalchemy"):
+    if said is None and "sqlalchemy" in sys.modules:
         from jobs.runs.instance import history_error
 
         said = history_error(error, os.environ.get("DAGSTER_HOME") or "")

@@ -28,7 +28,7 @@ from assets.definitions import (
     stage_asset,
 )
 from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline, pipeline_files
+from assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline, pipeline_files, shows_examples
 from assets.pipeline.rules import JOBS
 from assets.pipeline.steps import Step
 from assets.storage.filesystem import read_whole_file
@@ -40,6 +40,7 @@ from jobs.operations.schedules import schedules_of
 from jobs.operations.size import takes_memory
 from jobs.runs.cancellation import CancelableProgress
 from jobs.runs.children import ChildProcesses
+from jobs.runs.in_turn import in_turn
 from jobs.runs.pinned import pinned_files
 from jobs.runs.slot import MEMORY_POOL, held_slot
 from jobs.runs.training import training_asset, training_steps
@@ -148,9 +149,9 @@ def _definitions_of(
     training = training_steps(pipeline, data)
     source = [step for step in data if isinstance(step.recipe, OnePass)]
     heavy = _slot_of(pipeline, "graph", around)
-    built: list[Any] = [source_assets(source, execution_of(source[0].recipe, threads), around, heavy)]
+    built: list[Any] = [source_assets(source, execution_of(source[0].recipe, threads), around, *heavy)]
     built += [
-        stage_asset(step, execution_of(step.recipe, threads), around, _slot_of(pipeline, step.recipe.name, around))
+        stage_asset(step, execution_of(step.recipe, threads), around, *_slot_of(pipeline, step.recipe.name, around))
         for step in data
         if step not in source
     ]
@@ -168,11 +169,11 @@ def _definitions_of(
     return dg.Definitions(assets=built, jobs=list(asset_jobs.values()), schedules=schedules, sensors=sensors)
 
 
-def _slot_of(pipeline: Pipeline, stage: str, around: Surroundings) -> Slot | None:
-    """Returns the slot of the pool `memory` that a stage's step holds while it builds; None if it takes little memory."""
+def _slot_of(pipeline: Pipeline, stage: str, around: Surroundings) -> tuple[Slot | None, str]:
+    """Returns the slot that a stage's step holds while it builds, and the slot's pool, `memory`; None and "" if it takes little memory."""
     if not takes_memory(pipeline, stage):
-        return None
-    return lambda context: held_slot(context, MEMORY_POOL, around.report)
+        return None, ""
+    return lambda context: held_slot(context, MEMORY_POOL, around.report), MEMORY_POOL
 
 
 def execution_of(stage: Any, threads: int | None) -> Any:
@@ -191,6 +192,7 @@ def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> An
         selection=dg.AssetSelection.assets(*(key_of(step) for step in steps)),
         description="\n\n".join(part for part in (notes.description, description) if part),
         tags={**notes.tags, PIPELINE_TAG: pipeline.name},
+        executor_def=in_turn,
     )
 
 
@@ -204,7 +206,7 @@ def _mistakes_spec(name: str, error: InputError) -> dg.AssetSpec:
 
 def _read_all() -> dict[Path, bytes]:
     files = {}
-    for path in pipeline_files().values():
+    for path in pipeline_files(shipped=shows_examples()).values():
         try:
             files[path] = read_whole_file(path)
         except OSError:  # removed since it was listed, or no file

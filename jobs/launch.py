@@ -1,8 +1,8 @@
 """Runs a pipeline from the command line through the same history as the web UI, so that the UI shows these runs too.
 
-A small pipeline runs in this process: starting a process for each step would take longer than the steps. A big one runs each step in
-a process of its own, so that a stage's memory goes back to the system and a crash ends one step only. Trainings are child processes in
-both. An interrupt ends the children, leaves the store sound and is raised as `KeyboardInterrupt`.
+A small pipeline, and one whose artifacts are all there, runs in this process: starting a process for each step would take longer than the
+steps. A big one runs each step in a process of its own, so that a stage's memory goes back to the system and a crash ends one step only.
+Trainings are child processes in both. An interrupt ends the children, leaves the store sound and is raised as `KeyboardInterrupt`.
 """
 
 import os
@@ -29,12 +29,14 @@ from jobs.runs import watchers as _watchers  # noqa: F401 - for its import
 from jobs.runs.cancellation import CancelableProgress, interrupts_cancel
 from jobs.runs.children import ROOT, ChildProcesses
 from jobs.runs.dead_runs import fail_dead_runs
-from jobs.runs.instance import environment, open_instance, reporting_history
+from jobs.runs.instance import UNUSABLE, HistoryError, environment, open_instance, refused_history, reporting_history
 from jobs.runs.interrupts import watched_interrupts
 from jobs.runs.listed import listed_in_ui
 from jobs.runs.training import EpochLines, training_steps
 from kernels.errors import InputError
 from trainers.recipe.config import TrainTable
+from trainers.recipe.recipe import ModelRecipe
+from trainers.record.checkpoint_head import checkpoint_path, waiting_run
 from trainers.record.epoch_lines import Lines
 
 Selection = Literal["preprocess", "train", "all"]
@@ -105,10 +107,15 @@ def launch(order: Launch) -> Outcome:
     note_kills()
     # Child processes and Dagster's own read these; a command line has one home for all it does.
     os.environ.update(environment(store.home))
-    with reporting_history(store.home), open_instance(store.home) as instance, watched_interrupts() as noticed:
+    with (
+        _naming_checkpoints(steps, store, versions),
+        reporting_history(store.home),
+        open_instance(store.home) as instance,
+        watched_interrupts() as noticed,
+    ):
         for run_id in fail_dead_runs(instance):
             (order.report or print)(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
-        in_process = not is_big(order.pipeline) if order.in_process is None else order.in_process
+        in_process = _in_process(order, steps, store, versions)
         execute = _execute_here if in_process else _execute_in_processes
         involved = [each for step in steps for each in (step, *step.sources.values())]
         addresses = {(step.recipe.name, version) for step in involved for version in versions.of(step)}
@@ -118,10 +125,37 @@ def launch(order: Launch) -> Outcome:
         run = instance.get_run_by_id(run_id)
         if noticed() or (run is not None and run.status == dg.DagsterRunStatus.CANCELED):
             raise KeyboardInterrupt
-    if not success:
-        _raise_failures(events)
+        if not success:
+            _raise_failures(events, store.home)
     found = {step.name: find_all(store, step, versions) for step in steps}
     return Outcome(run_id=run_id, artifacts={name: artifacts or [] for name, artifacts in found.items()})
+
+
+@contextmanager
+def _naming_checkpoints(steps: Sequence[Step], store: Store, versions: Versions) -> Iterator[None]:
+    """Adds to the error of a history that cannot be used which trainings of a run have a checkpoint to go on from."""
+    try:
+        yield
+    except HistoryError as error:
+        folder = store.home / "checkpoints"
+        found = [
+            f"{step.name}: {waiting}, {path}"
+            for step in steps
+            if isinstance(step.recipe, ModelRecipe)
+            for version in versions.of(step)
+            for path in [checkpoint_path(folder, version)]
+            if (waiting := waiting_run(path, version))
+        ]
+        raise InputError("\n  ".join([error.problem, *found]), error.remedy) from error
+
+
+def _in_process(order: Launch, steps: list[Step], store: Store, versions: Versions) -> bool:
+    """Tells whether this process carries the steps out: those of a small pipeline, and those that have nothing to build."""
+    if order.in_process is not None:
+        return order.in_process
+    return not is_big(order.pipeline) or (
+        not order.retrain and all(find_all(store, step, versions) is not None for step in steps)
+    )
 
 
 def _selected(order: Launch) -> list[Step]:
@@ -240,9 +274,11 @@ def _copy_of(stream: TextIO) -> Iterator[TextIO]:
         yield copy
 
 
-def _raise_failures(events: Sequence[dg.DagsterEvent]) -> None:
+def _raise_failures(events: Sequence[dg.DagsterEvent], home: Path) -> None:
     """Raises the errors of the failed steps: all input errors in one, or else a defect with its traceback."""
     failed = [event for event in events if event.is_step_failure]
+    if refused := next(filter(None, (_refused_history(event, home) for event in failed)), None):
+        raise refused
     said = [_message(event) for event in failed]
     if said and all(said):
         raise InputError("\n".join(dict.fromkeys(said)))
@@ -252,6 +288,16 @@ def _raise_failures(events: Sequence[dg.DagsterEvent]) -> None:
         "\n".join(error.to_string() for error in errors if error)
         or "the run failed without saying why; the UI has its events"
     )
+
+
+def _refused_history(event: dg.DagsterEvent, home: Path) -> InputError | None:
+    """Returns the error of a step that could not use the history for a while, None for any other failure."""
+    error = event.step_failure_data.error
+    while error is not None:
+        if error.cls_name in UNUSABLE:
+            return refused_history(error.message, home, server="sqlite3" not in error.message)
+        error = error.cause
+    return None
 
 
 def _message(event: dg.DagsterEvent) -> str:

@@ -45,6 +45,7 @@ from assets.storage.home import ROOT
 from kernels.errors import InputError, did_you_mean
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
+EXAMPLES_VARIABLE = "GRAPHMILL_EXAMPLES"
 SHIPPED = ROOT / "jobs" / "pipelines"
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {"model": ("rgcn",)}
 
@@ -301,11 +302,26 @@ def _text_of(path: Path, data: bytes) -> str:
 LONG_NUMBER = re.compile(rb"\d[\d_]{1000}")
 
 
-def pipeline_files() -> dict[str, Path]:
+def pipeline_files(*, shipped: bool = True) -> dict[str, Path]:
     """Returns name -> file of all pipelines that can be named: `$GRAPHMILL_PIPELINES` (default `./pipelines` when it
-    exists) first, then the shipped ones."""
-    folders = [SHIPPED, Path(os.environ.get(FOLDER_VARIABLE) or "pipelines")]
+    exists) first, then the shipped ones unless `shipped` is false."""
+    folders = [*([SHIPPED] if shipped else []), Path(os.environ.get(FOLDER_VARIABLE) or "pipelines")]
     return {path.stem: path.absolute() for folder in folders for path in sorted(folder.glob("*.toml"))}
+
+
+def shows_examples() -> bool:
+    """Tells whether the web UI shows the shipped pipelines: `$GRAPHMILL_EXAMPLES` is not 0. Commands know their names in any case.
+
+    Raises:
+        InputError: the variable is neither 0 nor 1.
+    """
+    value = os.environ.get(EXAMPLES_VARIABLE) or "1"
+    if value not in ("0", "1"):
+        raise InputError(
+            f"{EXAMPLES_VARIABLE} is {value!r}",
+            "set it to 0 to leave the shipped pipelines out of the web UI, to 1 to show them, or unset it",
+        )
+    return value == "1"
 
 
 def find_pipeline(path_or_name: str | os.PathLike[str]) -> Path:

@@ -12,6 +12,7 @@ from assets.pipeline.file import Pipeline
 from assets.pipeline.steps import Versions, find_all
 from assets.storage.home import home_folder
 from assets.storage.store import Store
+from jobs.commands.aligned import aligned_rows, terminal_columns
 from kernels.chunks.counts import cost
 from kernels.errors import InputError
 
@@ -43,12 +44,17 @@ def print_chunks(
     speeds = ", ".join(f"{name} {found['rates'][name] / 1e9:.1f} GB/s" for name in LINK_NAMES)
     print(f"{found['chunks']} of {pipeline.name}: {found['num_parts']} parts of {found['chunks_per_part']} chunks")
     print(f"links of {found['device']}: {speeds}; one layer of rows of {row_bytes} bytes costs\n")
-    width = max(len(row["schedule"]) for row in found["schedules"])
-    print(f"  {'schedule':{width}} {'V_ori':>13} {'V_+p2p':>13} {'V_+ru':>13} {'equation 4':>13}")
-    for row in found["schedules"]:
-        mark = "*" if row["schedule"] == found["chosen"] else " "
-        volumes = " ".join(f"{row[name]:>13,}" for name in ("v_ori", "v_p2p", "v_ru"))
-        print(f"{mark} {row['schedule']:{width}} {volumes} {row['seconds'] * 1e3:>10.3f} ms")
+    rows = [
+        [
+            f"{'*' if row['schedule'] == found['chosen'] else ' '} {row['schedule']}",
+            *(f"{row[name]:,}" for name in ("v_ori", "v_p2p", "v_ru")),
+            f"{row['seconds'] * 1e3:.3f} ms",
+        ]
+        for row in found["schedules"]
+    ]
+    columns = ["  schedule", "V_ori", "V_+p2p", "V_+ru", "equation 4"]
+    for line in aligned_rows(columns, rows, [False, *[True] * 4], room=terminal_columns()):
+        print(line)
 
 
 def chunk_costs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,9 +12,12 @@ from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
 from assets.storage.compare import ArrayDifference, compare_arrays
 from assets.storage.version import short
+from jobs.commands.aligned import aligned_rows, named_values, terminal_columns
 from jobs.commands.views import flattened, is_number, read_metrics
 
 ABSENT = "(none)"
+MOST_ALIGNED, MOST_SHOWN = 40, 1000
+"""Characters of a value above which it stands on a line of its own, and above which it ends at a blank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,23 +212,32 @@ def _print_changes(title: str, changes: Iterable[Change], when_none: str, write:
     if not rows:
         write(f"  {when_none}")
         return
-    widths = [max(len(row[place]) for row in rows) for place in range(3)]
-    for name, one, other, by in rows:
-        write(f"  {name:{widths[0]}}  {one:>{widths[1]}}  {other:>{widths[2]}}  {by}".rstrip())
+    # Long values stand below each other, so that they do not push the others apart.
+    long = [row for row in rows if max(len(row[1]), len(row[2])) > MOST_ALIGNED]
+    short = [row for row in rows if row not in long]
+    room = terminal_columns()
+    if short:
+        lines = aligned_rows(["", "A", "B", "B - A"], short, [False, True, True, False], room=room, indent="  ")
+        for line in lines:
+            write(line)
+    for row in long:
+        for line in named_values(["", "A", "B", "B - A"], row, "  "):
+            write(line)
 
 
 def _print_epochs(found: Difference, write: Callable[[str], Any]) -> None:
     write("\nmetrics")
     names = list(found.epochs[0][1])
-    heads = "".join(f"  {f'{name} A':>12}  {f'{name} B':>12}  {'B - A':>10}" for name in names)
-    write(f"  epoch{heads}")
+    columns = ["epoch", *(f"{name} {which}" for name in names for which in ("A", "B", "B - A"))]
+    rows = []
     for epoch, values in found.epochs:
-        cells = ""
+        row = [str(epoch)]
         for name in names:
             one, other = values[name]
-            by = _signed(Change(name=name, one=one, other=other).difference)
-            cells += f"  {_text(one):>12}  {_text(other):>12}  {by:>10}"
-        write(f"  {epoch:>5}{cells}".rstrip())
+            row += [_text(one), _text(other), _signed(Change(name=name, one=one, other=other).difference)]
+        rows.append(row)
+    for line in aligned_rows(columns, rows, [True] * len(columns), room=terminal_columns(), indent="  "):
+        write(line)
     unequal = [epoch for epoch, values in found.epochs if any(one != other for one, other in values.values())]
     write(f"  first epoch that differs: {unequal[0]}" if unequal else f"  all {len(found.epochs)} epochs are equal")
 
@@ -255,7 +268,7 @@ def _text(value: Any) -> str:
     if value is None:
         return "-"
     text = value if isinstance(value, str) else f"{value:.8g}" if isinstance(value, float) else json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return textwrap.shorten(text, MOST_SHOWN, placeholder=" ...")
 
 
 def _signed(by: float | int | None) -> str:

@@ -19,12 +19,14 @@ from assets.storage.artifact import Artifact, find_artifact
 from assets.storage.home import home_folder
 from assets.storage.store import Store
 from assets.storage.version import short
+from jobs.commands.aligned import named_values
 from jobs.figures.cost import read_ledger
 from kernels.errors import InputError
 from trainers.recipe.config import TrainTable
 from trainers.record.ledger import LINKS, Ledger
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 MOST_LISTED = 3
@@ -195,24 +197,46 @@ def shared_models(entries: Sequence[Entry]) -> list[list[str]]:
 def print_leaderboard(pipeline_name: str, entries: Sequence[Entry]) -> None:
     """Prints a row per train table: scores (mean and deviation over seeds and splits), epochs, time, bytes, memory and versions.
 
-    On a terminal that is too narrow for that, the costs are a second table.
+    On a terminal that is too narrow for that, the costs are a second table. A table that does not fit either becomes lines of name and
+    value.
     """
     from rich.console import Console
-    from rich.measure import Measurement
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPE_WIDTH)
     entries = _ranked(entries)
-    title = f"{pipeline_name}: leaderboard"
-    whole = _table(title, entries, _scores(entries) | _costs(entries) | _versions(entries))
-    if Measurement.get(console, console.options.update(width=sys.maxsize), whole).maximum <= console.width:
+    title, costs = f"{pipeline_name}: leaderboard", _costs(entries)
+    whole = _table(title, entries, _scores(entries) | costs | _versions(entries))
+    if _fits(console, whole):
         console.print(whole)
     else:
-        console.print(_table(title, entries, _scores(entries) | _versions(entries)))
-        console.print(_table("what it cost", entries, _costs(entries)))
+        _print_narrow(console, title, entries, _scores(entries) | _versions(entries))
+        _print_narrow(console, "what it cost", entries, costs)
     for line in _remarks(entries):
         console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+
+
+def _fits(console: Console, table: Table) -> bool:
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(width=sys.maxsize), table).maximum <= console.width
+
+
+def _print_narrow(console: Console, title: str, entries: Sequence[Entry], columns: dict[str, list[str]]) -> None:
+    """Prints a table, or lines of name and value if it does not fit."""
+    table = _table(title, entries, columns)
+    if _fits(console, table):
+        console.print(table)
+        return
+    headings = ["name", *(heading.replace("\n", " ") for heading in columns)]
+    lines = [
+        line
+        for entry, *row in zip(entries, *columns.values(), strict=True)
+        for line in named_values(headings, [entry.table.name, *row])
+    ]
+    for line in (title, *lines):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _ranked(entries: Sequence[Entry]) -> list[Entry]:

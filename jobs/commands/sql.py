@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from assets.storage.store import Store
+from jobs.commands.aligned import aligned_rows, terminal_columns
 from jobs.commands.views import View, columns_of, readable, views
 from jobs.runs.interrupts import held_interrupt
 from kernels.errors import InputError
@@ -130,22 +131,21 @@ def print_query(
         return
     if form == "table":
         found = answers(store, sql, warn, TABLE_ROWS + 1)
-        write(as_table(next(found)))
+        write(as_table(next(found), terminal_columns()))
         found.close()  # pyright: ignore[reportAttributeAccessIssue]
         return
     for text in {"csv": _csv, "json": _json}[form](answers(store, sql, warn)):
         write(text)
 
 
-def as_table(answer: Answer) -> str:
-    """Returns an answer as aligned columns, `TABLE_ROWS` rows at most."""
+def as_table(answer: Answer, room: int | None = None) -> str:
+    """Returns an answer as aligned columns, `TABLE_ROWS` rows at most; as lines of name and value if `room` columns are too few."""
     shown = [[_cell(value) for value in row] for row in answer.rows[:TABLE_ROWS]]
-    widths = [max(map(len, column)) for column in zip(answer.columns, *shown, strict=True)]
     right = [
-        all(isinstance(row[place], int | float | Decimal | None) for row in answer.rows) for place in range(len(widths))
+        all(isinstance(row[place], int | float | Decimal | None) for row in answer.rows)
+        for place in range(len(answer.columns))
     ]
-    lines = [_aligned(answer.columns, widths, right), "  ".join("-" * width for width in widths)]
-    lines += [_aligned(row, widths, right) for row in shown]
+    lines = aligned_rows(answer.columns, shown, right, room=room, rule=True)
     if len(answer.rows) > TABLE_ROWS:
         lines.append(f"... more than {TABLE_ROWS} rows: add LIMIT, or --format csv or json for all")
     else:
@@ -266,14 +266,6 @@ def _cell(value: Any) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     # Names come from raw data: nothing in them may steer the terminal or break a row.
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = [
-        cell.rjust(width) if number else cell.ljust(width)
-        for cell, width, number in zip(cells, widths, right, strict=True)
-    ]
-    return "  ".join(padded).rstrip()
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from assets.building.child import module_environment, start_child
-from assets.pipeline.file import FOLDER_VARIABLE
+from assets.pipeline.file import FOLDER_VARIABLE, shows_examples
 from assets.storage.filesystem import take_lock
 from assets.storage.home import ROOT
 from jobs.operations.reload import UI_VARIABLE
@@ -66,9 +66,10 @@ def serve(
         names: names under which a proxy serves it, each with its port unless that is 80 or 443.
 
     Raises:
-        InputError: a web UI of this home runs already, the port is taken, or the home cannot be written; or the servers ended by
-            themselves.
+        InputError: a web UI of this home runs already, the port is taken, the home cannot be written, or GRAPHMILL_EXAMPLES is neither 0
+            nor 1; or the servers ended by themselves.
     """
+    shows_examples()
     folder, _ = init_home(home)
     lock = only_one(folder)
     with open_instance(folder) as instance:

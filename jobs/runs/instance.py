@@ -5,6 +5,7 @@ one process locks the file until it is on the disk, which takes many seconds whi
 minute for its events and five seconds, Python's default, for runs and ticks; then a run or a tick fails with "database is locked".
 """
 
+import logging
 import os
 import re
 import shutil
@@ -41,6 +42,17 @@ SAID = {
     "locked": "end the other program that holds it, and run the same command again",
 }
 """Words of SQLite's messages, and the remedy for each."""
+SERVER = (
+    "start the database server, or correct its address in {settings}, then run the same command again; "
+    "a training goes on with --resume"
+)
+UNUSABLE = ("OperationalError", "InterfaceError", "DagsterPostgresException")
+"""Names of the errors of a database server that is gone, cannot be reached or refuses: of psycopg2, SQLAlchemy and dagster-postgres."""
+RETRYING = "Retrying failed database connection"
+URL = "postgresql+psycopg2://USER:PASSWORD@HOST/DATABASE"
+UNSET = re.compile(r'environment variable "(\w+)" which is not set')
+"""Dagster's words about a setting `env: NAME`."""
+MISSING = re.compile(r"(?:No module named '|import module )(dagster_postgres|psycopg2|psycopg)\b")
 MOST_SAID = 400
 """Most characters of a message of Dagster that are passed on."""
 
@@ -60,6 +72,10 @@ concurrency:
     default_limit: 1
     granularity: op
 
+# Lines of Dagster on the terminal: not those for its own developers. The history has all events.
+python_logs:
+  python_log_level: INFO
+
 run_monitoring:
   enabled: true
   start_timeout_seconds: 300
@@ -77,12 +93,17 @@ retention:
       failure: 30
       success: 90
 
-# History is in SQLite files in this folder. For a server that several machines use, `pip install dagster-postgres`, then:
+# History is in SQLite files in this folder. For a server that several machines use, `pip install -e ".[postgres]"` in the checkout, then
+# these lines, and the address in the variable, as in postgresql+psycopg2://USER:PASSWORD@HOST/DATABASE
 # storage:
 #   postgres:
 #     postgres_url:
 #       env: GRAPHMILL_POSTGRES_URL
 """
+
+
+class HistoryError(InputError):
+    """The database of the history refuses, or its server is gone."""
 
 
 def init_home(home: str | os.PathLike[str] | None = None) -> tuple[Path, bool]:
@@ -139,28 +160,72 @@ def open_instance(home: Path) -> dg.DagsterInstance:
             path = home / SETTINGS
             if refusal(error) or history_error(error, home) or path.read_bytes() == DAGSTER_YAML.encode():
                 raise
-            # Dagster's errors about edited settings.
-            said = " ".join(str(error).split())
-            raise InputError(
-                f"the settings {path} cannot be used: {said[:MOST_SAID]}",
-                "correct them, or move the file away: the next command writes it anew",
-            ) from error
+            raise _settings_error(error, path) from error
 
 
-def history_error(error: BaseException, home: str | os.PathLike[str]) -> InputError | None:
-    """Returns the InputError for a refusal of the history's database, None for any other error.
+def _settings_error(error: Exception, path: Path) -> InputError:
+    """Returns the InputError for an error of Dagster about edited settings."""
+    said = " ".join(str(error).split())
+    if unset := UNSET.search(said):
+        return InputError(
+            f"{path} asks for the environment variable {unset[1]}, which is not set",
+            f"set it: export {unset[1]}={URL}",
+        )
+    if missing := MISSING.search(said):
+        # SQLAlchemy from 2.1 on takes an address without a driver for one of psycopg.
+        remedy = (
+            f"write the address with its driver: {URL}"
+            if missing[1] == "psycopg"
+            else 'in the checkout of graphmill: pip install -e ".[postgres]"'
+        )
+        return InputError(
+            f"{path} asks for a history in Postgres, but the package {missing[1]} is not installed", remedy
+        )
+    return InputError(
+        f"the settings {path} cannot be used: {said[:MOST_SAID]}",
+        "correct them, or move the file away: the next command writes it anew",
+    )
+
+
+def history_error(error: BaseException, home: str | os.PathLike[str]) -> HistoryError | None:
+    """Returns the error for a refusal of the history's database, None for any other error.
 
     Args:
-        error: the error that SQLAlchemy or sqlite3 raised.
+        error: the error that SQLAlchemy, a database driver or dagster-postgres raised.
         home: folder of the history.
     """
-    said = str(getattr(error, "orig", error))
+    found: BaseException | None = error
+    while found is not None and type(found).__name__ not in UNUSABLE:
+        if type(found).__module__.startswith(("sqlalchemy", "sqlite3")):
+            break
+        found = found.__cause__
+    if found is None:
+        return None
+    # The last error of the chain has the driver's own words.
+    while type(found.__cause__).__name__ in UNUSABLE and found.__cause__ is not None:
+        found = found.__cause__
+    driver = getattr(found, "orig", None) or found
+    server = type(found).__name__ in UNUSABLE and not type(driver).__module__.startswith("sqlite3")
+    return refused_history(str(driver), home, server=server)
+
+
+def refused_history(said: str, home: str | os.PathLike[str], *, server: bool) -> HistoryError | None:
+    """Returns the error for what a history's database said, None if that is a defect and not a refusal.
+
+    Args:
+        said: message of the driver.
+        home: folder of the history.
+        server: whether the database is on a server.
+    """
+    said = " ".join(said.split())
     remedy = next((remedy for words, remedy in SAID.items() if words in said), None)
-    if remedy is None or not type(error).__module__.startswith(("sqlalchemy", "sqlite3")):
+    if remedy is None and server:
+        remedy = SERVER.format(settings=Path(home) / SETTINGS)
+    if remedy is None:
         return None
     if remedy == FREE:
         said += f"; {shutil.disk_usage(home or '.').free:,} bytes are free"
-    return InputError(f"the history of runs in {home} cannot be used: {said}", remedy)
+    return HistoryError(f"the history of runs in {home} cannot be used: {said}", remedy)
 
 
 @contextmanager
@@ -173,6 +238,10 @@ def reporting_history(home: Path) -> Iterator[None]:
         if said is None:
             raise
         raise said from error
+
+
+# dagster-postgres logs every try to reach a server before it raises an error that says the same.
+logging.getLogger().addFilter(lambda record: not str(record.msg).startswith(RETRYING))
 
 
 @event.listens_for(Engine, "do_connect")

@@ -85,6 +85,13 @@ def _is_limited(instance: dg.DagsterInstance, name: str) -> bool:
     return True
 
 
+def num_slots(instance: dg.DagsterInstance, pool: str) -> int | None:
+    """Returns the number of slots of a pool, None for any number."""
+    default = instance.global_op_concurrency_default_limit
+    found = next((each for each in instance.event_log_storage.get_pool_limits() if each.name == pool), None)
+    return default if found is None or found.from_default else found.limit
+
+
 def one_at_a_time(instance: dg.DagsterInstance) -> AbstractContextManager[None]:
     """Keeps other processes of the home from claiming and freeing slots while the block runs, which should be short."""
     return locked(Path(instance.root_directory) / LOCK)

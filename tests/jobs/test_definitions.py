@@ -13,6 +13,7 @@ from assets.features.stage import FEATURES
 from assets.graph.stage import GRAPH
 from assets.hotness.stage import COUNTING_CHECKS, HOTNESS, LAYER_CHECKS
 from assets.storage.store import Store
+from jobs import definitions
 from jobs.definitions import build_defs, read_pipelines
 from jobs.runs.children import ROOT
 from kernels.errors import InputError
@@ -323,3 +324,16 @@ def test_what_the_launchpad_does_not_know_is_refused_before_a_step_starts(tiny, 
                 job.execute_in_process(instance=instance, run_config={"ops": {"ti_ny__sage": {"config": config}}})
             assert instance.get_runs() == []
     assert dg.validate_run_config(job, {"ops": {"ti_ny__sage": {"config": {"epoch_lines": "none", "resume": True}}}})
+
+
+def test_shipped_pipelines_can_be_left_out(tmp_path, monkeypatch):
+    write_tiny(tmp_path / "mine")
+    monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path / "mine"))
+    shown = {}
+    for value in ("0", "1", ""):
+        monkeypatch.setenv("GRAPHMILL_EXAMPLES", value)
+        shown[value] = {path.stem for path in definitions._read_all()}
+    assert shown["0"] == {"tiny"} and shown["1"] == shown[""] > {"tiny", "sbm", "cora"}
+    monkeypatch.setenv("GRAPHMILL_EXAMPLES", "no")
+    with pytest.raises(InputError, match="GRAPHMILL_EXAMPLES is 'no'"):
+        definitions._read_all()

@@ -1,7 +1,11 @@
-"""The output of a training about its epochs: one line each, thinned to about a hundred per run, and a few words beside the bar."""
+"""The output of a training about its epochs: one line each, thinned to about a hundred per run, and a few words beside the bar.
+
+A run of many long epochs has more lines: none is farther from the one before than one epoch and `MOST_SECONDS`.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,6 +16,8 @@ Lines = Literal["some", "all", "none"]
 """About a hundred lines per run, one for every epoch, or none."""
 
 MOST_LINES = 100
+MOST_SECONDS = 10.0
+"""Seconds since the last line after which the next epoch gets one, whatever its number."""
 
 
 class EpochLines:
@@ -37,7 +43,7 @@ class EpochLines:
         self.progress, self.title, self.epochs, self.lines = progress, title, epochs, lines
         self.writers = list(writers)
         self.every = 1 if lines == "all" else -(-epochs // MOST_LINES)
-        self._said_any = False
+        self._said: float | None = None
 
     def epoch(self, row: Mapping[str, Any], seconds: float, best: tuple[float, int] | None, *, last: bool) -> None:
         """Prints a line about a finished epoch, unless it is thinned out.
@@ -56,9 +62,11 @@ class EpochLines:
         valid = f", valid {100 * row['valid']:.2f}" if "valid" in row else ""
         found = f" (best {100 * best[0]:.2f} in epoch {best[1]})" if best is not None else ""
         self.progress.note(f"loss {row['loss']:.4f}{valid}{found}")
-        if self.lines == "none" or not (last or not self._said_any or number % self.every == 0):
+        now = time.monotonic()
+        due = self._said is None or number % self.every == 0 or now - self._said >= MOST_SECONDS
+        if self.lines == "none" or not (last or due):
             return
-        self._said_any = True
+        self._said = now
         self.progress.tell(
             f"{self.title}epoch {number}/{self.epochs}: loss {row['loss']:.4f}{valid}{found}, {seconds:.2f} s"
         )

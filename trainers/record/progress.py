@@ -60,19 +60,10 @@ class BarProgress(Progress):
     def __init__(self, stream: TextIO | None = None, title: str = "", also: Callable[[str], None] | None = None):
         self._title, self._also = title, also
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
 
-        columns = (
-            TextColumn("  {task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[unit]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        console = Console(file=stream or sys.stderr)
-        self._bar = Bar(*columns, console=console, transient=True)
+        from trainers.record.bar import FittingBar
+
+        self._bar = FittingBar(console=Console(file=stream or sys.stderr), transient=True)
         self._task, self._note = None, ""
 
     def start(self, label: str, total: int | None, unit: str) -> None:

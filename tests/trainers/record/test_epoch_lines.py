@@ -9,6 +9,7 @@ import pytest
 
 from assets.building.stage import Silent
 from tests.trainers.runs import train_small
+from trainers.record import epoch_lines
 from trainers.record.epoch_lines import EpochLines
 from trainers.record.progress import BarProgress, LineProgress, open_progress
 
@@ -105,3 +106,18 @@ def test_the_words_of_a_bar_come_though_no_line_does() -> None:
     listener = EpochLines(told, "", 20, "none")
     listener.epoch({"epoch": 5, "loss": 0.125, "valid": 0.8765}, 1.25, (0.9, 2), last=False)
     assert told.lines == [] and told.words == ["loss 0.1250, valid 87.65 (best 90.00 in epoch 2)"]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.2, 21), (4.0, 334), (25.0, 1000)])
+def test_long_epochs_have_a_line_at_least_every_ten_seconds(
+    seconds: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [500.0]
+    monkeypatch.setattr(epoch_lines.time, "monotonic", lambda: now[0])
+    told = Told()
+    listener = EpochLines(told, "", 1000)
+    monkeypatch.setattr(listener, "every", 120)
+    for epoch in range(1, 1001):
+        now[0] += seconds
+        listener.epoch({"epoch": epoch, "loss": 1.0}, seconds, None, last=epoch == 1000)
+    assert expected <= len(told.lines) <= 1.3 * expected

@@ -1,0 +1,159 @@
+"""A history on a database server: what is not installed, not set or gone is one message."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import OperationalError, ProgrammingError
+
+from jobs import launch as launching
+from jobs.launch import Launch, launch
+from jobs.runs.instance import DAGSTER_YAML, SETTINGS, HistoryError, history_error, open_instance
+from kernels.errors import InputError
+from tests.recipes import load_tiny
+
+ROOT = Path(__file__).parents[3]
+GONE = "server closed the connection unexpectedly\n\tThis probably means the server terminated abnormally"
+
+
+class DriverError(Exception):
+    """Stands for an error of psycopg2."""
+
+
+class DagsterPostgresException(Exception):
+    """Stands for the error of dagster-postgres of the same name."""
+
+
+def edited(home: Path, storage: object) -> None:
+    home.mkdir(exist_ok=True)
+    (home / SETTINGS).write_text(f"{DAGSTER_YAML}\n{yaml.safe_dump({'storage': storage})}")
+
+
+def test_a_server_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    lost = OperationalError("SELECT 1", {}, DriverError(GONE))
+    tried = DagsterPostgresException("too many retries for DB connection")
+    tried.__cause__ = lost
+    for error in (lost, tried):
+        said = history_error(error, tmp_path)
+        assert (
+            isinstance(said, HistoryError)
+            and "\n" not in said.problem
+            and "server closed the connection" in said.problem
+        )
+        assert "start the database server" in said.remedy and str(tmp_path / SETTINGS) in said.remedy
+
+
+def test_a_defect_stays_one(tmp_path: Path) -> None:
+    assert history_error(ProgrammingError("SELECT x", {}, DriverError("column x does not exist")), tmp_path) is None
+    assert history_error(KeyError("x"), tmp_path) is None
+
+
+def test_a_variable_that_is_not_set_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_HISTORY", raising=False)
+    edited(tmp_path, {"sqlite": {"base_dir": {"env": "MY_HISTORY"}}})
+    with pytest.raises(InputError) as caught:
+        open_instance(tmp_path)
+    assert (
+        caught.value.problem == f"{tmp_path / SETTINGS} asks for the environment variable MY_HISTORY, which is not set"
+    )
+    assert caught.value.remedy.startswith("set it: export MY_HISTORY=postgresql+psycopg2://")
+    monkeypatch.setenv("MY_HISTORY", str(tmp_path / "history"))
+    with open_instance(tmp_path) as instance:
+        assert instance.get_runs_count() == 0
+
+
+@pytest.mark.skipif(find_spec("dagster_postgres") is not None, reason="the package is installed")
+def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:
+    edited(tmp_path, {"postgres": {"postgres_url": "postgresql+psycopg2://localhost/x"}})
+    with pytest.raises(
+        InputError, match=r"package dagster_postgres is not installed(?s:.*)pip install -e \"\.\[postgres\]\""
+    ):
+        open_instance(tmp_path)
+
+
+def test_the_extra_and_the_image_hold_sqlalchemy_below_2_1() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert any(each.startswith("sqlalchemy") and each.endswith("<2.1") for each in extras["postgres"])
+    assert '-e ".[postgres]"' in (ROOT / "deploy" / "Dockerfile").read_text()
+
+
+def test_tries_to_reach_a_server_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    logging.warning("Retrying failed database connection: %s", GONE)  # as dagster-postgres does
+    logging.warning("something else")
+    assert [record.getMessage() for record in caplog.records] == ["something else"]
+
+
+def test_a_server_that_dies_in_a_run_ends_it_with_the_checkpoint_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHMILL_HOME", "unset-by-the-test")
+    monkeypatch.setenv("DAGSTER_HOME", "unset-by-the-test")
+    monkeypatch.setattr(launching, "waiting_run", lambda path, version: launching_waiting)
+    launching_waiting = "a checkpoint of epoch 3 waits for --resume"
+    lines: list[str] = []
+
+    def die(connection, cursor, statement, *_) -> None:
+        if lines:
+            raise OperationalError(statement, {}, DriverError(GONE))
+
+    event.listen(Engine, "before_cursor_execute", die)
+    try:
+        with pytest.raises(InputError) as caught:
+            launch(Launch(pipeline=load_tiny(tmp_path), home=tmp_path / "home", report=lines.append))
+    finally:
+        event.remove(Engine, "before_cursor_execute", die)
+    said = str(caught.value)
+    assert "server closed the connection" in said and "Traceback" not in said
+    assert "sage: a checkpoint of epoch 3 waits for --resume" in said and "checkpoints/" in said
+
+
+SERVER = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"))), None)
+NEEDED = ("dagster_postgres", "psycopg2")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The address of a Postgres server that this test started, and the command that stops it at once."""
+    if SERVER is None or not all(find_spec(name) for name in NEEDED):
+        pytest.skip("needs Debian's postgresql and the extra postgres")
+    user = [] if subprocess.check_output(["id", "-u"]).strip() != b"0" else ["runuser", "-u", "postgres", "--"]
+    folder = Path(subprocess.check_output([*user, "mktemp", "-d"], text=True).strip())
+    control = [*user, str(SERVER / "pg_ctl"), "-D", str(folder / "data"), "-w"]
+    try:
+        subprocess.run(
+            [*user, str(SERVER / "initdb"), "-A", "trust", "-U", "me", "-D", str(folder / "data")], check=True
+        )
+        options = f"-c listen_addresses= -k {folder}"
+        subprocess.run([*control, "-o", options, "-l", str(folder / "log"), "start"], check=True)
+        yield f"postgresql+psycopg2://me@/postgres?host={folder}", [*control, "-m", "immediate", "stop"]
+    finally:
+        subprocess.run([*control, "-m", "immediate", "stop"], check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_run_whose_history_is_on_a_server(
+    server: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHMILL_HOME", "unset-by-the-test")
+    monkeypatch.setenv("DAGSTER_HOME", "unset-by-the-test")
+    address, stop = server
+    monkeypatch.setenv("GRAPHMILL_POSTGRES_URL", address)
+    home = tmp_path / "home"
+    edited(home, {"postgres": {"postgres_url": {"env": "GRAPHMILL_POSTGRES_URL"}}})
+    pipeline = load_tiny(tmp_path)
+    launch(Launch(pipeline=pipeline, home=home, report=lambda line: None))
+    with open_instance(home) as instance:
+        assert instance.get_runs_count() == 1
+    subprocess.run(stop, check=True)
+    with pytest.raises(InputError, match=r"the history of runs in .* cannot be used"):
+        launch(Launch(pipeline=pipeline, home=home, report=lambda line: None))

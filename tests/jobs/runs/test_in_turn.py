@@ -1,0 +1,48 @@
+"""Trainings of one run begin one after the other, as many at a time as the pool has slots; none waits for its own run."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.job_base import InMemoryJob
+
+from assets.definitions import SLOT_TAG
+from jobs.launch import Launch, launch
+from jobs.runs.in_turn import in_turn
+from jobs.runs.instance import open_instance
+from jobs.runs.slot import MEMORY_POOL, POOL
+from tests.recipes import load_tiny
+
+
+@dg.job
+def nothing():
+    """A job without steps."""
+
+
+def test_a_run_in_processes_waits_for_no_slot_and_shows_no_lines_of_dagster(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("GRAPHMILL_HOME", "unset-by-the-test")
+    monkeypatch.setenv("DAGSTER_HOME", "unset-by-the-test")
+    outcome = launch(Launch(pipeline=load_tiny(tmp_path), home=tmp_path / "home", in_process=False))
+    said = "".join(capfd.readouterr())
+    assert "waits for" not in said and "DEBUG" not in said and "gcn: trained" in said
+    with open_instance(tmp_path / "home") as instance:
+        steps = {each.step_key: each for each in instance.get_run_step_stats(outcome.run_id)}
+        events = [entry.dagster_event for entry in instance.all_logs(outcome.run_id) if entry.dagster_event]
+    assert any(event.event_type == dg.DagsterEventType.STEP_WORKER_STARTED for event in events)
+    first, second = sorted((steps[f"tiny__{name}"] for name in ("sage", "gcn")), key=lambda step: step.start_time)
+    assert first.end_time <= second.start_time
+
+
+@pytest.mark.parametrize(("size", "limit"), [(1, 1), (3, 3), (0, 1)])
+def test_the_limit_is_the_size_of_the_pool(tmp_path, size, limit):
+    with open_instance(tmp_path) as instance:
+        instance.event_log_storage.set_concurrency_slots(POOL, size)
+        context = dg.InitExecutorContext(
+            job=InMemoryJob(nothing),
+            executor_def=in_turn,
+            executor_config={"multiprocess": {"retries": {"enabled": {}}}},
+            instance=instance,
+        )
+        executor = in_turn.executor_creation_fn(context)
+    limits = {each["value"]: each["limit"] for each in executor._tag_concurrency_limits if each["key"] == SLOT_TAG}
+    assert limits == {POOL: limit, MEMORY_POOL: 1}
