@@ -62,7 +62,7 @@ def test_a_table_with_other_names_gets_a_file_that_lists_its_columns() -> None:
     Path("wide.csv").write_text("a,b,when\n1,2,3\n")
     text = write_pipeline("mine", "wide.csv").read_text()
     assert 'edges = "../wide.csv"' in text and "# source_column" in text and "there are: a, b, when" in text
-    with pytest.raises(InputError, match="(?s)2 mistakes.*'src'.*'dst'"):
+    with pytest.raises(InputError, match=r"(?s)2 mistakes.*'src'.*'dst'"):
         pipeline = load_pipeline("mine", TrainTable)
         GRAPH.raw(pipeline.graph)
 
