@@ -44,7 +44,7 @@ class Drawing:
     def sampler(self, topology: Topology, *, seed: int, threads: int = 1) -> AnySampler:
         """Returns the sampler of mini-batches: a fused kernel, or one around the user's own function.
 
-        A mapped topology that is larger than the memory for it is mapped once more for the sampler, which reads rows at random; whoever
+        A mapped topology that is larger than the memory for it is mapped once more for the sampler, which reads rows at random; code that
         reads the edges in order keeps the mapping that reads ahead.
 
         Raises:

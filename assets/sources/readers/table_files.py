@@ -226,7 +226,7 @@ class TableFiles:
         return InputError(f"{self.place(file, row)}: column '{name}' {what}", remedy)
 
     def no_number(self, file: int, row: int, name: str) -> InputError:
-        """Returns the error of a field that is empty, or holds a text that is no number."""
+        """Returns the error of a field that is empty, or holds a text that is not a number."""
         held = self.value(file, row, name)
         return no_number(self.place(file, row), name, None if held is None else str(held))
 

@@ -64,7 +64,7 @@ def test_a_table_with_other_names_gets_a_file_that_lists_its_columns() -> None:
     assert 'edges = "../wide.csv"' in text and "# source_column" in text and "there are: a, b, when" in text
     with pytest.raises(InputError, match=r"(?s)2 mistakes.*'src'.*'dst'"):
         pipeline = load_pipeline("mine", TrainTable)
-        GRAPH.raw(pipeline.graph)
+        GRAPH.survey(pipeline.graph)
 
 
 def test_a_file_that_is_there_stays(folder: Path) -> None:
