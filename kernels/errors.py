@@ -5,8 +5,11 @@ The command line prints an `InputError` as it stands and exits with 1; everythin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
 
 UNPRINTABLE = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
@@ -30,6 +33,69 @@ class InputError(ValueError):
         super().__init__(f"{problem}\n  remedy: {remedy}" if remedy else problem)
         self.problem = problem
         self.remedy = remedy
+
+
+class Mistakes(InputError):
+    """Several wrong inputs, told at once.
+
+    Args:
+        errors: two or more errors.
+
+    Attributes:
+        errors: the same.
+    """
+
+    def __init__(self, errors: Sequence[InputError]):
+        lines = [f"\n  {number}. {_told(error)}" for number, error in enumerate(errors, 1)]
+        super().__init__(f"{len(errors)} mistakes:{''.join(lines)}", "correct all of them, and run the command again")
+        self.errors = tuple(errors)
+
+
+def _told(error: InputError) -> str:
+    return f"{error.problem}\n     remedy: {error.remedy}" if error.remedy else error.problem
+
+
+def each_mistake(error: InputError) -> tuple[InputError, ...]:
+    """Returns the errors that an error tells."""
+    return error.errors if isinstance(error, Mistakes) else (error,)
+
+
+def joined(errors: Iterable[InputError]) -> InputError:
+    """Returns one error that tells each of one or more errors once, in their order."""
+    found = {each.problem: each for error in errors for each in each_mistake(error)}
+    return next(iter(found.values())) if len(found) == 1 else Mistakes([*found.values()])
+
+
+class Attempts:
+    """Calls that do not depend on each other: their errors are told together.
+
+    Attributes:
+        errors: the errors so far.
+    """
+
+    def __init__(self) -> None:
+        self.errors: list[InputError] = []
+
+    def __call__(self, check: Callable[..., T], *arguments: Any) -> T:
+        """Returns the result of a call, or after an `InputError` None, which nothing may use before `settle`."""
+        try:
+            return check(*arguments)
+        except InputError as error:
+            self.errors.append(error)
+            return cast(T, None)
+
+    def settle(self) -> None:
+        """Raises one error for all; does nothing without any."""
+        if self.errors:
+            raise joined(self.errors)
+
+
+def refused_by(checks: Iterable[Callable[[], object]]) -> list[InputError]:
+    """Makes all checks, and returns the errors of those that raise an `InputError`, in their order."""
+    attempts = Attempts()
+    for check in checks:
+        attempts(check)
+    return attempts.errors
 
 
 def did_you_mean(given: object, known: Iterable[object], quote: str = "") -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -76,6 +77,8 @@ def how_it_ended(status: int) -> str:
     """Returns an exit status in words: the name of the signal that ended a process, or its exit code."""
     if status == -signal.SIGKILL:
         return f"SIGKILL ({why_killed()})"
+    if status == -signal.SIGABRT and (why := why_aborted()):
+        return f"SIGABRT ({why})"
     return signal.Signals(-status).name if status < 0 else f"exit code {status}"
 
 
@@ -91,6 +94,14 @@ def why_killed() -> str:
     if _kills_before and kills() > _kills_before[0] and limit is not None:
         return f"by the kernel: the processes of this control group may take {format_bytes(limit)}, and needed more"
     return "often: out of memory"
+
+
+def why_aborted() -> str:
+    """Returns words about a child that ended by SIGABRT if the address space is limited, which libraries answer so; "" without a limit."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    return f"probably for want of address space: `ulimit -v` allows {format_bytes(limit)}; raise it"
 
 
 def end_with_parent(parent: int | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from assets.building.materialize import stage_version
 from assets.building.needs import Sizes
 from assets.building.page import Page
-from assets.building.stage import OnePass, Progress, Stage
+from assets.building.stage import OnePass, Progress, Silent, Stage
 from assets.sizes import format_bytes
 from assets.sources.features import stored_type
 from assets.sources.readers.mapped_arrays import check_matrix, open_rows
@@ -19,7 +20,7 @@ from assets.sources.registry import GENERATORS, GraphConfig, OpenSource, TableCo
 from assets.sources.survey import Survey
 from assets.storage.machine import require_memory
 from assets.storage.refused import is_memory, out_of_memory
-from kernels.errors import InputError
+from kernels.errors import InputError, joined, refused_by
 
 if TYPE_CHECKING:
     from assets.storage.writer import Writer
@@ -29,6 +30,8 @@ NODE_BYTES = 20
 """Bytes that every node takes at least while a graph is built: indptr, both degrees, its label."""
 MANY_NODES = 1 << 24
 """Number of nodes from which the memory is checked."""
+MOST_TRIED = 1 << 20
+"""Most nodes of content that all stages look through once one of them has refused it: some seconds."""
 
 
 class SourceStage(OnePass):
@@ -95,20 +98,24 @@ class SourceStage(OnePass):
         """Opens the source for the graph and the feature tables of `asked`.
 
         Raises:
-            InputError: the external content is missing, the source cannot read it, or its nodes do not fit the memory of this machine.
+            InputError: the external content is missing, the source cannot read it, or its nodes do not fit the memory of this machine. One
+                about small content, of the block too, tells the mistakes that the other stages would find as well.
         """
         sources = [stage.source(semantic) for stage, semantic in asked if isinstance(stage, SourceStage)]
         assert len(sources) == len(asked) and all(each == sources[0] for each in sources), "they are of one source"
         tables = [stage.feature_table(semantic) for stage, semantic in asked if isinstance(stage, SourceStage)]
-        wanted = [table for table in tables if table is not None]
+        wanted, num_nodes = [table for table in tables if table is not None], 0
         try:
             with source_module(sources[0].source).opened(sources[0], wanted, folder, execution, progress) as source:
+                num_nodes = source.num_nodes
                 if source.num_nodes >= MANY_NODES:
                     what = f"a graph of {source.num_nodes:,} nodes"
                     remedy = "correct the ids or the number of nodes; give ids without gaps"
                     require_memory(NODE_BYTES * source.num_nodes, what, remedy)
                 yield source
         except Exception as error:
+            if type(error) is InputError and 0 < num_nodes <= MOST_TRIED:
+                raise joined([error, *_found_by_all(asked, execution)]) from None
             if not is_memory(error):
                 raise
             found, names = out_of_memory(error, _needed(sources[0])), ", ".join(stage.name for stage, _ in asked)
@@ -129,6 +136,21 @@ class SourceStage(OnePass):
         if stage_version(self, semantic, {}) != writer.version:
             source = self.source(semantic).source
             raise InputError(f"the files of the {source} source changed while they were read", "build again")
+
+
+def _found_by_all(asked: Sequence[tuple[Stage, Any]], execution: Any) -> list[InputError]:
+    """Returns the error of each stage that refuses the content, which is opened anew."""
+    stages = [(stage, semantic) for stage, semantic in asked if isinstance(stage, SourceStage)]
+    source = stages[0][0].source(stages[0][1])
+    tables = [stage.feature_table(semantic) for stage, semantic in stages]
+    wanted, found = [table for table in tables if table is not None], []
+
+    def try_all() -> None:
+        with source_module(source.source).opened(source, wanted, Path(folder), execution, Silent()) as opened:
+            found.extend(refused_by([lambda each=each: each[0].require_sound(opened, each[1]) for each in stages]))
+
+    with tempfile.TemporaryDirectory(prefix="graphmill-mistakes-") as folder:
+        return refused_by([try_all]) or found
 
 
 def _needed(source: Any) -> str:

@@ -56,7 +56,6 @@ class TypedGraph:
         labels: i32[N]; splits: global ids, or None.
         numbers: numbers that the reader puts into the summary.
         unread: phrases about the contents that are not read.
-        unread_ndata: names of node data among them.
     """
 
     where: str
@@ -67,7 +66,6 @@ class TypedGraph:
     splits: tuple[Array, Array, Array] | None
     numbers: dict[str, int] = field(default_factory=dict)
     unread: Sequence[str] = ()
-    unread_ndata: Sequence[str] = ()
 
     @property
     def num_nodes(self) -> int:

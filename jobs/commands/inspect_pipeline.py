@@ -15,7 +15,7 @@ from assets.graph.stage import GRAPH
 from assets.sources.registry import UNCHECKED
 from assets.sources.stage import SourceStage
 from assets.sources.survey import Survey, TableSize
-from kernels.errors import InputError
+from kernels.errors import InputError, each_mistake, joined, refused_by
 
 if TYPE_CHECKING:
     from assets.pipeline.file import Pipeline
@@ -33,8 +33,15 @@ def survey_pipeline(pipeline: Pipeline) -> Survey:
     Raises:
         InputError: the source or a file of features is missing, or it cannot be read.
     """
+    asked = [
+        [*((FEATURES, each) for each in FEATURES.configs(one).values()), (GRAPH, one.graph)]
+        for one in pipeline.by_split
+    ]
     tables = FEATURES.configs(pipeline.by_split[0])
-    found = {name: FEATURES.survey(config) for name, config in tables.items()}
+    try:
+        found = {name: FEATURES.survey(config) for name, config in tables.items()}
+    except InputError as error:  # opening may find more
+        raise joined([error, *refused_by([lambda: _open(asked[0])])]) from None
     first = next(iter(found.values()))
     lines = [f"one graph for each of the splits {', '.join(pipeline.splits)}"] if len(pipeline.splits) > 1 else []
     survey = replace(
@@ -44,11 +51,16 @@ def survey_pipeline(pipeline: Pipeline) -> Survey:
         memory_bytes=max(each.memory_bytes for each in found.values()),
         notes=list(dict.fromkeys(note for each in found.values() for note in each.notes)),
     )
-    asked = [
-        [*((FEATURES, each) for each in FEATURES.configs(one).values()), (GRAPH, one.graph)]
-        for one in pipeline.by_split
-    ]
     return with_problems(survey, asked)
+
+
+def _open(asked: Asked) -> None:
+    """Opens a source and closes it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder,
+        asked[0][0].opened(asked, Threads(threads=2), Path(folder), Silent()),
+    ):
+        pass
 
 
 def _size(name: str, survey: Survey) -> TableSize:
@@ -77,13 +89,6 @@ def _problems(asked: Asked, *, whole: bool) -> Iterator[str]:
             with asked[0][0].opened(asked, Threads(threads=2), Path(folder), Silent()) as opened:
                 for stage, semantic in asked:
                     if whole or stage is not FEATURES:
-                        yield from _refused(stage, opened, semantic)
+                        stage.require_sound(opened, semantic)
         except InputError as error:
-            yield f"{error.problem}; {error.remedy}"
-
-
-def _refused(stage: SourceStage, opened: Any, semantic: Any) -> Iterator[str]:
-    try:
-        stage.require_sound(opened, semantic)
-    except InputError as error:
-        yield f"{error.problem}; {error.remedy}"
+            yield from (f"{each.problem}; {each.remedy}" for each in each_mistake(error))

@@ -50,7 +50,12 @@ def print_source(source: str, home: Path | None) -> None:
         from assets.sources.edges.survey import survey_files
 
         print("\n".join(survey_files([Path(source).absolute()])))
-        print("no columns are named like the ends of edges; docs/own-data.md says how to name them in [graph]")
+        print(
+            "no columns are named like the ends of edges. If these are edges, name the ends: source_column and target_column"
+        )
+        print(
+            "in [graph]. A table of nodes is named there, too: nodes = PATH, id_column, features, label_column (docs/own-data.md)"
+        )
         return
     print("\n".join(survey_of(source).lines()))
     print("\nto build it, write into a pipeline file (docs/own-data.md):\n\n[graph]")
@@ -129,6 +134,21 @@ def require_local(source: str) -> None:
         raise InputError(f"{source} {why_nothing(Path(source))}", "download the files, and give their local path")
 
 
+def column_names(path: Path) -> list[str]:
+    """Returns the names of the columns of a table.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    from assets.sources.edges.config import NAMES
+    from assets.sources.readers.duck import Duck
+    from assets.sources.readers.table_files import TableFiles
+    from assets.sources.readers.text_layout import TextForm
+
+    with Duck(None, 256 << 20, 1) as duck:
+        return list(TableFiles(duck, [path], "edges", TextForm(names=NAMES["edges"])).columns)
+
+
 def recognise(path: Path) -> tuple[str, dict[str, Any]]:
     """Returns (source, its keys) of a file or folder; ("table", {}) for tables without two columns of usual names.
 
@@ -160,15 +180,9 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _recognise_table(path: Path) -> tuple[str, dict[str, Any]]:
-    from assets.sources.edges.config import NAMES
-    from assets.sources.readers.duck import Duck
-    from assets.sources.readers.table_files import TableFiles
-    from assets.sources.readers.text_layout import TextForm
-
-    with Duck(None, 256 << 20, 1) as duck:
-        columns = TableFiles(duck, [path], "edges", TextForm(names=NAMES["edges"])).columns
+    columns = column_names(path)
     for ends in ENDS:
-        if set(ends) <= set(columns):
+        if {*ends} <= {*columns}:
             named = {} if ends == ENDS[0] else {"source_column": ends[0], "target_column": ends[1]}
             return "edges", {"edges": path, **named}
     return "table", {}

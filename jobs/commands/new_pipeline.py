@@ -10,7 +10,7 @@ from assets.pipeline.file import FOLDER_VARIABLE
 from assets.pipeline.rules import NAME
 from assets.sources.registry import SOURCES
 from assets.storage.patterns import matches
-from jobs.commands.inspect_source import recognise, require_local
+from jobs.commands.inspect_source import column_names, recognise, require_local
 from kernels.errors import InputError
 
 FILES: dict[str, dict[str, Any]] = {
@@ -90,12 +90,24 @@ def _graph_table(source: str, folder: Path) -> str:
         raise InputError(f"{source} is neither data nor a kind of source", f"give a path, or one of: {kinds}")
     kind, keys = recognise(data)
     if kind == "table":
-        problem = f"no columns of {source} are named like the two ends of edges"
-        raise InputError(
-            problem, f"graphmill new NAME --from edges, then name them (graphmill inspect {source} lists the columns)"
-        )
+        return _unnamed_table(data, folder)
     paths = {key: os.path.relpath(value, folder) if isinstance(value, Path) else value for key, value in keys.items()}
     return "\n".join([f'source = "{kind}"', *(f"{key} = {_toml(value)}" for key, value in paths.items()), ""])
+
+
+def _unnamed_table(data: Path, folder: Path) -> str:
+    """Returns the lines of `[graph]` of an edge table whose columns have other names than usual ones: the user says which are the ends."""
+    columns = ", ".join(column_names(data)[:20])
+    return f"""source = "edges"
+edges = "{os.path.relpath(data, folder)}"
+# Name the two columns with the ends of the edges; there are: {columns}
+# source_column = ""
+# target_column = ""
+# nodes = "nodes.csv"        # a table with a row per node, its ids, numbers to learn from, and classes: docs/own-data.md
+# id_column = "id"
+# features = ["x1", "x2"]
+# label_column = "class"
+"""
 
 
 def _toml(value: Any) -> str:

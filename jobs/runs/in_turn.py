@@ -3,6 +3,9 @@
 Dagster would begin all steps that are ready. Each would start a process, and all but one of the trainings would wait there.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import dagster as dg
 
 from assets.definitions import SLOT_TAG
@@ -11,7 +14,8 @@ from jobs.runs.slot import FOR, num_slots
 
 def _open(context: dg.InitExecutorContext) -> dg.Executor:
     """Returns Dagster's executor for the config, with the pools' sizes as limits for steps of one run."""
-    given = {kind: dict(config) for kind, config in context.executor_config.items()}  # pyright: ignore[reportArgumentType, reportCallIssue]
+    asked: Mapping[str, Any] = context.executor_config
+    given: dict[str, dict[str, Any]] = {kind: dict(config) for kind, config in asked.items()}
     if "multiprocess" in given:
         sizes = {pool: num_slots(context.instance, pool) for pool in FOR}
         # Of a pool without slots one step begins, and reports that it waits.
@@ -29,7 +33,7 @@ def _open(context: dg.InitExecutorContext) -> dg.Executor:
 
 in_turn = dg.ExecutorDefinition(
     name="in_turn",
-    config_schema=dg.multi_or_in_process_executor.config_schema,
+    config_schema=dg.multi_or_in_process_executor.config_schema,  # pyright: ignore[reportArgumentType]  # what it hands out
     requirements=dg.multi_or_in_process_executor.get_requirements,
     executor_creation_fn=_open,
     description="Each step in a process of its own, or all in one; trainings of one run take turns.",

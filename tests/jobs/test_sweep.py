@@ -214,7 +214,7 @@ def test_inspect_names_the_splits(tmp_path: Path) -> None:
 
 
 def test_a_split_that_the_source_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="split = 7, but train_masks has 3 rows"):
+    with pytest.raises(InputError, match="train_masks: split = 7, but there are 3, counted from 0"):
         launch(Launch(pipeline=load(tmp_path, "[0, 7]"), home=tmp_path / "home", report=lambda line: None))
 
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
-from assets.building.child import child_environment, note_kills, why_killed
+from assets.building.child import child_environment, note_kills, why_aborted, why_killed
 from assets.storage.home import ROOT
 from kernels.cuda.driver import VISIBLE, gpu_of_rank
 from kernels.errors import InputError
@@ -237,6 +237,8 @@ def _how(rank: _Rank) -> str:
         return "did not answer: the others waited for it until their timeout"
     if code == -signal.SIGKILL:
         return f"was killed (SIGKILL, {why_killed()})"
+    if code == -signal.SIGABRT and (why := why_aborted()):
+        return f"gave up, {why}"
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from assets.building.child import end_with_parent
 from assets.sources.unread import unread_words
-from kernels.errors import InputError
+from kernels.errors import InputError, did_you_mean
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -67,39 +67,40 @@ def _formats(graph: Any) -> list[str]:
 
 
 def describe(graph: Any, path: Path, folder: Path, names: dict[str, Any]) -> dict[str, Any]:
-    """Writes the arrays of a graph and returns their description.
+    """Writes the arrays of a graph and returns their description, with all mistakes in the names and kinds of its data.
 
     Raises:
-        InputError: a configured name is missing, two node types have labels, or a tensor has no NumPy form.
+        InputError: a tensor has no NumPy form.
     """
     nodes = [_write_nodes(graph, number, folder, names, path) for number in range(len(graph.ntypes))]
-    _require(graph, names, path, nodes)
+    wrong = _missing(graph, names, path, nodes)
     labelled = [entry["name"] for entry in nodes if entry["label"]]
     if len(labelled) > 1:
-        raise InputError(
-            f"{path}: the node types {', '.join(labelled)} have labels",
-            "keep those of one type: their classes would mix",
-        )
+        remedy = "keep those of one type: their classes would mix"
+        wrong.append((f"{path}: the node types {', '.join(labelled)} have labels", remedy))
     edges = []
     for number, (source, name, target) in enumerate(graph.canonical_etypes):
         kind = (source, name, target)
         src, dst = graph.edges(etype=kind, order="eid")
         _save(folder / f"edge.{number}.npy", np.stack([src.numpy(), dst.numpy()]))
-        weight = names["weight"]
-        if weight:
-            data = graph.edges[kind].data
-            if weight not in data:
-                raise InputError(
-                    f"{path}: edges {'/'.join(kind)} have no edata '{weight}'", "correct `weight` in [graph]"
-                )
-            values = _numpy(data[weight], f"{path}: edata '{weight}'").reshape(-1)
-            if len(values) != len(src):
-                raise InputError(
-                    f"{path}: edata '{weight}' of {'/'.join(kind)} has several columns", "keep one weight per edge"
-                )
-            _save(folder / f"edge.{number}.weight.npy", values)
-        edges.append({"source": source, "name": name, "target": target, "weight": bool(weight)})
-    return {"nodes": nodes, "edges": edges, "unread": _unread(graph, nodes, names)}
+        edges.append({"source": source, "name": name, "target": target, "weight": bool(names["weight"])})
+        if names["weight"]:
+            wrong += _write_weights(graph, number, len(src), folder, names["weight"], path)
+    return {"nodes": nodes, "edges": edges, "unread": _unread(graph, nodes, names), "wrong": wrong}
+
+
+def _write_weights(graph: Any, number: int, count: int, folder: Path, weight: str, path: Path) -> list[tuple[str, str]]:
+    """Writes the weights of an edge type; returns the problem and remedy if it has none."""
+    kind = graph.canonical_etypes[number]
+    data = graph.edges[kind].data
+    if weight not in data:
+        has = f"; they have {', '.join(sorted(map(str, data))) or 'none'}"
+        return [(f"{path}: edges {'/'.join(kind)} have no edata '{weight}'{has}", "correct `weight` in [graph]")]
+    values = _numpy(data[weight], f"{path}: edata '{weight}'").reshape(-1)
+    if len(values) != count:
+        return [(f"{path}: edata '{weight}' of {'/'.join(kind)} has several columns", "keep one weight per edge")]
+    _save(folder / f"edge.{number}.weight.npy", values)
+    return []
 
 
 def _write_nodes(graph: Any, number: int, folder: Path, names: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -140,16 +141,18 @@ def _unread(graph: Any, nodes: list[dict[str, Any]], names: dict[str, Any]) -> l
     return found
 
 
-def _require(graph: Any, names: dict[str, Any], path: Path, nodes: list[dict[str, Any]]) -> None:
-    """Refuses configured names that no node type has."""
+def _missing(graph: Any, names: dict[str, Any], path: Path, nodes: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Returns problem and remedy of each configured name that no node type has."""
     asked = [("feature", name, [entry["features"][i] for entry in nodes]) for i, name in enumerate(names["features"])]
-    for key, name, found in (*asked, ("label", names["label"], [entry["label"] for entry in nodes])):
-        if name and not any(found):
-            has = sorted({str(key) for kind in graph.ntypes for key in graph.nodes[kind].data})
-            raise InputError(
-                f"{path}: no node type has ndata '{name}'; they have {', '.join(has) or 'none'}",
-                f"correct `{key}` in [graph]" + (", or `columns` in [features]" if key == "feature" else ""),
-            )
+    has = sorted({str(key) for kind in graph.ntypes for key in graph.nodes[kind].data})
+    return [
+        (
+            f"{path}: no node type has ndata '{name}'{did_you_mean(name, has, chr(39))}; they have {', '.join(has) or 'none'}",
+            f"correct `{key}` in [graph]" + (", or `columns` in [features]" if key == "feature" else ""),
+        )
+        for key, name, found in (*asked, ("label", names["label"], [entry["label"] for entry in nodes]))
+        if name and not any(found)
+    ]
 
 
 def _numpy(tensor: Any, where: str) -> Any:

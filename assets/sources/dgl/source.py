@@ -38,7 +38,7 @@ from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, on
 from assets.sources.splits import mask_ids
 from assets.sources.spooled import SpooledConfig
 from assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
-from kernels.errors import InputError
+from kernels.errors import InputError, joined
 from kernels.types import Array
 
 if TYPE_CHECKING:
@@ -111,29 +111,38 @@ def opened(
         InputError: the file is not sound.
     """
     names = [config.for_table(table).feature for table in tables if table.file is None]
-    found, blocks = read(config, folder, list(dict.fromkeys(names)))
+    found, blocks = read(config, folder, list(dict.fromkeys(names)), wants_features=bool(names))
 
     def blocks_of(table: TableConfig) -> Sequence[FeatureBlock]:
-        name = config.for_table(table).feature
-        if not blocks[name]:
-            _refuse_meant(found, FEATURES, "feature")
-        return blocks[name]
+        return blocks[config.for_table(table).feature]
 
     yield TypedSource(found, config, folder, blocks_of)
 
 
-def _refuse_meant(graph: TypedGraph, names: Sequence[str], key: str) -> None:
-    """Raises InputError if data that nothing reads probably mean those of a key, which are missing."""
-    for name in graph.unread_ndata:
-        if name.lower() in names:
-            raise InputError(
-                f"{graph.where}: ndata '{name}' is not read (did you mean {key} = \"{name}\"?)",
+def _meant(config: DglConfig, nodes: Sequence[dict[str, Any]], place: int | None) -> Iterator[InputError]:
+    """Yields an error for unread data that probably mean missing ones: features (if `place` is their place), labels, masks."""
+    unread = list(dict.fromkeys(name for entry in nodes for name in entry["unread"]))
+    lacking = {
+        "feature": place is not None and not any(entry["features"][place] for entry in nodes),
+        "label": config.label is None and not any(entry["label"] for entry in nodes),
+    }
+    wanted = [(key, names) for key, names in {"feature": FEATURES, "label": LABELS}.items() if lacking[key]]
+    for key, names in wanted:
+        for name in [name for name in unread if name.lower() in names][:1]:
+            yield InputError(
+                f"{config.path}: ndata '{name}' is not read (did you mean {key} = \"{name}\"?)",
                 f'set {key} = "{name}" in [graph], or leave it out of the graph that you save',
             )
+    for entry in nodes:
+        yield from _other_masks(entry, _where(config.path, entry))
+
+
+def _where(path: Path, entry: dict[str, Any]) -> str:
+    return f"{path}: ndata of node type '{entry['name']}'"
 
 
 def read(
-    config: DglConfig, folder: Path, features: Sequence[str | None]
+    config: DglConfig, folder: Path, features: Sequence[str | None], *, wants_features: bool
 ) -> tuple[TypedGraph, dict[str | None, list[FeatureBlock]]]:
     """Reads the file in a child process.
 
@@ -141,46 +150,54 @@ def read(
         config: configuration of the source.
         folder: receives the arrays of the graph.
         features: names in ndata to read as features; None is "feat" if it exists.
+        wants_features: whether data that probably mean features, which are missing, are refused.
 
     Returns:
         (the graph, with the blocks of the first of the features; name -> blocks of each of them).
 
     Raises:
-        InputError: DGL is not installed, cannot read the file, or data do not fit.
+        InputError: DGL is not installed, cannot read the file, or data do not fit: all that were found at once.
     """
     found = _run_reader(config.path, folder, {"index": config.index, "names": _names(config, features)})
     blocks: dict[str | None, list[FeatureBlock]] = {name: [] for name in features}
     node_types = {entry["name"]: entry["count"] for entry in found["nodes"]}
     starts = first_ids(node_types)
     labels = np.full(sum(node_types.values()), -1, np.int32)
-    masks: dict[str, tuple[int, list[str], str]] = {}
+    wrong = [InputError(problem, remedy) for problem, remedy in found["wrong"]]
+    place = list(features).index(None) if wants_features and None in features else None
+    wrong += _meant(config, found["nodes"], place)
     for number, entry in enumerate(found["nodes"]):
-        name, count, where = entry["name"], entry["count"], f"{config.path}: ndata of node type '{entry['name']}'"
+        name, count, where = entry["name"], entry["count"], _where(config.path, entry)
         for place, (asked, read_name) in enumerate(zip(features, entry["features"], strict=True)):
             if read_name:
                 path = folder / f"node.{number}.feature.{place}.npy"
                 blocks[asked].append(array_block(open_plain(path), starts[name], count, f"{where}: '{read_name}'"))
         if entry["label"]:
-            values = open_plain(folder / f"node.{number}.label.npy")
-            labels[starts[name] : starts[name] + count] = known_labels(
-                values, count, f"{where}: '{entry['label']}'", entry["label"]
-            )
-        _refuse_other_masks(entry, where)
-        if entry["masks"]:
-            masks[name] = (number, entry["masks"], where)
+            label = f"{where}: '{entry['label']}'"
+            try:
+                given = known_labels(open_plain(folder / f"node.{number}.label.npy"), count, label, entry["label"])
+                labels[starts[name] : starts[name] + count] = given
+            except InputError as error:
+                wrong.append(error)
+    if wrong:
+        raise joined(wrong)
     graph = TypedGraph(
         where=str(config.path),
         node_types=node_types,
         relations=[_relation(config.path, folder, *each) for each in enumerate(found["edges"])],
         blocks=blocks[features[0]] if features else [],
         labels=labels,
-        splits=_splits(config, folder, masks, node_types),
+        splits=_splits(config, folder, _masks(config.path, found["nodes"]), node_types),
         unread=[*found["unread"], *(f"'{name}' of whole graphs" for name in found["beside"])],
-        unread_ndata=list(dict.fromkeys(name for entry in found["nodes"] for name in entry["unread"])),
     )
-    if not any(entry["label"] for entry in found["nodes"]):
-        _refuse_meant(graph, LABELS, "label")
     return graph, blocks
+
+
+def _masks(path: Path, nodes: Sequence[dict[str, Any]]) -> dict[str, tuple[int, list[str], str]]:
+    """Returns node type -> (its number, its masks, words for its place), of the types that have masks."""
+    return {
+        each["name"]: (number, each["masks"], _where(path, each)) for number, each in enumerate(nodes) if each["masks"]
+    }
 
 
 def _names(config: DglConfig, features: Sequence[str | None]) -> dict[str, Any]:
@@ -216,12 +233,12 @@ def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, 
     return found
 
 
-def _refuse_other_masks(entry: dict[str, Any], where: str) -> None:
-    """Raises InputError if a node type lacks a mask and has another one that probably means it."""
+def _other_masks(entry: dict[str, Any], where: str) -> Iterator[InputError]:
+    """Yields an error if a node type lacks a mask and has another one that probably means it."""
     for mask in MASKS:
         meant = [name for name in entry["unread"] if name.lower() in OTHER_MASKS[mask]]
         if mask not in entry["masks"] and meant:
-            raise InputError(
+            yield InputError(
                 f"{where}: '{meant[0]}' is not read (did you mean '{mask}'?)",
                 f"graph.ndata['{mask}'] = graph.ndata.pop('{meant[0]}'), and save the graph again",
             )
@@ -251,5 +268,5 @@ def survey(config: DglConfig) -> Survey:
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as name:
-        graph, _ = read(config, Path(name), [config.feature])
+        graph, _ = read(config, Path(name), [config.feature], wants_features=False)
         return survey_typed(graph, config, {config.path.name: config.path})

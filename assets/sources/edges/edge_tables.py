@@ -172,7 +172,8 @@ class _Sink:
         if column.nulls is None:
             return column.values
         file, row = where(int(np.flatnonzero(column.nulls)[0]))
-        raise self.edges.refusal(file, row, getattr(self.config, f"{key}_column"), "which is no number")
+        name = getattr(self.config, f"{key}_column")
+        raise self.edges.no_number(file, row, name) if key == "weight" else self.edges.refusal(file, row, name, "")
 
     def refuse_dangling(self) -> None:
         """Raises InputError when edges named nodes that do not exist."""

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from assets.sources.edges.config import EdgesConfig
 from assets.sources.edges.edge_tables import attribute_expressions, spool_edges, type_names
 from assets.sources.edges.entries import KEY, FeatureEntries, entry_columns
+from assets.sources.edges.mistakes import told_at_once
 from assets.sources.edges.node_tables import read_nodes
 from assets.sources.edges.numbering import (
     Numbering,
@@ -66,9 +67,9 @@ def raw(config: EdgesConfig, table: TableConfig | None) -> dict[str, str]:
     A feature table reads its columns and the ids of the nodes.
 
     Raises:
-        InputError: a pattern names no file, a file cannot be read, or lacks a column.
+        InputError: a pattern names no file, a file cannot be read, or lacks a column; with all mistakes of the tables.
     """
-    with Duck(None, config.memory_bytes * 6 // 10, 1) as duck:
+    with told_at_once(config, TablesSource), Duck(None, config.memory_bytes * 6 // 10, 1) as duck:
         if table is not None:
             return _raw_features(config.for_table(table), table, duck)
         edges = _digests(config, duck, "edges", ("source_column", "target_column", "weight_column", "type_column"))
@@ -157,9 +158,9 @@ def opened(
     """Opens the tables; their rows are read when they are first needed.
 
     Raises:
-        InputError: a pattern names no file, or a file has no readable header.
+        InputError: a pattern names no file, or a file has no readable header. One of the block gets all mistakes of the tables.
     """
-    with Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
+    with told_at_once(config, TablesSource), Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
         yield TablesSource(config, duck, folder)
 
 
@@ -301,4 +302,5 @@ def survey(config: EdgesConfig) -> Survey:
     """Describes the tables from their headers and counts; without node tables it counts the distinct ids."""
     from assets.sources.edges.survey import survey_tables
 
-    return survey_tables(config)
+    with told_at_once(config, TablesSource):
+        return survey_tables(config)

@@ -92,7 +92,8 @@ def describe_table(key: str, table: TableFiles) -> list[str]:
     """Returns lines about the files and columns of a table."""
     size = format_bytes(sum(path.stat().st_size for path in table.paths))
     lines = [f"{key}: {len(table.paths)} file{'s' if len(table.paths) > 1 else ''}, {size}, {table.count():,} rows"]
-    shown = [f"{name} {kind}" for name, kind in list(table.columns.items())[:SHOWN_COLUMNS]]
+    kinds = list(table.columns.items())[:SHOWN_COLUMNS]
+    shown = [name if table.is_csv else f"{name} {kind}" for name, kind in kinds]
     more = len(table.columns) - len(shown)
     lines.append(f"  columns: {', '.join(shown)}{f', and {more} more' if more else ''}")
     if table.folder_types:

@@ -11,7 +11,7 @@ from assets.sources.classes import known_labels
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import Archive, row_ranges
 from assets.sources.splits import is_mask, mask_ids
-from kernels.errors import InputError
+from kernels.errors import Attempts, InputError
 from kernels.types import Array, id_dtype
 
 KNOWN = (
@@ -48,12 +48,13 @@ def refuse_strangers(archive: Archive) -> None:
     if "edge_index" not in archive:
         held = ", ".join(archive.names) or "no arrays"
         raise InputError(f"{archive.path}: has no edge_index; it holds {held}", "save edge_index [2, E] in the archive")
+    attempts = Attempts()
     for name in archive.names:
-        archive.header(name)
+        attempts(archive.header, name)
         if near := meant_by(name, archive):
-            raise InputError(
-                f"{archive.path}: array '{name}' is not read (did you mean '{near}'?)", "rename it, or leave it out"
-            )
+            meant = f"{archive.path}: array '{name}' is not read (did you mean '{near}'?)"
+            attempts.errors.append(InputError(meant, "rename it, or leave it out"))
+    attempts.settle()
 
 
 def meant_by(name: str, archive: Archive) -> str | None:
@@ -282,13 +283,18 @@ def splits(split: int | None, archive: Archive, num_nodes: int) -> tuple[Array, 
         raise InputError(
             f"{archive.path}: the split lacks {', '.join(missing)}", "save all three parts, an empty one too"
         )
+    attempts = Attempts()
     if chosen == LISTS:
-        train, valid, test = (_listed(archive, name, num_nodes) for name in LISTS)
+        train, valid, test = (attempts(_listed, archive, name, num_nodes) for name in LISTS)
     else:
-        train, valid, test = (
-            mask_ids(archive.read(name), num_nodes, split, f"{archive.path}: {name}", name) for name in MASKS
-        )
+        train, valid, test = (attempts(_masked, archive, name, num_nodes, split) for name in MASKS)
+    attempts.settle()
     return train, valid, test
+
+
+def _masked(archive: Archive, name: str, num_nodes: int, split: int | None) -> Array:
+    """Returns the ids of a part, which is saved as masks."""
+    return mask_ids(archive.read(name), num_nodes, split, f"{archive.path}: {name}", name)
 
 
 def _listed(archive: Archive, name: str, num_nodes: int) -> Array:

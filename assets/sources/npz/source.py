@@ -53,7 +53,7 @@ from assets.sources.readers.archive import Archive, Header
 from assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
 from assets.sources.survey import Survey, in_memory_bytes
 from assets.sources.unread import unread_notes
-from kernels.errors import InputError
+from kernels.errors import Attempts, InputError
 from kernels.types import Array, id_dtype
 
 if TYPE_CHECKING:
@@ -166,23 +166,32 @@ class EdgeListSource(ArchiveSource):
         """Reads edges, labels, split and names.
 
         Raises:
-            InputError: shapes, types, ids or values of the arrays are wrong.
+            InputError: shapes, types, ids or values of the arrays are wrong; all arrays that are, at once.
         """
-        archive, num_nodes = self.archive, self.num_nodes
-        src, dst = endpoints(archive, self._edges(), num_nodes)
-        labels = to_labels(archive, "y", num_nodes)
+        archive, num_nodes, attempts = self.archive, self.num_nodes, Attempts()
+        ends = attempts(self._ends)
+        labels = attempts(to_labels, archive, "y", num_nodes)
+        parts = attempts(splits, one_split(self.config.split), archive, num_nodes)
+        node_names = attempts(texts, archive, "node_names", num_nodes)
+        named = None if labels is None else attempts(class_names, archive, labels)
+        attempts.settle()
+        (src, dst), named = ends, named or ()
         counted = self._form or any(name in archive for name in ("num_nodes", "y"))
         return RawGraph(
             num_nodes=num_nodes,
             src=src,
             dst=dst,
             labels=labels,
-            class_names=class_names(archive, labels),
-            splits=splits(one_split(self.config.split), archive, num_nodes),
-            node_names=texts(archive, "node_names", num_nodes),
+            class_names=named,
+            splits=parts,
+            node_names=node_names,
             numbers={} if counted else {"num_ids_of_both_ends": shared_ids((src, dst), num_nodes)},
             unread=unread_arrays(archive, one_split(self.config.split)),
         )
+
+    def _ends(self) -> tuple[Array, Array]:
+        """Reads (src, dst) as ids[E] below the number of nodes."""
+        return endpoints(self.archive, self._edges(), self.num_nodes)
 
     def _edges(self) -> Array:
         """Reads integers [2, E]."""

@@ -26,6 +26,12 @@ ROW_HAS, QUOTES = (
 )
 """The beginnings of errors that our own queries raise."""
 
+AS_NUMBER = "write a number, such as the days since a day, or leave the column out"
+"""The remedy for a date that has to be a number."""
+DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?|\d{1,2}:\d{2}.*")
+DECIMAL_POINT = "write numbers with a decimal point, such as 0.5"
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+
 
 class Duck:
     """One private database; a context manager.
@@ -133,7 +139,7 @@ def explained(text: str, where: str) -> InputError:
     if ours := re.search(f"({ROW_HAS}.*)", text):
         return InputError(f"{place}: {ours[1]}", FIX_FILE)
     if column and value:
-        return InputError(f"{place}: column '{column[1]}' holds '{value[1]}', which is no number", FIX_FILE)
+        return no_number(place, column[1], value[1])
     if "unterminated quote" in text:
         return InputError(f"{place}: a quoted field has no end", FIX_FILE)
     if "state machine reached an invalid state" in text:
@@ -146,6 +152,22 @@ def explained(text: str, where: str) -> InputError:
     if "zstd" in text.lower() or "frame" in text or "corruption detected" in text:
         return InputError(f"{place}: the file, which zstd compressed, is damaged: {_first_line(text)}", "copy it again")
     return InputError(f"{place}: cannot be read: {_first_line(text)}", f"copy it again, or {FIX_FILE}")
+
+
+def no_number(place: str, column: str, value: str | None) -> InputError:
+    """Returns the error of a field that has to be a number; the remedy fits what it holds, None for nothing."""
+    leave = "or leave the column out"
+    if value is None or not value.strip():
+        what = "is empty" if value is None else f"holds '{value}', which is no number"
+        return InputError(
+            f"{place}: column '{column}' {what}", f"give every row a number, such as the column's mean, {leave}"
+        )
+    held, remedy = "which is no number", FIX_FILE
+    if DECIMAL_COMMA.fullmatch(value.strip()):
+        remedy = DECIMAL_POINT
+    elif DATE.fullmatch(value.strip()):
+        held, remedy = "which is a date and no number", AS_NUMBER
+    return InputError(f"{place}: column '{column}' holds '{value}', {held}", remedy)
 
 
 def too_long(place: str, most: int) -> InputError:

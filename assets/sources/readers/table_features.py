@@ -10,7 +10,7 @@ import numpy as np
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.archive import row_ranges
 from assets.sources.readers.arrow_stream import Column
-from assets.sources.readers.duck import FIX_FILE, quoted
+from assets.sources.readers.duck import AS_NUMBER, FIX_FILE, quoted
 from assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
 from kernels.errors import InputError
 from kernels.types import Array
@@ -53,9 +53,8 @@ def feature_type(table: TableFiles, names: Sequence[str]) -> str:
         kind, _, length = given.partition("[")
         number = table.is_csv or kind in NUMBERS or kind.startswith("DECIMAL")
         if not number or "[" in length:
-            raise InputError(
-                f"{table.paths[0]}: column '{name}' is {given}, not numbers", "cast it, or correct `features`"
-            )
+            remedy = AS_NUMBER if given.startswith(("DATE", "TIME")) else "cast it, or correct `features`"
+            raise InputError(f"{table.paths[0]}: column '{name}' is {given}, not numbers", remedy)
         kinds.append("FLOAT" if table.is_csv else "UTINYINT" if kind == "BOOLEAN" else kind)
     value = kinds[0] if len(set(kinds)) == 1 else "DOUBLE" if "DOUBLE" in kinds else "FLOAT"
     return value if value in SQL_TYPES else "DOUBLE" if value.startswith("DECIMAL") else "FLOAT"
@@ -70,6 +69,20 @@ def lists_of(table: TableFiles, name: str) -> str:
 def column_widths(table: TableFiles, names: Sequence[str]) -> list[int]:
     """Returns the number of feature columns of each column of the table: the length of its first list, or 1."""
     return [_list_width(table, name) if lists_of(table, name) else 1 for name in names]
+
+
+def columns_to_check(table: TableFiles, names: Sequence[str]) -> list[str]:
+    """Returns those of the feature columns that may hold wrong values: lists, and numbers of which one is missing or not finite."""
+    numbers = [name for name in names if not lists_of(table, name)]
+    kind = "FLOAT" if table.is_csv else "DOUBLE"
+    wrong = ", ".join(
+        f"bool_or(NOT coalesce(isfinite(TRY_CAST({table.field(name)} AS {kind})), false))" for name in numbers
+    )
+    suspect = {*names} - {*numbers}
+    for number, path in enumerate(table.paths if numbers else ()):
+        (row,) = table.duck.rows(f"SELECT {wrong} FROM {table.source(number)}", str(path))
+        suspect |= {name for name, found in zip(numbers, row, strict=True) if found}
+    return [name for name in names if name in suspect]
 
 
 def table_block(
@@ -177,4 +190,4 @@ def _refuse_empty(table: TableFiles, rows: TableRows, low: int, part: Array, nam
     nulls, row = rows.columns[place].nulls, rows.first + low + index
     if nulls is None or not nulls[low + index]:
         return
-    raise table.refusal(rows.file, row, names[place], "which is no number")
+    raise table.no_number(rows.file, row, names[place])

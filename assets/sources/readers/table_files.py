@@ -20,14 +20,22 @@ from pathlib import Path
 
 from assets.sources.readers.arrow_stream import Column
 from assets.sources.readers.column_digests import top_columns
-from assets.sources.readers.duck import FIX_FILE, Duck, literal, path_literal, quoted
+from assets.sources.readers.duck import (
+    DECIMAL_COMMA,
+    DECIMAL_POINT,
+    FIX_FILE,
+    Duck,
+    literal,
+    no_number,
+    path_literal,
+    quoted,
+)
 from assets.sources.readers.part_files import expand, file_kind, folder_columns
 from assets.sources.readers.text_layout import NUMBER, TextForm, TextLayout, read_layout, refuse_counted
 from kernels.errors import InputError, did_you_mean
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 NUMBERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
-DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 BIGINT = re.compile(r"0|-?[1-9]\d{0,18}")
 WHOLE_NUMBER = re.compile(r"0|-?[1-9]\d{0,17}")
 
@@ -213,10 +221,14 @@ class TableFiles:
     def refusal(self, file: int, row: int, name: str, why: str, remedy: str = FIX_FILE) -> InputError:
         """Returns the error of a field that is empty, or holds a wrong value; the text of `why` follows the value."""
         held = self.value(file, row, name)
-        if self.is_csv and DECIMAL_COMMA.fullmatch(str(held).strip()):
-            remedy = "write numbers with a decimal point, such as 0.5"
+        remedy = DECIMAL_POINT if self.is_csv and DECIMAL_COMMA.fullmatch(str(held).strip()) else remedy
         what = "is empty" if held is None else f"holds '{held}', {why}"
         return InputError(f"{self.place(file, row)}: column '{name}' {what}", remedy)
+
+    def no_number(self, file: int, row: int, name: str) -> InputError:
+        """Returns the error of a field that is empty, or holds a text that is not a number."""
+        held = self.value(file, row, name)
+        return no_number(self.place(file, row), name, None if held is None else str(held))
 
     def begins_with_integer(self, name: str) -> bool:
         """Tells whether the first value of a column of text is a whole number; later values are checked when they are read."""

@@ -11,7 +11,7 @@ import pytest
 from assets.sources.readers.archive import Archive
 from assets.sources.readers.mapped_arrays import open_plain, open_tensor
 from assets.storage.store import Store
-from kernels.errors import InputError
+from kernels.errors import InputError, each_mistake
 from tests.assets.sources.malformed import CASES
 from tests.assets.sources.own_data import FORMS, Drawn, build, staging
 
@@ -64,7 +64,7 @@ def test_malformed_input_is_one_clear_error(sound, tmp_path, case):
     damage(folder, keys)
     with pytest.raises(InputError, match=f"(?s){pattern}") as caught:
         build(tmp_path, FORMS[form][0], **located(keys, folder))
-    assert caught.value.remedy and len(caught.value.problem) < 700
+    assert all(each.remedy and len(each.problem) < 700 for each in each_mistake(caught.value))
     # Features that were whole before the graph turned out not to be are sound, and stay.
     assert not [each for each in Store(tmp_path).artifacts() if each.stage == "graph"] and staging(tmp_path) == []
 

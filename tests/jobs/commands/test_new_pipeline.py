@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from assets.graph.stage import GRAPH
 from assets.pipeline.file import load_pipeline
 from assets.sources.registry import SOURCES
 from jobs.commands.new_pipeline import FILES, write_pipeline
@@ -49,14 +50,21 @@ def test_data_are_recognised_and_named_from_where_the_file_is(folder: Path) -> N
     [
         ("a b", "sbm", "other characters"),
         ("mine", "nothing.npz", "neither data nor a kind of source"),
-        ("mine", "wide.csv", "no columns of wide.csv are named like the two ends of edges"),
     ],
 )
 def test_what_cannot_be_written_says_why(folder: Path, name: str, source: str, said: str) -> None:
-    Path("wide.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match=said):
         write_pipeline(name, source)
     assert not (folder / "pipelines").exists()
+
+
+def test_a_table_with_other_names_gets_a_file_that_lists_its_columns() -> None:
+    Path("wide.csv").write_text("a,b,when\n1,2,3\n")
+    text = write_pipeline("mine", "wide.csv").read_text()
+    assert 'edges = "../wide.csv"' in text and "# source_column" in text and "there are: a, b, when" in text
+    with pytest.raises(InputError, match=r"(?s)2 mistakes.*'src'.*'dst'"):
+        pipeline = load_pipeline("mine", TrainTable)
+        GRAPH.survey(pipeline.graph)
 
 
 def test_a_file_that_is_there_stays(folder: Path) -> None:

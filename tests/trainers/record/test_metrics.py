@@ -153,7 +153,7 @@ def test_a_program_that_cannot_be_opened_is_refused_before_the_training(
 @pytest.mark.parametrize(("program", "module"), [("tensorboard", "torch.utils.tensorboard"), ("mlflow", "mlflow")])
 def test_a_package_that_is_not_installed_is_named_before_the_training(tmp_path, monkeypatch, program, module):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=rf'metrics_to names "{program}"(?s:.*)graphmill\[{program}\]'):
+    with pytest.raises(InputError, match=rf'metrics_to names "{program}"(?s:.*)-e "\.\[{program}\]"'):
         train(tmp_path, f'metrics_to = ["{program}"]\n')
 
 

@@ -95,7 +95,7 @@ NAMED = "anna boris\nboris clara\nanna clara\n"
 def test_a_first_row_of_text_is_never_lost_by_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no column 'src'; it has anna, boris") as caught:
         built(tmp_path / "a" / "e.txt", NAMED)
-    assert "header = false" in caught.value.remedy
+    assert "header = false" in str(caught.value)
     with pytest.raises(InputError, match=r"a node is called (anna|boris), too") as caught:
         built(tmp_path / "b" / "e.txt", NAMED, source_column="anna", target_column="boris")
     assert "header = false" in caught.value.remedy
@@ -110,7 +110,7 @@ def test_a_first_row_of_numbers_is_no_header_unless_it_is_said(tmp_path: Path) -
     text = "7,31\n8,7\n31,8\n"
     with pytest.raises(InputError, match="has no column '7'; it has src, dst; its first line, 7, 31, begins") as caught:
         built(tmp_path / "a" / "e.csv", text, source_column="7", target_column="31")
-    assert "header = true" in caught.value.remedy
+    assert "header = true" in str(caught.value)
     assert len(pairs(built(tmp_path / "b" / "e.csv", text))) == 3
     made = built(tmp_path / "c" / "e.csv", text, header=True, source_column="7", target_column="31")
     assert pairs(made) == [("31", "8"), ("8", "7")]

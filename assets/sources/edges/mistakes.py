@@ -1,0 +1,169 @@
+"""All mistakes in edge and node tables, told by one error.
+
+Reading stops at the first wrong value, and the next one would show up only after another build. So once something was refused, the tables
+are looked through again: the columns that keys name, labels, splits, features, ids and edges, each apart. Of tables of more than
+`READ_BYTES` only the columns and their types are looked at.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from assets.building.stage import Silent
+from assets.sources.edges.node_tables import read_nodes
+from assets.sources.edges.numbering import Numbering
+from assets.sources.edges.unread import OF_EDGES, OF_NODES
+from assets.sources.feature_blocks import FeatureBlock, blocks_type, checked_slices
+from assets.sources.readers.duck import Duck
+from assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
+from assets.sources.readers.table_files import TableFiles
+from assets.sources.registry import RawGraph, TableConfig
+from kernels.errors import InputError, joined, refused_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assets.building.stage import Progress
+    from assets.sources.edges.config import EdgesConfig
+
+READ_BYTES = 256 << 20
+"""Most bytes of all files that are read again to look for further mistakes: some seconds."""
+
+Check = Callable[[], object]
+
+
+class Readable(Protocol):
+    """The part of an open source of tables that is tried."""
+
+    def graph(self, progress: Progress) -> RawGraph:
+        """Reads everything except features."""
+        ...
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns the features."""
+        ...
+
+
+Opener = Callable[["EdgesConfig", Duck, Path], Readable]
+
+
+@contextmanager
+def told_at_once(config: EdgesConfig, opener: Opener) -> Iterator[None]:
+    """Adds to an `InputError` of the block all other mistakes of the tables.
+
+    Args:
+        config: configuration of the source.
+        opener: opens the tables of a configuration: (configuration, connection, scratch folder).
+    """
+    try:
+        yield
+    except InputError as error:
+        if type(error) is not InputError:  # failed checks, or all mistakes already
+            raise
+        raise joined([error, *find_mistakes(config, opener)]) from None
+
+
+def find_mistakes(config: EdgesConfig, opener: Opener) -> list[InputError]:
+    """Returns the mistakes of the tables, in the order of edges, nodes, features.
+
+    Args:
+        config, opener: as for `told_at_once`.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="graphmill-mistakes-") as folder,
+        Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
+    ):
+        tables: dict[str, TableFiles] = {}
+        keys = ["edges", *(["nodes"] if config.nodes is not None else [])]
+
+        def open_table(key: str) -> None:
+            tables[key] = TableFiles(duck, config.files(key), key, config.text_form(key))
+
+        wrong = refused_by([lambda key=key: open_table(key) for key in keys])
+        if wrong:
+            return wrong
+        return _Search(config, tables["edges"], tables.get("nodes"), opener, Path(folder)).errors()
+
+
+class _Search:
+    """The checks of open tables, each apart."""
+
+    def __init__(self, config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None, opener: Opener, folder: Path):
+        self.config, self.edges, self.nodes, self.opener, self.folder = config, edges, nodes, opener, folder
+        self.features: list[str] = []
+
+    def errors(self) -> list[InputError]:
+        """Returns the errors; columns that are missing are left out of the checks of values."""
+        found = [*self._columns(self.edges, OF_EDGES)]
+        if self.nodes is not None:
+            found += [*self._columns(self.nodes, OF_NODES), *self._feature_columns(self.nodes)]
+        paths = [*self.edges.paths, *(self.nodes.paths if self.nodes is not None else ())]
+        if sum(path.stat().st_size for path in paths) > READ_BYTES:
+            return found
+        found += self._of_edges()
+        if self.nodes is not None:
+            found += self._of_nodes(self.nodes)
+        return found
+
+    def _columns(self, table: TableFiles, roles: Sequence[str]) -> Iterator[InputError]:
+        for role in roles:
+            name = getattr(self.config, role)
+            wrong = [] if name is None else refused_by([lambda role=role, name=name: table.require(role, name)])
+            if wrong:
+                self.config = replace(self.config, **{role: None})  # pyright: ignore[reportArgumentType]
+                yield from wrong
+
+    def _feature_columns(self, nodes: TableFiles) -> Iterator[InputError]:
+        for features in (self.config.features, *self.config.feature_columns):
+            names = [features] if isinstance(features, str) else features or ()
+            for name in names:
+                try:
+                    columns = feature_columns(nodes, name)
+                except InputError as error:
+                    yield error
+                    continue
+                wrong = {each: refused_by([lambda each=each: feature_type(nodes, [each])]) for each in columns}
+                self.features += [each for each in columns if not wrong[each]]
+                yield from (error for errors in wrong.values() for error in errors)
+
+    def _of_edges(self) -> list[InputError]:
+        """Reads ids and edges, with and without their attributes."""
+        config = replace(self.config, label_column=None, split_column=None, name_column=None, features=None)
+        needed = [config.source_column, config.target_column, *([] if self.nodes is None else [config.id_column])]
+        if None in needed:
+            weight = config.weight_column
+            return [] if weight is None else refused_by([lambda: self._read_column(self.edges, weight)])
+        tried = [config, replace(config, weight_column=None), replace(config, weight_column=None, type_column=None)]
+        return refused_by([lambda each=each: self._try(each) for each in tried])
+
+    def _of_nodes(self, nodes: TableFiles) -> list[InputError]:
+        rows = Numbering(num_nodes=nodes.count())
+        found = refused_by(
+            [
+                lambda: read_nodes(nodes, replace(self.config, split_column=None, name_column=None), rows),
+                lambda: read_nodes(nodes, replace(self.config, label_column=None, name_column=None), rows),
+            ]
+        )
+        names = columns_to_check(nodes, list(dict.fromkeys(self.features)))
+        return found + refused_by([lambda name=name: self._read_column(nodes, name) for name in names])
+
+    def _try(self, config: EdgesConfig) -> None:
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        with Duck(folder, config.memory_bytes * 6 // 10, 2) as duck:
+            source = self.opener(config, duck, folder)
+            source.graph(Silent())
+            for block in source.blocks(TableConfig()):
+                _read(block)
+
+    def _read_column(self, table: TableFiles, name: str) -> None:
+        _read(table_block(table, [name], 0, table.count()))
+
+
+def _read(block: FeatureBlock) -> None:
+    for _ in checked_slices(block, blocks_type([block], "as stored", "none"), "none"):
+        pass
