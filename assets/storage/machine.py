@@ -70,6 +70,10 @@ def processor_name() -> str:
     return found or platform.processor() or platform.machine()
 
 
+class TooLittleMemory(InputError):
+    """A need of memory that exceeds this machine's. A search for further mistakes would need as much."""
+
+
 def require_memory(wanted: int, what: str, remedy: str) -> None:
     """Refuses a need of memory that exceeds this machine's, before any of it is allocated.
 
@@ -79,11 +83,11 @@ def require_memory(wanted: int, what: str, remedy: str) -> None:
         remedy: advice in the error.
 
     Raises:
-        InputError: the machine has fewer.
+        TooLittleMemory: the machine has fewer.
     """
     there = memory_bytes()
     if wanted > there:
-        raise InputError(
+        raise TooLittleMemory(
             f"{what} would take at least {format_bytes(wanted)} of memory, and this machine has {format_bytes(there)}",
             remedy,
         )

@@ -161,7 +161,7 @@ def test_a_killed_process_may_have_run_out_of_memory() -> None:
     assert how_it_ended(3) == "exit code 3"
 
 
-def test_a_step_whose_process_was_killed() -> None:
+def test_a_step_whose_process_was_killed(tmp_path: Path) -> None:
     class Event:
         """Of a step that failed, as Dagster's executor makes it."""
 
@@ -174,7 +174,7 @@ def test_a_step_whose_process_was_killed() -> None:
             error = SerializableErrorInfo("dagster... ChildProcessCrashException\n", [], "ChildProcessCrashException")
 
     with pytest.raises(InputError, match=r"step small__graph was killed \(often: out of memory\)"):
-        _raise_failures([Event()])  # pyright: ignore[reportArgumentType]
+        _raise_failures([Event()], tmp_path)  # pyright: ignore[reportArgumentType]
     assert ChildProcessCrashException.__name__ == CRASHED
 
 
