@@ -21,6 +21,8 @@ SOURCES = Path(__file__).parent
 NATIVE = SOURCES.parent / "native"
 COMPILE_OPTIONS = ("--std=c++17", "--fmad=false", f"-I{SOURCES}", f"-I{NATIVE}")
 """Without fused multiply-adds, so that sums have the CPU's bits; the kernels' bound is memory."""
+DIGEST_BYTES = 32
+"""Bytes of the SHA-256 before the code in a file."""
 
 
 def machine_code(cupy: Any, source: str, defines: Mapping[str, str], capability: str) -> bytes:
@@ -38,16 +40,29 @@ def machine_code(cupy: Any, source: str, defines: Mapping[str, str], capability:
     names = tuple(f"-D{name}={value}" for name, value in sorted(defines.items()))
     options = (*COMPILE_OPTIONS, *names, f"-arch=sm_{capability}")
     version = cupy.cuda.nvrtc.getVersion()
-    kept = _folder() / f"{hashlib.sha256(repr((source, _texts(), options, version)).encode()).hexdigest()[:32]}.cubin"
-    with suppress(OSError):
-        return kept.read_bytes()
-    code = _compiled(cupy.cuda.nvrtc, source, (*options, *_headers(cupy)))
-    with suppress(OSError):  # a folder that cannot be written costs the time of compiling, and nothing else
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
-            file.write(code)
-        os.replace(file.name, kept)
+    made_from = hashlib.sha256(repr((source, _texts(), options, version)).encode()).hexdigest()
+    kept = _folder() / f"{made_from[:32]}.cubin"
+    if (code := _read(kept)) is None:
+        code = _compiled(cupy.cuda.nvrtc, source, (*options, *_headers(cupy)))
+        _keep(kept, code)
     return code
+
+
+def _read(path: Path) -> bytes | None:
+    """Returns the code that a file keeps, None if there is none or its bytes are not those of its digest."""
+    with suppress(OSError):
+        digest, code = (whole := path.read_bytes())[:DIGEST_BYTES], whole[DIGEST_BYTES:]
+        return code if hashlib.sha256(code).digest() == digest else None
+    return None
+
+
+def _keep(path: Path, code: bytes) -> None:
+    """Writes code behind its digest; a folder that cannot be written costs the time of compiling, and nothing else."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # goes with what was not written whole
+            (written := Path(folder) / path.name).write_bytes(hashlib.sha256(code).digest() + code)
+            os.replace(written, path)
 
 
 def _compiled(nvrtc: Any, source: str, options: tuple[str, ...]) -> bytes:
@@ -86,5 +101,5 @@ def _texts() -> str:
 
 
 def _folder() -> Path:
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(caches) / "graphmill" / "cuda"

@@ -36,6 +36,17 @@ def test_code_is_kept_for_its_text_its_names_its_gpu_and_its_compiler(made, monk
     assert {"-arch=sm_90", "-Iheaders", "--fmad=false"} < set(made.options[0])
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda whole: whole[:-1], lambda whole: b"?" + whole[1:], lambda whole: whole[:-1] + b"?", lambda _: b""]
+)
+def test_code_that_does_not_fit_its_digest_is_compiled_anew(made, tmp_path, damage):
+    assert made.code() == b"code 1"
+    (kept,) = (tmp_path / "graphmill" / "cuda").iterdir()
+    kept.write_bytes(damage(kept.read_bytes()))
+    assert made.code() == made.code() == b"code 2"
+    assert list(kept.parent.iterdir()) == [kept]
+
+
 def test_a_folder_that_cannot_be_written_costs_time_alone(made, monkeypatch, tmp_path):
     (tmp_path / "a file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a file"))
