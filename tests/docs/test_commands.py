@@ -42,6 +42,8 @@ NOT_RUN = {
     "demo": "takes a minute; `make demo` is run by itself",
 }
 """Commands of graphmill whose options alone are checked."""
+MADE_FIRST = ("bundle", "mine.toml", "sage", "out-bundle")
+"""The command that makes the bundle from which others train."""
 SHELL_SYNTAX = ("|", "||", "&", "&&", ";", "<", ">", ">>", "\\")
 
 
@@ -145,6 +147,9 @@ def check_trainers(command: Command, example: SimpleNamespace) -> None:
     if not arguments:
         assert not command.shown, f"{command}: arguments are missing"
         return
+    if "--from" in arguments and not (example.folder / "out-bundle").exists():
+        graphmill(*MADE_FIRST)
+        example.succeeded.add(MADE_FIRST)
     try:
         assert trainers_main(arguments) == 0, command
     except SystemExit as error:
