@@ -135,7 +135,7 @@ def source_assets(
             made = find_all(store, step, versions) or []
             yield from _finished(step, made, versions, around, reused=found[step.name] is not None)
 
-    return asset_of(steps, body)
+    return asset_of(steps, body, pool=pool)
 
 
 def _held(slot: Slot | None, context: dg.AssetExecutionContext, *, idle: bool) -> AbstractContextManager[None]:
@@ -197,7 +197,7 @@ def stage_asset(
             raise
         yield from _finished(step, artifacts, versions, around, reused=all(each.reused for each in artifacts))
 
-    return asset_of([step], body)
+    return asset_of([step], body, pool=pool)
 
 
 def asset_of(

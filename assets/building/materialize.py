@@ -72,7 +72,7 @@ def materialize(
 def _build(build: Build, listener: Progress) -> Artifact:
     """Builds an artifact whose inputs are leased, with the parts that are missing."""
     names = build.stage.parts(build.inputs, build.semantic) if isinstance(build.stage, FanOut) else ()
-    there = [name for name in names if build.find(name)]
+    there = any(build.find(name) for name in names)
     # With parts that are there, the need of the whole says neither what the rest takes nor how fast it is.
     need, began, parts = None if there else _require_fit(build), time.perf_counter(), {}
     if names:

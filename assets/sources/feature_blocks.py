@@ -106,7 +106,8 @@ def _write_rows(
     progress.start("features", num_rows, "rows")
     first_row, beyond = 0, ""
     for block in sorted(blocks, key=lambda each: each.first):
-        beyond = _write_block(table, first_row, block, stored, normalize, progress) or beyond
+        found = _write_block(table, first_row, block, stored, normalize, progress)
+        beyond = beyond or found
         first_row += block.num_rows
     progress.done()
     return beyond

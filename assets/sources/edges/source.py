@@ -127,8 +127,9 @@ def _digests(
     for role, column in chosen.items():
         table.require(role, column)
     columns = list(dict.fromkeys([*names, *chosen.values()]))
+    number_of = {path: number for number, path in enumerate(paths)}
     for path in table.paths:
-        digests, place = _of_columns(duck, path, columns, table), f"{key}/{paths.index(path):06d}"
+        digests, place = _of_columns(duck, path, columns, table), f"{key}/{number_of[path]:06d}"
         if apart and not text:
             found |= {f"{place}/{role}": digests[column] for role, column in chosen.items()}
         elif digests:

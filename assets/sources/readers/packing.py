@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,8 +61,7 @@ FOREIGN = {
 }
 """Ending -> (format, remedy)."""
 FOREIGN_MAGIC = {
-    b"ARROW1": ".arrow",
-    b"ORC": ".orc",
+    b"ARROW1\0\0": ".arrow",
     b"Obj\x01": ".avro",
     b"PK\x03\x04": ".zip",
     b"%%MatrixMarket": ".mtx",
@@ -92,6 +92,8 @@ def foreign(path: Path, start: bytes) -> tuple[str, str] | None:
     """
     name = path.name.lower()
     ending = next((ending for magic, ending in FOREIGN_MAGIC.items() if start.startswith(magic)), None)
+    if start.startswith(b"ORC") and _last_bytes(path, 4)[:3] == b"ORC":  # a table of text may begin with ORCID
+        ending = ".orc"
     if ending == ".zip" and name.endswith(".xlsx"):
         ending = ".xlsx"
     ending = ending or next((each for each in FOREIGN if name.endswith(each)), None)
@@ -99,6 +101,12 @@ def foreign(path: Path, start: bytes) -> tuple[str, str] | None:
         return None
     what, remedy = FOREIGN[ending]
     return what, remedy.replace("{path!r}", repr(str(path)))
+
+
+def _last_bytes(path: Path, count: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(-min(count, path.stat().st_size), os.SEEK_END)
+        return file.read()
 
 
 def packing(path: Path) -> str:
@@ -158,13 +166,16 @@ def for_duck(duck: Duck, path: Path) -> tuple[Path, str]:
         return path, kind
     copy = duck.scratch / f"unpacked-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     if not copy.exists():
+        unfinished = copy.with_suffix(".unfinished")
         try:
-            _unpack(path, copy)
+            _unpack(path, unfinished)
+            unfinished.rename(copy)
         except OSError as error:
-            copy.unlink(missing_ok=True)
             if (code := full_errno(error)) is not None:
                 raise full_disk(code, duck.scratch) from error
             raise
+        finally:
+            unfinished.unlink(missing_ok=True)
     return copy, "none"
 
 

@@ -39,8 +39,7 @@ def expand(patterns: Sequence[Path], key: str) -> list[Path]:
         start = written(pattern)
         if start < len(pattern.parts) and not any(part.startswith("_") for part in pattern.parts[start:]):
             named = [path for path in named if not _hidden(path.parts[start:])]
-        files = [path for path in named if path.is_file()]
-        files = files or [file for path in named if path.is_dir() for file in part_files(path)]
+        files = [file for path in named for file in (part_files(path) if path.is_dir() else [path])]
         if not files:
             raise _nothing(pattern, key)
         found |= dict.fromkeys(files)

@@ -31,13 +31,22 @@ from assets.sources.readers.duck import (
     quoted,
 )
 from assets.sources.readers.part_files import expand, file_kind, folder_columns
-from assets.sources.readers.text_layout import NUMBER, TextForm, TextLayout, read_layout, refuse_counted
+from assets.sources.readers.text_layout import (
+    NUMBER,
+    TextForm,
+    TextLayout,
+    read_layout,
+    refuse_counted,
+    refuse_some_headers,
+)
 from kernels.errors import InputError, did_you_mean
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 NUMBERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
 BIGINT = re.compile(r"0|-?[1-9]\d{0,18}")
 WHOLE_NUMBER = re.compile(r"0|-?[1-9]\d{0,17}")
+CODE = re.compile(r"[+-]?0\d")
+"""The beginning of digits that are a code, such as 007, and no number."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +265,7 @@ class TableFiles:
             raise InputError(f"{self.paths[0]}: the file is empty, as are all files beside it", "give a file with rows")
         if self.form.header is None:
             refuse_counted(kept[0], self.layouts)
+            refuse_some_headers(kept, self.layouts)
         self.paths = kept
         return [dict.fromkeys(layout.names, "VARCHAR") for layout in self.layouts]
 
@@ -268,9 +278,10 @@ class TableFiles:
 def _type_of(values: Sequence[str | None]) -> str:
     """Returns the SQL type of the values in folders' names."""
     given = [value for value in values if value is not None]
-    if all(WHOLE_NUMBER.fullmatch(value) for value in given):
+    if given and all(WHOLE_NUMBER.fullmatch(value) for value in given):
         return "BIGINT"
-    return "DOUBLE" if all(NUMBER.fullmatch(value) and not value.startswith("0") for value in given) else "VARCHAR"
+    numbers = given and all(NUMBER.fullmatch(value) and not CODE.match(value) for value in given)
+    return "DOUBLE" if numbers else "VARCHAR"
 
 
 def _parquet(path: Path) -> str:

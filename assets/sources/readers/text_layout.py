@@ -219,6 +219,28 @@ def refuse_counted(path: Path, layouts: Sequence[TextLayout]) -> None:
         )
 
 
+def refuse_some_headers(paths: Sequence[Path], layouts: Sequence[TextLayout]) -> None:
+    """Refuses a table of which some files begin with names and others with a row, unless the names are those that the others would get.
+
+    Args:
+        paths: the files of the table.
+        layouts: their layouts, found without a word about headers.
+
+    Raises:
+        InputError: the columns of the files without names might be others.
+    """
+    named = next((place for place, each in enumerate(layouts) if each.header), None)
+    plain = next((place for place, each in enumerate(layouts) if not each.header), None)
+    if named is None or plain is None:
+        return
+    if all(each.names == layouts[plain].names for each in layouts):
+        return
+    raise InputError(
+        f"{paths[plain]}: begins with a row, but {paths[named]} with the names {', '.join(layouts[named].names)}",
+        "begin all files of a table with a line of names, or none (and set header = false in [graph])",
+    )
+
+
 def _header(path: Path, line: list[str]) -> list[str]:
     """Returns the names of a header line.
 

@@ -12,7 +12,10 @@ import duckdb
 import polars
 import pytest
 
+from assets.sources.readers.duck import Duck
 from assets.sources.readers.packing import FOREIGN, require_whole_zstd
+from assets.sources.readers.table_files import TableFiles
+from assets.sources.readers.text_layout import TextForm
 from kernels.errors import InputError
 from tests.assets.sources.readers.test_text_layout import built, pairs
 
@@ -171,3 +174,21 @@ def test_networkx_writes_a_list_of_its_formats(tmp_path: Path, form: str) -> Non
 def test_every_other_format_has_a_remedy() -> None:
     for what, remedy in FOREIGN.values():
         assert what and remedy and not re.search(r"rename|copy it again", remedy)
+
+
+def test_text_that_begins_like_another_format_is_text(tmp_path: Path) -> None:
+    text = b"ORCID,dst\n5,6\n6,7\n7,5\n"
+    assert pairs(built(tmp_path / "e.csv", text, source_column="ORCID")) == WANTED
+    assert pairs(built(tmp_path / "f.csv", text.replace(b"ORCID", b"ARROW1"), source_column="ARROW1")) == WANTED
+    (tmp_path / "g.csv").write_bytes(b"ORC\x0a\x02\x00rows and stripes\x08\x03ORC\x18")
+    with pytest.raises(InputError, match="is ORC, which is not read"):
+        built(tmp_path / "g.csv", (tmp_path / "g.csv").read_bytes())
+
+
+def test_a_copy_that_was_not_finished_is_never_read(tmp_path: Path) -> None:
+    lines = b"".join(b"%d,%d\n" % (row, row + 1) for row in range(200_000))
+    (tmp_path / "e.csv.xz").write_bytes(lzma.compress(b"src,dst\n" + lines)[:-200])
+    with Duck(tmp_path, 256 << 20, 1) as duck:
+        for _ in range(2):
+            with pytest.raises(InputError, match="xz file is damaged or cut short"):
+                TableFiles(duck, [tmp_path / "e.csv.xz"], "edges", TextForm()).count()

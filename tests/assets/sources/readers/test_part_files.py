@@ -9,7 +9,10 @@ import pytest
 from assets.graph.read import open_graph
 from assets.sources.edges.config import EdgesConfig
 from assets.sources.edges.source import raw, survey
+from assets.sources.readers.duck import Duck
 from assets.sources.readers.part_files import MANAGED, expand, folder_columns
+from assets.sources.readers.table_files import TableFiles
+from assets.sources.readers.text_layout import TextForm
 from kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
@@ -165,3 +168,35 @@ def test_inspect_names_columns_of_folders(tmp_path: Path) -> None:
 def test_values_of_folders() -> None:
     path = Path("/x/a=1/b=%3A%20/c=__HIVE_DEFAULT_PARTITION__/d=e=f/=g/p.csv")
     assert folder_columns(path) == {"a": "1", "b": ": ", "c": None, "d": "e=f"}
+
+
+def test_a_pattern_takes_folders_beside_files_as_the_folder_does(tmp_path: Path) -> None:
+    for place in ("a.csv", "_b.csv", "more/c.csv", "_old/d.csv"):
+        (tmp_path / "data" / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / place).write_text("src,dst\n1,2\n")
+
+    def names(pattern: str) -> list[str]:
+        return sorted(path.relative_to(tmp_path / "data").as_posix() for path in expand([tmp_path / pattern], "edges"))
+
+    assert names("data/*.csv") == ["a.csv"] and names("data/_*.csv") == ["_b.csv"]
+    assert names("data/*") == names("data") == names("data/**") == ["a.csv", "more/c.csv"]
+    assert names("data/**/*.csv") == ["a.csv", "more/c.csv"]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["0.5", "1.5"], "DOUBLE"),
+        (["0", "-3"], "BIGINT"),
+        (["007", "8"], "VARCHAR"),
+        (["1e3", "-0.25"], "DOUBLE"),
+        (["__HIVE_DEFAULT_PARTITION__"] * 2, "VARCHAR"),
+    ],
+)
+def test_the_type_of_a_column_in_folder_names(tmp_path: Path, values: list[str], kind: str) -> None:
+    paths = [tmp_path / f"{number}" / f"w={value}" / "p.parquet" for number, value in enumerate(values)]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        polars.DataFrame({"src": [1], "dst": [2]}).write_parquet(path)
+    with Duck(None, 64 << 20, 1) as duck:
+        assert TableFiles(duck, paths, "edges", TextForm()).folder_types == {"w": kind}

@@ -201,3 +201,17 @@ def test_layouts_of_the_files_of_a_table_may_differ(tmp_path: Path) -> None:
         table = TableFiles(duck, [tmp_path / "*.csv"], "edges", TextForm())
         assert [layout.delimiter for layout in table.layouts] == [",", ";"]
         assert table.count() == 2
+
+
+def test_names_in_some_files_alone_are_refused_unless_they_are_those_of_the_places(tmp_path: Path) -> None:
+    """`split` leaves the names in the first piece; the columns of the others would be taken by their places."""
+    (tmp_path / "b.csv").write_text("3,4\n")
+    for names in ("dst,src", "weight,src,dst"):
+        with pytest.raises(InputError, match=rf"b\.csv: begins with a row, but .*a\.csv with the names {names[:3]}"):
+            (tmp_path / "a.csv").write_text(f"{names}\n{'1,2,5'[: len(names) // 4 * 2 + 1]}\n")
+            build_config(tmp_path / "home", EdgesConfig(edges=[tmp_path / "a.csv", tmp_path / "b.csv"]), threads=1)
+    (tmp_path / "a.csv").write_text("src,dst\n1,2\n")
+    config = EdgesConfig(
+        edges=[tmp_path / "a.csv", tmp_path / "b.csv"], undirected=False, duplicates="keep", self_loops="keep"
+    )
+    assert pairs(build_config(tmp_path / "home", config, threads=1)) == [("1", "2"), ("3", "4")]
