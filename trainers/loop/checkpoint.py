@@ -47,6 +47,7 @@ class RunState:
         best_score, best_epoch: the best validation score and the epoch (from 1) that gave it; None and 0 before any.
         waited: number of evaluations since `best_epoch`.
         done: whether training has ended.
+        moved: rows of the ledger at the beginning of the epoch, which stay if the epoch is cut off.
     """
 
     epoch: int = 0
@@ -57,6 +58,7 @@ class RunState:
     best_epoch: int = 0
     waited: int = 0
     done: bool = False
+    moved: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -85,7 +85,7 @@ class Executor(ABC):
         self.run = run
 
     @abstractmethod
-    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+    def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields the finished batches of a training epoch, from a position on, in order."""
         ...
 
@@ -241,7 +241,7 @@ class BatchExecutor(Executor):
         self.source, self.timeline = source, run.timeline
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
 
-    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+    def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields one `Done` per mini-batch."""
         for batch in self.source.batches(epoch, start):
             with self.timeline.span(STEP, "train", batch.position):

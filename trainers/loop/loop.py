@@ -8,8 +8,8 @@ unequal batches and for any number of trainers that share it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from math import cos, isfinite, nan, pi
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,7 @@ class Loop:
         self.optimiser = make_adam(model.parameters(), config.lr, config.weight_decay)
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
+        self.moved: dict[str, Any] = {}  # the ledger's rows at the beginning of the epoch
         self.sound: int | Tensor = 0  # batches of the epoch before the first loss that is not finite
         self.device, self.bounded, self.ranks, self.threads = device or LogicalDevice(), bounded, ranks, threads
         self.seconds: dict[str, list[float]] = {"train": [], "evaluate": []}
@@ -99,6 +100,7 @@ class Loop:
         self.best, self.state = parts["best"], checkpoint.state
         if self.ranks.first:  # the checkpoint has the counts of all ranks
             self.ledger.merge(Ledger.from_rows(checkpoint.ledger))
+        self.moved = checkpoint.state.moved if self.ranks.first else Ledger().rows()
 
     def _sent(self, part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the tensors of a part of a checkpoint in the device's memory; the optimiser counts its steps on the host."""
@@ -112,13 +114,15 @@ class Loop:
     def run(self) -> None:
         """Trains to the last epoch or the early stop, then leaves the best parameters in the model."""
         while not self.state.done:
-            started, moved = time.perf_counter(), self.ledger.rows()
+            started = time.perf_counter()
+            if self.state.position == 0:
+                self.moved = self.ledger.rows()
             ended = self._train_epoch()
-            self.seconds["train"].append(round(time.perf_counter() - started, 4))
             if ended is None:
+                self.seconds["train"].append(round(time.perf_counter() - started, 4))
                 self._finish_epoch()
             else:
-                self._end_at(ended, moved)
+                self._end_at(ended)
             state = self.state
             best = None if state.best_score is None else (state.best_score, state.best_epoch)
             self.lines.epoch(state.history[-1], time.perf_counter() - started, best, last=state.done)
@@ -137,8 +141,10 @@ class Loop:
         self.timeline.start(state.epoch + 1)
         self.sound = state.position
         # Evaluations have bounds of their own.
-        with self.device.active() if self.bounded else nullcontext():
-            steps = self.executor.steps(state.epoch, state.position)
+        with (
+            self.device.active() if self.bounded else nullcontext(),
+            closing(self.executor.steps(state.epoch, state.position)) as steps,
+        ):
             for done in steps:
                 if not self._note_loss(done) and self.ranks.world == 1:
                     break
@@ -147,8 +153,6 @@ class Loop:
                     with self.timeline.span(STEP, "update", done.position):
                         self._step(done.seeds)
                 self.progress.advance(1)
-            if isinstance(steps, Generator):
-                steps.close()
         self.timeline.finish()
         self.progress.done()
         return None if isfinite(self._settled_loss()) else int(self.sound)
@@ -163,12 +167,11 @@ class Loop:
         self.sound = self.sound + finite
         return finite
 
-    def _end_at(self, position: int, moved: dict[str, Any]) -> None:
+    def _end_at(self, position: int) -> None:
         """Ends the training at a batch whose loss is not finite: the model is the best so far, with the ledger of the epochs before.
 
         Args:
             position: position of the batch in its epoch.
-            moved: rows of the ledger at the beginning of the epoch.
 
         Raises:
             InputError: no epoch before was evaluated, so there is no best model.
@@ -184,7 +187,7 @@ class Loop:
         best = f"the model is that of epoch {state.best_epoch}"
         self.progress.tell(f"{self.lines.title}{where}: the training ends, and {best}; lower `lr` to train on")
         self.ledger.clear()
-        self.ledger.merge(Ledger.from_rows(moved))
+        self.ledger.merge(Ledger.from_rows(self.moved))
         state.history.append({"epoch": epoch, "loss": nan, "ended_at_step": step})
         state.position, state.loss_sum, state.done = 0, 0.0, True
 
@@ -241,14 +244,19 @@ class Loop:
 
     def whole_ledger(self) -> Ledger:
         """Returns the sum of all ranks' ledgers; all ranks call it, and the first one's result is complete."""
+        return self._of_all_ranks(self.ledger.rows())
+
+    def _of_all_ranks(self, rows: dict[str, Any]) -> Ledger:
         whole = Ledger()
-        for rows in self.ranks.main.gather_values(self.ledger.rows()):
-            whole.merge(Ledger.from_rows(rows))
+        for each in self.ranks.main.gather_values(rows):
+            whole.merge(Ledger.from_rows(each))
         return whole
 
     def _save(self) -> None:
         self._settled_loss()
-        ledger = self.ledger if self.ranks.world == 1 else self.whole_ledger()
+        ledger, self.state.moved = self.ledger, self.moved
+        if self.ranks.world > 1:
+            ledger, self.state.moved = self.whole_ledger(), self._of_all_ranks(self.moved).rows()
         kept = self.executor.state()
         if not self.ranks.first:
             return

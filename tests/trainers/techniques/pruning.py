@@ -4,7 +4,7 @@ Sampling runs ahead on threads; pruning depends on the update before it, so it b
 steps computed a node is the executor's state.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -79,7 +79,7 @@ class PruningSource:
 class PruningExecutor(BatchExecutor):
     source: PruningSource
 
-    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+    def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         if start == 0:
             self.source.computed.zero_()
         return super().steps(epoch, start)

@@ -1,7 +1,7 @@
 """A toy technique with two replicas of the model: they share the batches of a step, and their gradients are added in batch order."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from assets.building.keys import within
@@ -24,7 +24,7 @@ class Replicas(Executor):
         self.count = run.semantic.train.settings.count
         self.replicas = [copy.deepcopy(run.model) for _ in range(self.count)]
 
-    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+    def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         first, group = start - start % self.run.plan.accumulate, []
         # Batches of an unfinished step are computed again: their gradients were in no checkpoint.
         for batch in self.source.batches(epoch, first):

@@ -3,7 +3,7 @@
 The loss of a step is scaled by a running mean of the losses before it, so a resumed run needs that state to end with the same bits.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ class WholeGraph(Executor):
         self.seeds = torch.from_numpy(order[np.asarray(run.graph.train_ids)])
         self.labels = torch.from_numpy(np.asarray(run.graph.labels)[np.asarray(run.graph.train_ids)]).long()
 
-    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+    def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         if start == 0:
             blocks = (self.block,) * self.run.semantic.train.layers
             logits = self.run.model(blocks, self.x, StepRandom(self.run.semantic.seed, epoch, 0))

@@ -294,6 +294,39 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_best_model(tm
     assert f"epoch 2 was NaN or infinite at step {step}, where the training ended" in failed[-1]["detail"]
 
 
+def test_a_training_that_went_on_inside_an_epoch_ends_with_the_ledger_of_the_epochs_before(tmp_path, monkeypatch):
+    whole = train_small(tmp_path / "whole", epochs=1, accumulate=1)
+    stepped, steps = Loop._step, []
+
+    def interrupted(loop, seeds):
+        stepped(loop, seeds)
+        steps.append(loop.state.position)
+        if loop.state.epoch == 1 and loop.state.position == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train_small(tmp_path, epochs=40, accumulate=1, checkpoint_steps=1)
+    diverging_at(monkeypatch, 1, 3)
+    model = train_small(tmp_path, epochs=40, accumulate=1, checkpoint_steps=1, resume=True)
+    assert model.file("ledger.json").read_bytes() == whole.file("ledger.json").read_bytes()
+    assert all(check["passed"] for check in model.summary["checks"] if check["name"] == "ledger equals plan")
+    assert len(model.run_record()["epoch_seconds"]["train"]) <= model.summary["numbers"]["epochs_run"] == 1
+
+
+def test_no_checkpoint_has_weights_that_are_not_finite(tmp_path, monkeypatch):
+    """On a device the epoch goes on behind the first loss that is not finite."""
+    saved = []
+    monkeypatch.setattr(
+        "trainers.loop.loop.write_checkpoint", lambda path, checkpoint: saved.append(checkpoint.state.position)
+    )
+    diverging_at(monkeypatch, 1, 2, torch.tensor(float("nan"), dtype=torch.float64))
+    train_small(tmp_path, epochs=3, accumulate=1, checkpoint_steps=1)
+    first = saved.index(0)  # the end of the first epoch
+    assert saved[first + 1 :] == [1, 2]
+
+
 @pytest.mark.parametrize(
     "trained", [partial(train_small, trainer="factored"), train_fresh, train_whole], ids=["factored", "fresh", "whole"]
 )

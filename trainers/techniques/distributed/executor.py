@@ -18,7 +18,7 @@ Not supported with several parts: batch normalisation, whose running statistics 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -146,7 +146,7 @@ class Distributed(Executor):
         planned.pop(TIER_ROWS, None)
         return planned
 
-    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+    def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields one `Done` per batch of all ranks; an error ends this process if there are others (trainers/ranks/leave.py)."""
         try:
             yield from self._steps(epoch, start)

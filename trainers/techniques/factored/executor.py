@@ -24,7 +24,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ class FactoredExecutor(Executor):
             self._visits[:] = state["visits"].cpu().numpy()
         self._publish()
 
-    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+    def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields one `Done` per mini-batch, in order.
 
         Raises:

@@ -19,7 +19,7 @@ keep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 
 from torch import Tensor
@@ -80,7 +80,7 @@ class FreshExecutor(Executor):
         self.source, self.history, self.probe = source, history, probe
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
 
-    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+    def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields one `Done` per mini-batch; the history is updated before the last one of an optimiser step is yielded."""
         for batch in self.source.batches(epoch, start):
             step = self.run.plan.step_of(epoch, batch.position)

@@ -19,7 +19,7 @@ The losses do not show whether rows were moved as few times as the mode promises
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +110,7 @@ class OneStep(Executor):
             move_name("d2h", "gradient"): epochs * volume * leaving,
         }
 
-    def steps(self, epoch: int, start: int) -> Iterator[Done]:
+    def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields the one `Done` of an epoch."""
         if start == 0:
             loss = self.total_loss(StepRandom(self.run.semantic.seed, epoch, 0))
