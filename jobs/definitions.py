@@ -95,7 +95,8 @@ def build_defs(
                 raise
             text = f"{pipeline.path} cannot be turned into assets:\n{type(error).__name__}: {error}"
             parts.append(dg.Definitions(assets=[_mistakes_spec(pipeline.name, InputError(text))]))
-    return dg.Definitions.merge(*parts)
+    # The executor is that of all jobs, also of the one in which the UI materialises what is selected there.
+    return dg.Definitions.merge(*parts, dg.Definitions(executor=in_turn))
 
 
 @dg.definitions
@@ -192,7 +193,6 @@ def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> An
         selection=dg.AssetSelection.assets(*(key_of(step) for step in steps)),
         description="\n\n".join(part for part in (notes.description, description) if part),
         tags={**notes.tags, PIPELINE_TAG: pipeline.name},
-        executor_def=in_turn,
     )
 
 

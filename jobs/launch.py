@@ -292,12 +292,10 @@ def _raise_failures(events: Sequence[dg.DagsterEvent], home: Path) -> None:
 
 def _refused_history(event: dg.DagsterEvent, home: Path) -> InputError | None:
     """Returns the error of a step that could not use the history for a while, None for any other failure."""
-    error = event.step_failure_data.error
-    while error is not None:
-        if error.cls_name in UNUSABLE:
-            return refused_history(error.message, home, server="sqlite3" not in error.message)
-        error = error.cause
-    return None
+    error, found = event.step_failure_data.error, None
+    while error is not None:  # the last error of the chain has the driver's own words
+        found, error = error if error.cls_name in UNUSABLE else found, error.cause
+    return None if found is None else refused_history(found.message, home, server="sqlite3" not in found.message)
 
 
 def _message(event: dg.DagsterEvent) -> str:

@@ -56,7 +56,7 @@ def train(home: Path | None, pipeline: Asked, names: tuple[str, ...], training: 
     """
     pipeline, name = with_table(pipeline)
     loaded, names = pipeline.load(), names if name is None else (name, *names)
-    names = tuple(each for given in names for each in _grown(loaded, given))
+    names = tuple(each for given in names for each in _grown(pipeline, loaded, given))
     _launch(loaded, "train", yes=yes, home=home, names=names, **training)
 
 
@@ -93,11 +93,19 @@ def demo(home: Path | None, threads: int | None, training: dict[str, Any]) -> No
 RUN_COMMANDS = (build, train, run, demo)
 
 
-def _grown(pipeline: Pipeline, name: str) -> list[str]:
-    """Returns the name of a train table; of one that --set replaced by a table for each of several values, the names of those."""
-    known = [table.name for table in pipeline.train]
-    grown = [each for each in known if each.startswith(f"{name}-")] if pipeline.settings and name not in known else []
-    return grown or [name]
+def _grown(asked: Asked, loaded: Pipeline, name: str) -> list[str]:
+    """Returns the name of a train table; of one that --set replaced by a table for each of several values, the names of those.
+
+    Args:
+        asked: the pipeline as the command names it.
+        loaded: the pipeline with the keys that --set sets.
+        name: the name that the command gives.
+    """
+    known = [table.name for table in loaded.train]
+    if not asked.settings or name in known:
+        return [name]
+    own = {table.name for table in Asked(asked.name).load().train}
+    return [each for each in known if each not in own and name in own and each.startswith(f"{name}-")] or [name]
 
 
 def _launch(pipeline: Pipeline, selection: Selection, *, yes: bool, **options: Any) -> None:

@@ -68,6 +68,7 @@ def _entry(name: str, models: Sequence[Artifact], alike: Sequence[dict[str, Any]
 
 
 def _keys(model: Artifact) -> dict[str, Any]:
-    """Returns the keys that decide a model besides its seed, and the versions of its inputs."""
+    """Returns everything that decides a model besides its seed: keys, versions of its inputs, digests of the user's own code."""
     config = {key.removeprefix("train."): value for key, value in flattened(model.config).items() if key != "seed"}
-    return config | {role: short(entry["version"]) for role, entry in model.inputs.items()}
+    own = {name: short(digest) for name, digest in model.manifest.get("raw", {}).items()}
+    return config | own | {role: short(entry["version"]) for role, entry in model.inputs.items()}

@@ -217,7 +217,8 @@ def refused_history(said: str, home: str | os.PathLike[str], *, server: bool) ->
         home: folder of the history.
         server: whether the database is on a server.
     """
-    said = " ".join(said.split())
+    # SQLAlchemy puts the statement and its values behind the driver's words.
+    said = " ".join(said.partition("[SQL:")[0].split())
     remedy = next((remedy for words, remedy in SAID.items() if words in said), None)
     if remedy is None and server:
         remedy = SERVER.format(settings=Path(home) / SETTINGS)

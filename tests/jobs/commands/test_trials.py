@@ -12,9 +12,13 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
+from assets.storage.artifact import Artifact
 from assets.storage.home import ROOT
 from assets.storage.store import Store
 from jobs.cli import graphmill
+from jobs.commands.options import Asked
+from jobs.commands.runs import _grown
+from jobs.commands.tuned import _keys
 from jobs.runs.instance import open_instance
 from tests.recipes import write_tiny
 
@@ -50,6 +54,30 @@ def test_all_models_with_what_was_tuned(tried: tuple[Path, Path]) -> None:
     assert "dropout = 0.25" in said(home, "leaderboard", path, "--all")
     own = json.loads(said(home, "leaderboard", path, "--json"))["rows"]
     assert {(row["name"], row["tuned"]) for row in own} == {("sage", None), ("gcn", None)}
+
+
+def test_models_of_other_code_are_other_rows() -> None:
+    def model(digest: str) -> Artifact:
+        manifest = {"config": {"seed": 0, "train": {"lr": 0.1}}, "inputs": {}, "raw": {"model": digest * 64}}
+        return Artifact(stage="model", version="a" * 64, path=Path(), manifest=manifest)
+
+    one, other = _keys(model("1")), _keys(model("2"))
+    assert one != other and one == _keys(model("1")) and one["lr"] == 0.1
+
+
+def test_a_table_that_begins_alike_is_not_trained(tried: tuple[Path, Path], tmp_path: Path) -> None:
+    text = tried[0].read_text()
+    path = tmp_path / "more.toml"
+    path.write_text(
+        text
+        + text[text.index("[[train]]") :]
+        .split("[[train]]")[1]
+        .join(["\n[[train]]", ""])
+        .replace('name = "sage"', 'name = "sage-big"')
+    )
+    asked = Asked(str(path), ("train.sage.lr=0.01,0.03",))
+    assert _grown(asked, asked.load(), "sage") == ["sage-lr-0_01", "sage-lr-0_03"]
+    assert _grown(Asked(str(path), ("seed=4",)), Asked(str(path), ("seed=4",)).load(), "sag") == ["sag"]
 
 
 def test_a_trial_leaves_the_last_materialisation_alone(tried: tuple[Path, Path]) -> None:

@@ -6,7 +6,10 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.job_base import InMemoryJob
 
-from assets.definitions import SLOT_TAG
+from assets.building.stage import Silent
+from assets.definitions import SLOT_TAG, Surroundings
+from assets.storage.store import Store
+from jobs.definitions import build_defs
 from jobs.launch import Launch, launch
 from jobs.runs.in_turn import in_turn
 from jobs.runs.instance import open_instance
@@ -46,3 +49,12 @@ def test_the_limit_is_the_size_of_the_pool(tmp_path, size, limit):
         executor = in_turn.executor_creation_fn(context)
     limits = {each["value"]: each["limit"] for each in executor._tag_concurrency_limits if each["key"] == SLOT_TAG}
     assert limits == {POOL: limit, MEMORY_POOL: 1}
+
+
+def test_every_job_takes_turns_and_so_do_steps_of_the_memory_pool(tmp_path, monkeypatch):
+    monkeypatch.setattr("jobs.definitions.takes_memory", lambda pipeline, stage: True)
+    made = build_defs([load_tiny(tmp_path)], Surroundings(store=Store(tmp_path), make_progress=lambda _: Silent()))
+    jobs = made.get_repository_def().get_all_jobs()
+    assert {job.executor_def.name for job in jobs} == {in_turn.name} and any(job.name == "__ASSET_JOB" for job in jobs)
+    pools = {node.name: node.tags.get(SLOT_TAG) for job in jobs for node in job.graph.nodes}
+    assert pools["tiny__sage"] == POOL and MEMORY_POOL in pools.values()
