@@ -19,6 +19,7 @@ from assets.sources.readers.mapped_arrays import check_matrix, open_rows
 from assets.sources.registry import GENERATORS, GraphConfig, OpenSource, TableConfig, source_module
 from assets.sources.survey import Survey
 from assets.storage.machine import require_memory
+from assets.storage.patterns import bytes_named
 from assets.storage.refused import is_memory, out_of_memory
 from kernels.errors import InputError, joined, refused_by
 
@@ -30,8 +31,8 @@ NODE_BYTES = 20
 """Bytes that every node takes at least while a graph is built: indptr, both degrees, its label."""
 MANY_NODES = 1 << 24
 """Number of nodes from which the memory is checked."""
-MOST_TRIED = 1 << 20
-"""Most nodes of content that all stages look through once one of them has refused it: some seconds."""
+MOST_TRIED, MOST_TRIED_BYTES = 1 << 20, 256 << 20
+"""Most nodes, and bytes of files, of content that all stages look through once one of them has refused it: some seconds."""
 
 
 class SourceStage(OnePass):
@@ -114,7 +115,8 @@ class SourceStage(OnePass):
                     require_memory(NODE_BYTES * source.num_nodes, what, remedy)
                 yield source
         except Exception as error:
-            if type(error) is InputError and 0 < num_nodes <= MOST_TRIED:
+            small = 0 < num_nodes <= MOST_TRIED and bytes_named(sources[0], *wanted) <= MOST_TRIED_BYTES
+            if type(error) is InputError and small:
                 raise joined([error, *_found_by_all(asked, execution)]) from None
             if not is_memory(error):
                 raise

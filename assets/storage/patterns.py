@@ -9,7 +9,10 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """The beginning of an address such as s3://bucket/file; also with one slash, which is what a `Path` leaves of it."""
@@ -34,6 +37,26 @@ def _names(folder: Path, part: str) -> list[str]:
         return []
     here = [""] if part == "**" else []  # a folder and all folders below it
     return here + glob.glob(part, root_dir=folder, recursive=True)
+
+
+def bytes_named(*configs: Any) -> int:
+    """Returns the bytes of all files that keys of configurations name, by paths, folders or patterns: each path once."""
+    paths: dict[Path, None] = {}
+    for config in configs:
+        for field in fields(config) if hasattr(config, "__dataclass_fields__") else ():
+            value = getattr(config, field.name)
+            values: Sequence[Any] = value if isinstance(value, tuple | list) else [value]
+            paths |= dict.fromkeys(each for each in values if isinstance(each, Path))
+    return sum(_bytes(path) for path in paths)
+
+
+def _bytes(path: Path) -> int:
+    """Returns the bytes of a file, of all files below a folder, or of all files that a pattern matches; 0 if there are none."""
+    files: dict[Path, None] = {}
+    for found in matches(path):
+        inside = (each for each in found.rglob("*") if not each.is_symlink()) if found.is_dir() else [found]
+        files |= dict.fromkeys(each for each in inside if each.is_file())
+    return sum(each.stat().st_size for each in files)
 
 
 def written(pattern: Path) -> int:

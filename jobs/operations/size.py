@@ -4,16 +4,12 @@ Everything is judged by the pipeline file and the sizes of the files that it nam
 loads the definitions. The bytes of samples and packed chunks are an upper bound.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from itertools import accumulate
 from math import ceil
 from operator import mul
-from pathlib import Path
-from typing import Any
 
 from assets.pipeline.file import Pipeline
-from assets.storage.patterns import matches
+from assets.storage.patterns import bytes_named
 
 BIG_EDGES = 20_000_000
 BIG_FILE_BYTES = 256 << 20
@@ -42,8 +38,7 @@ def raw_bytes(pipeline: Pipeline) -> int:
     """Returns the bytes of all files that a pipeline reads from outside: those of a folder or a pattern added up."""
     tables = pipeline.tables.get("features")
     named = [] if tables is None else [tables, *getattr(tables, "named", {}).values(), getattr(tables, "main", None)]
-    paths = {path for config in (pipeline.graph, *named) for path in _paths(config)}
-    return sum(_bytes(path) for path in paths)
+    return bytes_named(pipeline.graph, *named)
 
 
 def built_bytes(pipeline: Pipeline, num_raw_bytes: int) -> int:
@@ -69,19 +64,3 @@ def built_bytes(pipeline: Pipeline, num_raw_bytes: int) -> int:
     width = getattr(pipeline.graph, "features", 0)
     row_bytes = 4 * width if isinstance(width, int) and pipeline.table("packed") is not None else 0
     return epochs * per_epoch * (8 + row_bytes)
-
-
-def _paths(config: Any) -> Iterator[Path]:
-    for field in fields(config) if hasattr(config, "__dataclass_fields__") else ():
-        value = getattr(config, field.name)
-        values: Sequence[Any] = value if isinstance(value, tuple | list) else [value]
-        yield from (each for each in values if isinstance(each, Path))
-
-
-def _bytes(path: Path) -> int:
-    """Returns the bytes of a file, of all files below a folder, or of all files that a pattern matches; 0 if there are none."""
-    files: dict[Path, None] = {}
-    for found in matches(path):
-        inside = (each for each in found.rglob("*") if not each.is_symlink()) if found.is_dir() else [found]
-        files |= dict.fromkeys(each for each in inside if each.is_file())
-    return sum(each.stat().st_size for each in files)

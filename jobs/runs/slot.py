@@ -4,7 +4,8 @@ The slots are those of Dagster's pools `gpu` and `memory`, which the UI shows an
 claim a slot before a step begins, so a step whose artifacts are all there would wait, too; in a run of the command line it would wait
 without a message, in a busy loop, and no signal would end it. Here the step claims its slot when it has work to do, reports who holds it,
 sleeps between two tries, and ends when its run is cancelled. Of the waiting steps, the one with the highest sum of the run's and the step's
-`dagster/priority` goes first.
+`dagster/priority` goes first. Within a run that has a process for each step, steps that take the same slot begin one after the other
+(jobs/runs/in_turn.py), also those that have nothing to do.
 
 A waiting step frees slots whose run is over or whose process is gone.
 

@@ -149,7 +149,8 @@ def explained(text: str, where: str) -> InputError:
     if "GZIP" in text or "gzip" in text:
         remedy = f"copy it again; or, if bytes stand behind its end: gzip -dc {shlex.quote(where)} > NEW.csv"
         return InputError(f"{place}: the gzip file is damaged or cut short: {_first_line(text)}", remedy)
-    if "zstd" in text.lower() or "frame" in text or "corruption detected" in text:
+    said = text.replace(where, "").lower()  # a path may have any word
+    if "zstd" in said or "frame" in said or "corruption detected" in said:
         return InputError(f"{place}: the file, which zstd compressed, is damaged: {_first_line(text)}", "copy it again")
     return InputError(f"{place}: cannot be read: {_first_line(text)}", f"copy it again, or {FIX_FILE}")
 
