@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -72,8 +73,8 @@ def test_a_variable_that_is_not_set_is_one_sentence(tmp_path: Path, monkeypatch:
         assert instance.get_runs_count() == 0
 
 
-@pytest.mark.skipif(find_spec("dagster_postgres") is not None, reason="the package is installed")
-def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dagster_postgres", None)  # an import of it fails, installed or not
     edited(tmp_path, {"postgres": {"postgres_url": "postgresql+psycopg2://localhost/x"}})
     with pytest.raises(
         InputError, match=r"package dagster_postgres is not installed(?s:.*)pip install -e \"\.\[postgres\]\""
@@ -131,9 +132,10 @@ def server(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
     control = [*user, str(SERVER / "pg_ctl"), "-D", str(folder / "data"), "-w"]
     try:
         subprocess.run(
-            [*user, str(SERVER / "initdb"), "-A", "trust", "-U", "me", "-D", str(folder / "data")], check=True
+            [*user, str(SERVER / "initdb"), "--no-sync", "-A", "trust", "-U", "me", "-D", str(folder / "data")],
+            check=True,
         )
-        options = f"-c listen_addresses= -k {folder}"
+        options = f"-c listen_addresses= -c fsync=off -k {folder}"
         subprocess.run([*control, "-o", options, "-l", str(folder / "log"), "start"], check=True)
         yield f"postgresql+psycopg2://me@/postgres?host={folder}", [*control, "-m", "immediate", "stop"]
     finally:
