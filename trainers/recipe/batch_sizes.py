@@ -71,6 +71,12 @@ def batch_sizes(sampling: SamplingConfig, sizes: Sizes) -> BatchSizes:
     )
 
 
+def whole_batch(layers: int, sizes: Sizes) -> BatchSizes:
+    """Returns the one batch of a full-graph training: all nodes and edges, in every layer."""
+    rows, edges = (sizes.num_nodes,) * (layers + 1), (sizes.num_edges,) * layers
+    return BatchSizes(count=1, rows=rows, edges=edges, exact=sizes.exact)
+
+
 def _rows(seeds: int, edges: list[int], inputs: int) -> tuple[int, ...]:
     """Returns the rows of each layer: every edge brings another node, up to the inputs."""
     rows = [seeds]

@@ -18,7 +18,7 @@ from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 from kernels.rows.aligned import space_for
 from kernels.sampling.sample import Sampler
-from trainers.recipe.batch_sizes import BatchSizes, batch_sizes
+from trainers.recipe.batch_sizes import BatchSizes, batch_sizes, whole_batch
 from trainers.recipe.config import ModelConfig, TrainExecution
 from trainers.recipe.queue_bytes import queue_bounds
 from trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes, transposed_layers
@@ -34,6 +34,8 @@ HEAP = 1.12
 """Bytes of a heap over those that are alive in it at once; measured from 0.9 to 1.2 without lists of small blocks (docs/log.md)."""
 PRODUCT_BYTES = 16 << 20
 """What the libraries of matrix products and threads keep after the first step."""
+PARAMETER_COPIES = 9
+"""Copies of the parameters: values, gradients, two moments, the best ones, and what a checkpoint takes while it is written."""
 READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
 """What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
 BATCH, FANOUTS = "[sampling] batch_size", "[sampling] fanouts"
@@ -106,13 +108,14 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
     """
     technique = find_technique(semantic.train.trainer)
     terms = technique.need_terms()
-    if terms is None or semantic.sampling is None or semantic.train.device != "cpu":
+    if terms is None or semantic.train.device != "cpu":
         return None
+    drawn = None if technique.whole_graph else semantic.sampling
     case = Case(
         semantic=semantic,
         execution=execution,
         sizes=sizes,
-        batch=batch_sizes(semantic.sampling, sizes),
+        batch=whole_batch(semantic.train.layers, sizes) if drawn is None else batch_sizes(drawn, sizes),
         ranks=ranks or semantic.train.own_settings.ranks,
     )
     return Need(name=f"a training by {technique.name}", phases=(tuple(terms(case)),))
@@ -151,7 +154,6 @@ def model_terms(case: Case, ranks: int = 1, extra_rows: int = 0) -> list[Term]:
         case.batch.exact and not is_reference(case.semantic.train.model),
     )
     step = int(HEAP * (step_bytes(train, sizes.width, max(2, sizes.num_classes), case.batch) + extra_rows))
-    parameters = parameter_bytes(train, sizes.width, max(2, sizes.num_classes))
     return [
         Term(
             what="activations of a step",
@@ -159,14 +161,21 @@ def model_terms(case: Case, ranks: int = 1, extra_rows: int = 0) -> list[Term]:
             key="batch_size or hidden",
             at_most=not sure,
         ),
-        Term(what="parameters, moments, checkpoint", num_bytes=ranks * 9 * parameters, key="hidden"),
-        Term(
-            what="an exact evaluation",
-            num_bytes=ranks * max(0, _exact_bytes(case) - step),
-            key="eval_workspace",
-            at_most=True,
-        ),
+        parameter_term(case, ranks),
+        exact_term(case, ranks, beside=step),
     ]
+
+
+def parameter_term(case: Case, models: int = 1) -> Term:
+    """Returns the term of so many models with their optimisers and a checkpoint."""
+    num_bytes = parameter_bytes(case.semantic.train, case.sizes.width, max(2, case.sizes.num_classes))
+    return Term(what="parameters, moments, checkpoint", num_bytes=models * PARAMETER_COPIES * num_bytes, key="hidden")
+
+
+def exact_term(case: Case, ranks: int = 1, beside: int = 0) -> Term:
+    """Returns the term of an exact evaluation, above what a step took, which is free again."""
+    num_bytes = ranks * max(0, _exact_bytes(case) - beside)
+    return Term(what="an exact evaluation", num_bytes=num_bytes, key="eval_workspace", at_most=True)
 
 
 def _exact_bytes(case: Case) -> int:
@@ -182,15 +191,21 @@ def _exact_bytes(case: Case) -> int:
     )
 
 
-def sampler_terms(case: Case, ranks: int = 1) -> list[Term]:
-    """Returns the term of the samplers: of the training, or of a sampled evaluation alone if batches are stored."""
-    nodes, inputs = case.sizes.num_nodes, case.batch.inputs
+def sampler_terms(case: Case, ranks: int = 1, samplers: int = 0) -> list[Term]:
+    """Returns the term of the samplers: of the training, or of a sampled evaluation alone if batches are stored.
+
+    Args:
+        case: the training.
+        ranks: number of processes that each have samplers.
+        samplers: number of samplers of each, 0 for one per thread.
+    """
+    nodes, inputs, count = case.sizes.num_nodes, case.batch.inputs, samplers or case.threads
     if case.stored and case.semantic.train.eval == "exact":
         return []
     each = (8 * nodes if nodes <= Sampler.MOST_DIRECT_NODES else 32 * inputs) + case.sizes.id_bytes * inputs
     term = Term(
-        what=f"samplers of {case.threads} threads",
-        num_bytes=ranks * case.threads * each,
+        what=f"{count} samplers" if samplers else f"samplers of {count} threads",
+        num_bytes=ranks * count * each,
         key="samplers",
         # Ranks that are bound to cores have other numbers, and "auto" may evaluate exactly.
         at_most=nodes > Sampler.MOST_DIRECT_NODES or ranks > 1 or (case.stored and case.semantic.train.eval == "auto"),

@@ -65,7 +65,7 @@ def item_bytes(train: TrainConfig) -> int:
 def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
     """Returns the bytes of a model's parameters."""
     count = in_width * train.hidden if train.input == "linear" else 0
-    widths = _widths(train, in_width, num_classes)
+    widths = layer_widths(train, in_width, num_classes)
     for number, (wide, out) in enumerate(widths):
         last = number + 1 == len(widths) and train.head != "linear"
         maps = {"sage": 2, "gcn": 1, "gin": 1, "gat": train.heads if last else 1, "pinsage": 2}.get(train.model, 2)
@@ -82,7 +82,8 @@ def transposed_layers(train: TrainConfig) -> int:
     return train.layers if whole else train.layers - 1
 
 
-def _widths(train: TrainConfig, in_width: int, num_classes: int) -> list[tuple[int, int]]:
+def layer_widths(train: TrainConfig, in_width: int, num_classes: int) -> list[tuple[int, int]]:
+    """Returns (columns that it reads, columns that it gives) of each layer, first to last."""
     first = train.hidden if train.input == "linear" else in_width
     widths = [first] + [train.hidden] * (train.layers - 1)
     widths.append(train.hidden if train.head == "linear" else num_classes)
@@ -91,7 +92,7 @@ def _widths(train: TrainConfig, in_width: int, num_classes: int) -> list[tuple[i
 
 def _layers(train: TrainConfig, in_width: int, num_classes: int, batch: BatchSizes) -> Sequence[_Layer]:
     found = []
-    for number, (wide, out) in enumerate(_widths(train, in_width, num_classes)):
+    for number, (wide, out) in enumerate(layer_widths(train, in_width, num_classes)):
         s, d, last = batch.rows[number], batch.rows[number + 1], number + 1 == train.layers and train.head != "linear"
         first = number == 0 and train.input != "linear"
         kept, forward, backward = _convolution(train, s, d, wide, out, batch.edges[number], first, last)

@@ -111,6 +111,7 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="factored",
             module="trainers.techniques.factored.executor",
+            need="trainers.techniques.needs:factored_terms",
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
@@ -132,6 +133,7 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="fullgraph",
             module="trainers.techniques.fullgraph.executor",
+            need="trainers.techniques.fullgraph.need:terms",
             needs=("partitions", "chunks"),
             inputs=("chunks",),
             on_device=True,

@@ -6,13 +6,16 @@ from typing import Any
 
 from assets.building.needs import Term
 from assets.sizes import parse_size
+from assets.storage.machine import usable_cores
 from kernels.rows.aligned import space_for
 from trainers.recipe.need import (
     BATCH,
     LAUNCHER_BYTES,
+    PARAMETER_COPIES,
     Case,
     evaluation_terms,
     model_terms,
+    parameter_term,
     process_terms,
     queue_terms,
     row_terms,
@@ -26,6 +29,8 @@ DISK_QUEUES, DISK_WAITING, DISK_LOADERS, RANGE_BYTES = 3, 3, 6, 256 << 10
 """Of trainers/techniques/disk.py: parts of the queue, batches in one with that in work, loaders, and bytes of a range that one reads."""
 RANK_WINDOW_BYTES = 32 << 20
 """Of trainers/techniques/distributed/own_rows.py: rows of a shard that are read at once."""
+FACTORED_BATCHES = 2
+"""Batches of a trainer (trainers/techniques/factored/queue.py): one is trained on, and rows of the next are extracted."""
 ARENA_WINDOW_BYTES = 16 << 20
 """Of trainers/techniques/fresh/arena_rows.py: rows on their way to the arena's batch."""
 
@@ -81,6 +86,30 @@ def fresh_terms(case: Case) -> list[Term]:
         *model_terms(case, extra_rows=_history_bytes(case)),
         *sampler_terms(case),
         *rows,
+    ]
+
+
+def factored_terms(case: Case) -> list[Term]:
+    """Returns the terms of `factored`: one queue of sampled batches, and for each trainer the rows of two batches and a step."""
+    settings: Any = case.semantic.train.settings
+    samplers, trainers = settings.roles(usable_cores())
+    ready, count = space_for(case.batch.inputs * case.row_bytes), case.batch.count
+    waiting = case.held(case.queue_bytes, case.block_bytes, count)
+    standby = samplers if settings.switching and settings.sharing == "space" else 0
+    trainers, taken = min(count, trainers + standby), min(count, FACTORED_BATCHES * trainers + standby)
+    sums = min(count, case.semantic.train.accumulate) * parameter_term(case).num_bytes // PARAMETER_COPIES
+    visits = 4 * case.sizes.num_nodes if settings.presample else 0
+    return [
+        *process_terms(case),
+        Term(what="blocks of sampled batches", num_bytes=waiting * case.block_bytes, key="queue", at_most=True),
+        Term(what="rows of the trainers' batches", num_bytes=taken * ready, key="trainers", at_most=True),
+        Term(what="gradients that an update waits for", num_bytes=sums, key="accumulate", at_most=True),
+        Term(what="visits of nodes", num_bytes=visits, key="presample"),
+        *evaluation_terms(case, 0),  # roles keep their rows
+        *model_terms(case, trainers),
+        *sampler_terms(case, samplers=samplers),
+        *row_terms(case),
+        *tier_terms(case),
     ]
 
 

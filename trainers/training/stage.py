@@ -15,10 +15,10 @@ and trainers, `executors` says how, what was measured to choose it, who sampled 
 Numbers: the figures are the learning curve with the kept epoch, the cost of an epoch, and the time-line.
 
 Cost: `graphmill leaderboard PIPELINE` shows seconds, bytes by link and peak memory. What a training will take is added up before it
-starts, and `memory_need` of `run.json` has the sum and its terms beside the measured peak (not on a GPU, and not of `factored` and
-`fullgraph`). Exact evaluation stays within `eval_workspace` and
-may spill layers to disk. A checkpoint is written after each epoch, and more often with `checkpoint_steps`; `--resume` ends with the same
-bits as a run that was never interrupted: it keeps the checkpoint's number of threads, unless there are fewer cores than that.
+starts; `memory_need` of `run.json` has the sum, what of it is sure, and the terms beside the measured peak (not on a GPU). Exact evaluation
+stays within `eval_workspace` and may spill layers to disk. A checkpoint is written after each epoch, and more often with
+`checkpoint_steps`; `--resume` ends with the same bits as a run that was never interrupted: it keeps the checkpoint's number of threads,
+unless there are fewer cores than that.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ModelStage(ModelRecipe):
         if found is None:
             return None
         terms = {term.what: term.num_bytes for term in found.memory if term.num_bytes}
-        return {"bytes": found.memory_bytes, "terms": terms}
+        return {"bytes": found.memory_bytes, "least_bytes": found.least_bytes, "terms": terms}
 
     def follow(
         self,

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 from assets.building.needs import MARGIN, Sizes, require_fit
+from assets.chunks.config import ChunksTable, chunks_config
 from assets.sampling.config import SamplingConfig
 from kernels.errors import InputError
 from tests.trainers.runs import train_small
 from trainers.recipe.batch_sizes import batch_sizes
 from trainers.recipe.config import ModelConfig, TrainExecution, TrainTable
-from trainers.recipe.need import Case, require_queue, sampler_terms, tier_terms, training_need
+from trainers.recipe.need import HEAP, Case, require_queue, sampler_terms, tier_terms, training_need
 from trainers.recipe.recipe import ModelRecipe
+from trainers.techniques.factored.settings import FactoredSettings
+from trainers.techniques.fullgraph.settings import FullGraphSettings
 
 SIZES = Sizes(
     num_nodes=1_000_000,
@@ -150,3 +153,42 @@ def test_a_run_records_what_was_said(tmp_path: Path) -> None:
     run = train_small(tmp_path, eval="sampled").run_record()
     assert run["memory_need"]["bytes"] == sum(run["memory_need"]["terms"].values())
     assert run["peak_memory_bytes"] > 0
+
+
+def test_factored_counts_its_roles() -> None:
+    def said(switching: bool = False, **roles: int) -> dict[str, int]:
+        settings = FactoredSettings(switching=switching, **roles)
+        return terms(case(trainer="factored", samplers=0, settings=settings), with_samples())
+
+    one, three = said(samplers=1, trainers=1), said(samplers=1, trainers=3)
+    assert three["rows of the trainers' batches"] == 3 * one["rows of the trainers' batches"] > 0
+    assert three["activations of a step"] == 3 * one["activations of a step"]
+    standby = said(samplers=1, trainers=1, switching=True)
+    assert standby["activations of a step"] == 2 * one["activations of a step"]
+
+
+def test_a_full_graph_training_counts_all_nodes_and_the_largest_chunk() -> None:
+    """Numbers of two layers of sage, by hand: rows of 64 and of 16 columns, aggregates of 768 and of 64, gradients of 16 and 64."""
+
+    def said(chunks_per_part: int = 4, **settings: Any) -> dict[str, int]:
+        configs = {"chunks": chunks_config(ChunksTable(chunks_per_part=chunks_per_part), 0)}
+        keys = {
+            "trainer": "fullgraph",
+            "eval": "exact",
+            "features": "mapped",
+            "settings": FullGraphSettings(**settings),
+        }
+        return terms(case(**keys), replace(SIZES, configs=configs))
+
+    between = "rows of all nodes between layers"
+    free = 1 << 50
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainers.techniques.fullgraph.need.free_bytes", lambda: free)
+        cached, again = said(), said(hybrid=False)
+        assert cached[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 768 + 64 + 16 + 64))
+        assert again[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 16 + 64))
+        assert said(chunks_per_part=8)["a chunk's rows and activations"] < cached["a chunk's rows and activations"]
+        uncut = said(mode="device")
+        assert uncut["features on the device"] == SIZES.num_nodes * 4 * 768 and between not in uncut
+        free = 2 * cached[between] - 1
+        assert between not in {what for what, num_bytes in said().items() if num_bytes}  # they are in a file then

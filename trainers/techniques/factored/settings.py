@@ -39,6 +39,14 @@ class FactoredSettings(Settings):
     # Updates that the weights of a gradient may lack; above 0 the result does not repeat.
     staleness: int = field(default=0, metadata=within(0, 10**9, hashed="unless default"))
 
+    def roles(self, cores: int) -> tuple[int, int]:
+        """Returns the numbers of samplers and trainers as they are given; if a simulation chooses them, all devices but one train."""
+        devices = self.devices or default_devices(cores)
+        if self.sharing == "time":
+            return self.trainers or devices, self.trainers or devices
+        samplers = self.samplers or max(1, devices - self.trainers if self.trainers else 1)
+        return samplers, self.trainers_of(cores)
+
     def trainers_of(self, cores: int) -> int:
         """Returns the number of devices that train, or may train if the samplers are chosen later."""
         devices = self.devices or default_devices(cores)

@@ -19,6 +19,7 @@ The losses do not show whether rows were moved as few times as the mode promises
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from assets.chunks.read import StoredChunks, open_chunks
+from assets.storage.control_group import free_bytes
 from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 from kernels.sampling.transpose import transpose
@@ -46,16 +48,13 @@ from trainers.record.timeline import STEP
 from trainers.rows.source import RowIds
 from trainers.techniques.fullgraph.budget import require_memory
 from trainers.techniques.fullgraph.buffers import Mover, Place
-from trainers.techniques.fullgraph.host_rows import available_bytes
 from trainers.techniques.fullgraph.lists import walk
 from trainers.techniques.fullgraph.memory import Way
+from trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
 from trainers.techniques.fullgraph.passes import Passes, splits
 from trainers.techniques.fullgraph.settings import FullGraphSettings
 from trainers.techniques.fullgraph.supply import ChunkBlocks
 from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
-
-KEPT_BLOCKS_SHARE = 4
-"""Prepared blocks stay in memory up to the free memory divided by this number."""
 
 
 def open_executor(run: Run) -> Executor:
@@ -136,10 +135,12 @@ class FullGraph(OneStep):
         mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, train.num_threads, settings.overlap)
         shared = chunks.num_parts // len({place.device.index for place in places})
         require_memory(run, chunks, settings, Way(hybrid=settings.hybrid, parts=shared, overlap=mover.overlaps))
+        free = free_bytes()
+        most_bytes = sys.maxsize if free is None else free // KEPT_BLOCKS_SHARE
         passes = Passes(
             model=model,
             walk=walk(chunks, settings.mode),
-            blocks=ChunkBlocks(chunks, run.graph.topology, model.edge_weight, available_bytes() // KEPT_BLOCKS_SHARE),
+            blocks=ChunkBlocks(chunks, run.graph.topology, model.edge_weight, most_bytes),
             mover=mover,
             dtype=train.dtype,
             hybrid=settings.hybrid,
@@ -150,12 +151,13 @@ class FullGraph(OneStep):
         self.total_loss = WholePass(passes, inputs, run.graph.labels, train_ids, run.class_weights)
 
     def _folder(self) -> Path | None:
-        """Returns the folder of the rows between two passes; None, for memory, if they take at most half of the free memory."""
+        """Returns the folder of the rows between two passes; None, for memory, if they take little enough of the free memory."""
         run, train = self.run, self.run.semantic.train
         # An output and a cached aggregate per layer, and two layers' gradients.
         width = max(train.hidden, run.graph.num_classes) * (2 * train.layers + 2)
         num_bytes = run.graph.topology.num_nodes * width * np.dtype(kept_dtype(train.dtype)).itemsize
-        if 2 * num_bytes <= available_bytes():
+        free = free_bytes()
+        if free is None or ROWS_SHARE * num_bytes <= free:
             return None
         return run.execution.checkpoints.parent / "spill"  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -95,9 +95,3 @@ class HostRows:
     def add(self, ids: Array, rows: Tensor) -> None:
         """Adds rows, float[c, F] on the host, to those of nodes, which are distinct."""
         add_rows(rows.contiguous().numpy(), None, self.values, ids, self.threads)
-
-
-def available_bytes() -> int:
-    """Returns the bytes of memory that the system reports as available."""
-    with open("/proc/meminfo") as lines:
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))

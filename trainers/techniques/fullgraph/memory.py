@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernels.chunks.counts import StepCounts
-from trainers.models.precision import kept_dtype
+from trainers.recipe.step_bytes import item_bytes, layer_widths
 
 if TYPE_CHECKING:
     from trainers.recipe.config import TrainConfig
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 CONVOLUTION = {"gcn": 0, "sage": 0, "gin": 2, "gat": 1, "pinsage": 2}
 """Results of v rows that a layer's own operations keep for their gradients."""
+OWN = 2
+"""What a user's own layer is taken to keep."""
 PASSING = 3
 """Rows of the output's width that come and go while a gradient passes one operation."""
 EDGE_BYTES, NODE_BYTES, ROW_BYTES = 24, 24, 24
@@ -56,6 +58,11 @@ class ChunkCounts:
     edges: int
     rows: int
     loaded: int
+
+
+def keeps_aggregate(model: str) -> bool:
+    """Returns whether layers of a built-in model have an aggregate without parameters, which may be kept between the two passes."""
+    return model in ("gcn", "sage", "gin")
 
 
 def largest(counts: StepCounts, mode: Mode) -> ChunkCounts:
@@ -98,15 +105,11 @@ def device_bytes(
         chunk: counts of the largest chunk.
         way: the way in which passes are carried out.
     """
-    value = np.dtype(kept_dtype(config.dtype)).itemsize
-    linear_head, widths = config.head == "linear", [in_width]
-    if config.input == "linear":
-        widths = [config.hidden]
-    widths += [config.hidden] * (config.layers - 1) + [config.hidden if linear_head else num_classes]
-    peak = 0
-    for index in range(config.layers):
+    value = item_bytes(config)
+    linear_head, peak = config.head == "linear", 0
+    for index, (wide, out) in enumerate(layer_widths(config, in_width, num_classes)):
         last = index + 1 == config.layers and not linear_head
-        shape = _Shape(config, widths[index], widths[index + 1], last, index)
+        shape = _Shape(config, wide, out, last, index)
         peak = max(peak, _forward_values(shape, chunk, way), _backward_values(shape, chunk, way))
     if config.input == "linear":
         peak = max(peak, chunk.nodes * (2 * in_width + 6 * config.hidden))
@@ -129,7 +132,7 @@ class _Shape:
         pooled = width if last else out
         self.aggregate = self.depth if self.attends else pooled if self.pools else width
         self.needed = index > 0 or config.input == "linear"
-        self.chain = CONVOLUTION[config.model] + (0 if last else 2 + (config.norm != "none"))
+        self.chain = CONVOLUTION.get(config.model, OWN) + (0 if last else 2 + (config.norm != "none"))
 
     def again(self, way: Way) -> bool:
         """Returns whether the layer is computed again in the backward pass."""

@@ -75,11 +75,7 @@ def test_two_runs_have_equal_bits_and_so_have_transfers_beside_computing(tmp_pat
 
 def test_rows_in_files_and_blocks_made_anew_change_no_bit(tmp_path, monkeypatch):
     in_memory = train_whole(tmp_path / "memory", model="sage")
-    for place in (
-        "trainers.techniques.fullgraph.host_rows.available_bytes",
-        "trainers.techniques.fullgraph.executor.available_bytes",
-    ):
-        monkeypatch.setattr(place, lambda: 1)
+    monkeypatch.setattr("trainers.techniques.fullgraph.executor.free_bytes", lambda: 1)
     in_files = train_whole(tmp_path / "files", model="sage")
     assert content(in_files) == content(in_memory)
     assert list((tmp_path / "files").rglob("spill")) and not list((tmp_path / "memory").rglob("spill"))

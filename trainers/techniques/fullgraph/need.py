@@ -1,0 +1,122 @@
+"""The memory of a full-graph training on the CPU, term by term, without torch: rows of all nodes, kept blocks, and what a device holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+from math import ceil
+from typing import Any
+
+from assets.building.needs import Term
+from assets.chunks.need import number_of_parts
+from assets.chunks.read import open_chunks
+from assets.storage.control_group import free_bytes
+from assets.storage.user_code import is_reference
+from trainers.recipe.batch_sizes import batch_sizes
+from trainers.recipe.need import (
+    HEAP,
+    Case,
+    evaluation_terms,
+    exact_term,
+    parameter_term,
+    process_terms,
+    row_terms,
+    sampler_terms,
+)
+from trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes, step_bytes
+from trainers.techniques.fullgraph.memory import ChunkCounts, Way, device_bytes, keeps_aggregate, largest
+
+CHUNKS = "[chunks] chunks_per_part"
+KEPT_BLOCKS_SHARE = 4
+"""Prepared blocks stay in memory up to the free memory divided by this number."""
+ROWS_SHARE = 2
+"""Rows of all nodes stay in memory up to the free memory divided by this number."""
+
+
+def terms(case: Case) -> list[Term]:
+    """Returns the terms of `fullgraph`: cut into chunks, or uncut."""
+    settings: Any = case.semantic.train.settings
+    found = _uncut(case) if settings.mode == "device" else _cut(case, settings)
+    taken = sum(term.num_bytes for term in found)
+    return [
+        *process_terms(case),
+        *found,
+        parameter_term(case),
+        *_evaluated(case, taken),
+        *row_terms(case),
+    ]
+
+
+def _evaluated(case: Case, taken: int) -> list[Term]:
+    """Returns the terms of an evaluation: exact, after a pass whose memory is free again, or of sampled batches."""
+    sampling = case.semantic.sampling
+    if case.semantic.train.eval == "exact" or sampling is None:
+        return [exact_term(case, beside=taken)]
+    drawn = replace(case, batch=batch_sizes(sampling, case.sizes))
+    return [*evaluation_terms(drawn, 0), *sampler_terms(drawn)]
+
+
+def _uncut(case: Case) -> list[Term]:
+    train, sizes, batch = case.semantic.train, case.sizes, case.batch
+    block = block_bytes(case, sizes.num_nodes, sizes.num_edges, sizes.num_nodes)  # one for all layers
+    step = step_bytes(train, sizes.width, max(2, sizes.num_classes), batch)
+    return [
+        Term(what="the whole graph as a block", num_bytes=block, at_most=not sizes.exact),
+        Term(what="features on the device", num_bytes=sizes.num_nodes * case.row_bytes, at_most=not sizes.exact),
+        Term(what="activations of a step", num_bytes=int(HEAP * step), key="hidden", at_most=not sizes.exact),
+    ]
+
+
+def _cut(case: Case, settings: Any) -> list[Term]:
+    train, sizes = case.semantic.train, case.sizes
+    rows = _host_bytes(case, settings.hybrid)
+    free, sure = free_bytes(), "chunks" in sizes.artifacts
+    counts, num_parts, blocks = _counted(case, settings.mode)
+    classes = max(2, sizes.num_classes)
+    num_parameters = parameter_bytes(train, sizes.width, classes) // item_bytes(train)
+    held = device_bytes(
+        train, sizes.width, classes, num_parameters, counts, Way(hybrid=settings.hybrid, parts=num_parts)
+    )
+    kept = blocks if free is None else min(blocks, free // KEPT_BLOCKS_SHARE)
+    spills = free is not None and ROWS_SHARE * rows > free
+    return [
+        Term(what="rows of all nodes between layers", num_bytes=0 if spills else rows, key="hidden", at_most=not sure),
+        Term(what="a chunk's rows and activations", num_bytes=int(HEAP * held), key=CHUNKS, at_most=True),
+        Term(what="blocks of chunks", num_bytes=kept, at_most=not sure),
+    ]
+
+
+def _host_bytes(case: Case, hybrid: bool) -> int:
+    """Returns the most bytes of rows of all nodes at once: outputs and aggregates of the layers below, and gradients of two layers."""
+    train, sizes = case.semantic.train, case.sizes
+    widths = layer_widths(train, sizes.width, max(2, sizes.num_classes))
+    outputs = list(accumulate(out for _, out in widths))
+    kept = list(accumulate(wide if hybrid and keeps_aggregate(train.model) else 0 for wide, _ in widths))
+    projected = train.hidden if train.input == "linear" else 0
+    most = outputs[-1] + kept[-1]
+    for index, (wide, out) in enumerate(widths):
+        below = (outputs[index] - out) + kept[index]
+        most = max(most, below + out + (wide if index or projected else 0))
+    return int(HEAP * (projected + most) * sizes.num_nodes * item_bytes(train))
+
+
+def _counted(case: Case, mode: Any) -> tuple[ChunkCounts, int, int]:
+    """Returns counts of the largest chunk, the number of parts, and the bytes of all blocks; of even chunks where they are not cut yet."""
+    sizes = case.sizes
+    if "chunks" in sizes.artifacts:
+        chunks = open_chunks(sizes.artifacts["chunks"])
+        totals = (int(getattr(chunks.counts, name).sum()) for name in ("destinations", "edges", "buffer_rows"))
+        return largest(chunks.counts, mode), chunks.num_parts, block_bytes(case, *totals)
+    config = sizes.configs.get("chunks")
+    parts = number_of_parts(sizes)
+    steps = parts * (1 if config is None else config.table.chunks_per_part)
+    nodes, edges = ceil(sizes.num_nodes / steps), ceil(sizes.num_edges / steps)
+    rows = min(sizes.num_nodes, nodes + edges)
+    counts = ChunkCounts(nodes=nodes, edges=edges, rows=rows, loaded=rows)
+    return counts, parts, block_bytes(case, sizes.num_nodes, sizes.num_edges, steps * rows)
+
+
+def block_bytes(case: Case, nodes: int, edges: int, rows: int) -> int:
+    """Returns the bytes of blocks with their transposes and weights, which have so many destinations, edges and sources in all."""
+    weighted = case.semantic.train.model in ("gcn", "gin") or is_reference(case.semantic.train.model)
+    return edges * (12 + 4 * weighted) + nodes * (12 + 4 * weighted) + rows * (4 + case.sizes.id_bytes)
