@@ -86,6 +86,20 @@ def sum_weights(block: Block, in_degree: Array) -> Array:
     return _by_edge(block, factor.astype(np.float32))
 
 
+def self_mean_weights(block: Block) -> tuple[Array, Array]:
+    """Computes the weights of the mean of a row's sources and the row itself: 1 / (k + 1) on each of its k edges, and on itself.
+
+    Args:
+        block: the block. If edges have shares, each has k / (k + 1) times its share.
+
+    Returns:
+        (weight f32[nnz], 0 for removed edges; self_weight f32[num_dst]).
+    """
+    taken = (block.end - block.start).astype(np.float32)
+    own = 1 / (taken + 1)
+    return (_by_edge(block, own) if block.share is None else _by_edge(block, taken * own) * block.share), own
+
+
 def _shared(block: Block, in_degree: Array) -> Array:
     """Returns f32[nnz], d_in(v) times the share of each edge; 0 for removed edges."""
     assert block.share is not None

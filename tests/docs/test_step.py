@@ -15,7 +15,7 @@ from tests.trainers.runs import SAMPLING, TABLE, train_small
 from trainers.batches.batch import attach_weights
 from trainers.models.build import build_model
 from trainers.models.masks import StepRandom
-from trainers.models.optimiser import make_adam
+from trainers.models.optimiser import make_optimiser
 from trainers.recipe.config import TrainTable
 from trainers.record.ledger import Ledger
 from trainers.rows.source import MappedSource, RowIds
@@ -39,7 +39,7 @@ def test_the_twelve_lines_give_the_weights_of_a_training(tmp_path: Path) -> None
     names = {
         "plan": EpochPlan(np.array(graph.train_ids), SAMPLING.batch_size, seed=SEED),
         "sampler": Sampler(graph.topology, SAMPLING.fanouts, seed=SEED),
-        "optimiser": make_adam(model.parameters(), config.lr, config.weight_decay),
+        "optimiser": make_optimiser(model.parameters(), config),
         "epoch": 0, "seed": SEED, "graph": graph, "rows": rows, "model": model, "ledger": ledger,
         "torch": torch, "attach_weights": attach_weights, "RowIds": RowIds, "StepRandom": StepRandom, "cross_entropy": cross_entropy,
     }  # fmt: skip

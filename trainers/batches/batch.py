@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.sampling.coefficients import gcn_weights, sum_weights
+from kernels.sampling.coefficients import gcn_weights, self_mean_weights, sum_weights
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.types import Array, BatchKey, Block, Topology
 from trainers.record.ledger import Ledger
@@ -89,12 +89,21 @@ def planned_batch(item: PlannedBatch, epoch: int, labels: Array, blocks: tuple[B
 
 
 def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: str | None) -> None:
-    """Puts GCN coefficients ("gcn") or the factors of an unbiased sum ("sum") on the blocks in place, if the model needs them."""
+    """Puts the edge weights that a model needs on the blocks, in place.
+
+    Args:
+        blocks: the blocks.
+        topology: the whole graph.
+        edge_weight: "gcn" for GCN coefficients, "sum" for the factors of an unbiased sum, "mean with self" for the mean that includes the
+            node itself; None for none.
+    """
     for block in blocks:
         if edge_weight == "gcn":
             block.weight, block.self_weight = gcn_weights(block, topology.in_degree, topology.out_degree)
         elif edge_weight == "sum":
             block.weight = sum_weights(block, topology.in_degree)
+        elif edge_weight == "mean with self":
+            block.weight, block.self_weight = self_mean_weights(block)
 
 
 def batch_bytes(batch: MiniBatch, width: int, dtype: str = "float32") -> int:

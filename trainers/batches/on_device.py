@@ -122,6 +122,9 @@ class OnDeviceSource(PreparedSource):
             return replace(block, weight=weight, self_weight=own)
         if wanted == "sum":
             return replace(block, weight=sum_weights_cuda(block, graph.in_degree, self.kernels))
+        if wanted == "mean with self":
+            weight, own = _self_mean(block)
+            return replace(block, weight=weight, self_weight=own)
         return block
 
     def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
@@ -137,3 +140,12 @@ class OnDeviceSource(PreparedSource):
             count_batch(batch, moved)
             device.hand_over(tensors_of(batch))
         return batch, moved
+
+
+def _self_mean(block: Block) -> tuple[Any, Any]:
+    """Returns (weight f32[nnz], self_weight f32[num_dst]) of tensors; see `kernels.sampling.coefficients.self_mean_weights`."""
+    start, end = (cast(torch.Tensor, each) for each in (block.start, block.end))
+    taken = end - start
+    own = 1 / (taken + 1).float()
+    weight = torch.repeat_interleave(own if block.share is None else taken * own, taken.long())
+    return weight if block.share is None else weight * cast(torch.Tensor, block.share), own

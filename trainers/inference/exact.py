@@ -271,7 +271,7 @@ class _Layers:
         costs = _range_costs(model, index, rows.width, 0 if carried is None else carried.width)
         source = rows
         if projects:
-            width = layer.projection.out_features
+            width = layer.projected_width
             source = self._mapped(index, rows, width, lambda read, _: layer.project(read))
         # Other layers may compute with all sources at once, whose number is then part of the rounding.
         partly = layer.cacheable or projects
@@ -351,8 +351,9 @@ def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> t
     layer: Any = model.layers[index]
     value = dtype_of(model).itemsize
     if model.projects_first(index):
-        widest = layer.projection.out_features
-        edge = value * (2 * widest + 6 * layer.heads) + 48
+        projected = layer.projected_width
+        widest = max(projected, getattr(layer, "inner_width", 0))
+        edge = value * (2 * projected + 6 * layer.heads) + 48
         node = value * (6 * widest + (3 * width + 2 * widest if layer.reads_own else 0)) + edge
     else:
         widest = max((max(parameter.shape) for parameter in layer.parameters() if parameter.dim()), default=1)

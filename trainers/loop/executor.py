@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from assets.samples.read import open_samples
 from assets.storage.machine import usable_cores
@@ -33,6 +32,7 @@ from trainers.batches.online import OnlineSource
 from trainers.batches.source import Batching, EvaluationSource, PreparedSource
 from trainers.batches.stored import StoredSampler, planned_counts, stored_plan
 from trainers.models.layer import Between
+from trainers.models.loss import Loss
 from trainers.models.masks import StepRandom
 from trainers.models.own import Model
 from trainers.models.precision import computing, kept_dtype, widened
@@ -191,14 +191,14 @@ class Run(Opening):
     Attributes:
         plan, features: those of its `Data`.
         model: the model, trained in place.
-        class_weights: float[num_classes] factors of the seeds' losses, or None.
+        loss: sums the losses of seeds.
         batching: the data that every source of mini-batches needs.
     """
 
     plan: Plan
     features: Features
     model: Model
-    class_weights: Tensor | None
+    loss: Loss
     batching: Batching
 
     @property
@@ -239,7 +239,7 @@ class BatchExecutor(Executor):
     def __init__(self, run: Run, source: PreparedSource):
         super().__init__(run)
         self.source, self.timeline = source, run.timeline
-        self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
+        self.gradient = BatchGradient(run.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
 
     def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields one `Done` per mini-batch."""
@@ -251,18 +251,22 @@ class BatchExecutor(Executor):
             yield done
 
 
+PLAIN = Loss()
+"""The loss without weights or smoothing."""
+
+
 class BatchGradient:
     """Adds the gradient of a mini-batch's summed loss to a model's parameters.
 
     Args:
         model: the model whose parameters receive it.
         seed: seed of dropout.
-        class_weights: float[num_classes] factors of the seeds' losses, or None.
+        loss: sums the losses of seeds.
         dtype: the key of the train table.
     """
 
-    def __init__(self, model: Model, seed: int, class_weights: Tensor | None = None, dtype: str = "float32"):
-        self.model, self.seed, self.class_weights, self.dtype = model, seed, class_weights, dtype
+    def __init__(self, model: Model, seed: int, loss: Loss = PLAIN, dtype: str = "float32"):
+        self.model, self.seed, self.loss, self.dtype = model, seed, loss, dtype
 
     def __call__(self, batch: MiniBatch, between: Between | None = None) -> Done:
         """Computes forward and backward passes, and returns the finished batch.
@@ -276,7 +280,7 @@ class BatchGradient:
         with computing(self.dtype, batch.x.device):
             logits = widened(self.model(batch.blocks, batch.x, random, *more))
         labels = torch.as_tensor(batch.labels).long()
-        loss = functional.cross_entropy(logits, labels, weight=self.class_weights, reduction="sum")
+        loss = self.loss(logits, labels)
         loss.backward()
         place, size = batch.group
         loss_sum = loss.item() if loss.device.type == "cpu" else loss.detach().double()

@@ -24,7 +24,7 @@ from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
 from trainers.loop.checkpoint import Checkpoint, RunState, optimiser_state, restore_optimiser, write_checkpoint
 from trainers.loop.executor import Done, Executor
-from trainers.models.optimiser import make_adam
+from trainers.models.optimiser import cut_gradients, make_optimiser
 from trainers.models.own import Model
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import TrainConfig
@@ -82,7 +82,7 @@ class Loop:
         self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
         self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
         self.checkpoint_path, self.version, self.checkpoint_steps = checkpoint_path, version, checkpoint_steps
-        self.optimiser = make_adam(model.parameters(), config.lr, config.weight_decay)
+        self.optimiser = make_optimiser(model.parameters(), config)
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
         self.moved: dict[str, Any] = {}  # the ledger's rows at the beginning of the epoch
@@ -195,6 +195,7 @@ class Loop:
         for parameter in self.model.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(group_seeds)
+        cut_gradients(self.model.parameters(), self.config.clip_norm)
         steps = -(-self.state.position // self.plan.batches_per_step)
         self._set_rate(self.state.epoch * self.plan.steps_per_epoch + steps - 1)
         self.optimiser.step()
@@ -222,9 +223,18 @@ class Loop:
             self._note_score(score)
         row |= self.executor.epoch_numbers(state.epoch)
         state.history.append(row)
-        state.done = last or bool(config.patience and state.waited >= config.patience)
+        state.done = last or self._waited_enough()
         state.epoch, state.position, state.loss_sum = state.epoch + 1, 0, 0.0
         self._save()
+
+    def _waited_enough(self) -> bool:
+        """Returns whether the score has not been better for as many evaluations, or epochs, as the recipe waits."""
+        state, config = self.state, self.config
+        epochs = 0 if state.best_epoch is None else state.epoch + 1 - state.best_epoch
+        return bool(
+            (config.patience and state.waited >= config.patience)
+            or (config.patience_epochs and epochs >= config.patience_epochs)
+        )
 
     def _note_score(self, score: float) -> None:
         state = self.state

@@ -11,7 +11,8 @@ from torch import nn
 from assets.storage.user_code import is_reference
 from trainers.devices.protocol import Device
 from trainers.models.ends import LinearHead, Projection
-from trainers.models.finish import LayerOptions
+from trainers.models.feed_forward import feed_forward_layer
+from trainers.models.finish import ACTIVATIONS, LayerOptions
 from trainers.models.gat import GatLayer
 from trainers.models.gcn import GcnLayer
 from trainers.models.gin import GinLayer
@@ -19,7 +20,7 @@ from trainers.models.layer import LayeredModel, initialise
 from trainers.models.own import Model, build_own_model
 from trainers.models.pinsage import PinSageLayer
 from trainers.models.precision import kept_dtype
-from trainers.models.sage import SageLayer
+from trainers.models.sage import AGGREGATORS
 from trainers.record.ledger import Line
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 PARAMETERS = Line("h2d", "parameter")
 LAYERS: dict[str, type[nn.Module]] = {
-    "sage": SageLayer,
     "gcn": GcnLayer,
     "gat": GatLayer,
     "gin": GinLayer,
@@ -72,15 +72,26 @@ def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> M
         dropout=config.dropout,
         norm=config.norm,
         residual=config.residual,
+        activation=config.activation,
         heads=config.heads,
         attention_dropout=config.attention_dropout,
     )
     options = [replace(inner, last=i + 1 == depth and not linear_head) for i in range(depth)]
+    kind, blocks = (
+        AGGREGATORS[config.aggregator] if config.model == "sage" else LAYERS[config.model],
+        config.feed_forward,
+    )
+    layers = [
+        feed_forward_layer(kind, hidden, blocks, options[i]) if blocks else kind(widths[i], widths[i + 1], options[i])
+        for i in range(depth)
+    ]
+    activation = ACTIVATIONS[config.activation] if blocks else None
+    normed = bool(blocks) and config.norm == "layer"
     model = LayeredModel(
-        [LAYERS[config.model](widths[i], widths[i + 1], options[i]) for i in range(depth)],
+        layers,
         config.input_dropout,
-        projection=Projection(in_width, hidden, config.dropout) if config.input == "linear" else None,
-        readout=LinearHead(depth, hidden, num_classes, config.jk) if linear_head else None,
+        projection=Projection(in_width, hidden, config.dropout, activation) if config.input == "linear" else None,
+        readout=LinearHead(depth, hidden, num_classes, config.jk, normed) if linear_head else None,
     )
     initialise(model, seed)
     return model

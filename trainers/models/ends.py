@@ -32,20 +32,28 @@ FOLDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class Projection(nn.Module):
-    """A linear map of the input rows, and keyed dropout. No activation follows: the first layer has its own.
+    """A linear map of the input rows, and keyed dropout. No activation follows unless layers begin with a norm: others have their own.
 
     Args:
         in_width, out_width: columns of the feature rows and of the first layer's input rows.
         dropout: probability that a projected value is dropped.
+        activation: function of the result; None for none.
     """
 
-    def __init__(self, in_width: int, out_width: int, dropout: float = 0.0):
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        dropout: float = 0.0,
+        activation: Callable[[Tensor], Tensor] | None = None,
+    ):
         super().__init__()
-        self.linear, self.dropout = nn.Linear(in_width, out_width), dropout
+        self.linear, self.dropout, self.activation = nn.Linear(in_width, out_width), dropout, activation
 
     def forward(self, x: Tensor, rng: LayerRandom) -> Tensor:
         """Returns float[n, out_width] from x: float[n, in_width]."""
-        return rng.dropout(self.linear(x), self.dropout)
+        h = rng.dropout(self.linear(x), self.dropout)
+        return h if self.activation is None else self.activation(h)
 
 
 class LinearHead(nn.Module):
@@ -55,12 +63,15 @@ class LinearHead(nn.Module):
         num_layers, width: number of the layers whose outputs it reads, and their width.
         num_classes: number of logits.
         jk: the combination of the outputs into one row: the last alone, their sum, their maximum, or all side by side.
+        norm: whether that row is normalised, as for layers that begin with a norm.
     """
 
-    def __init__(self, num_layers: int, width: int, num_classes: int, jk: Jump = "none"):
+    def __init__(self, num_layers: int, width: int, num_classes: int, jk: Jump = "none", norm: bool = False):
         super().__init__()
         self.jk: Jump = jk
-        self.linear = nn.Linear(width * num_layers if jk == "cat" else width, num_classes)
+        columns = width * num_layers if jk == "cat" else width
+        self.norm = nn.LayerNorm(columns) if norm else None
+        self.linear = nn.Linear(columns, num_classes)
 
     @property
     def jumps(self) -> bool:
@@ -81,4 +92,4 @@ class LinearHead(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Returns float[n, num_classes] from the rows into which `jump` folded all layers."""
-        return self.linear(rows)
+        return self.linear(rows if self.norm is None else self.norm(rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainers.models.masks import LayerRandom
+
+Activation = Literal["relu", "gelu", "elu", "leaky_relu", "tanh"]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "elu": functional.elu,
+    "leaky_relu": functional.leaky_relu,
+    "tanh": lambda h: h.tanh(),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +29,10 @@ class LayerOptions:
     dropout: float = 0.0
     # Between convolution and activation; batch = statistics of the mini-batch.
     norm: Literal["none", "layer", "batch"] = "none"
-    # Adds the layer's own input rows, through a linear map if the widths differ.
-    residual: bool = False
+    # Adds the layer's own input rows, through a linear map if the widths differ; "linear" = through one in any case.
+    residual: bool | Literal["linear"] = False
+    # Function of the hidden values.
+    activation: Activation = "relu"
     # Attention heads; only `gat` has them.
     heads: int = 1
     # Probability that an attention weight is dropped.
@@ -30,7 +42,7 @@ class LayerOptions:
 
 
 class Finish(nn.Module):
-    """h + residual, then norm, ReLU and keyed dropout.
+    """h + residual, then norm, activation and keyed dropout.
 
     Args:
         in_width, out_width: columns of the layer's input and output rows.
@@ -40,9 +52,12 @@ class Finish(nn.Module):
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
         super().__init__()
         self.options = options
-        self.skip = nn.Linear(in_width, out_width, bias=False) if options.residual and in_width != out_width else None
+        linear = options.residual == "linear"
+        mapped = options.residual and (linear or in_width != out_width)
+        self.skip = nn.Linear(in_width, out_width, bias=linear) if mapped else None
         norms = {"none": lambda width: None, "layer": nn.LayerNorm, "batch": BatchNorm}
         self.norm = None if options.last else norms[options.norm](out_width)
+        self.activation = ACTIVATIONS[options.activation]
 
     def forward(self, h: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Returns float[num_dst, out_width] from the convolution's h and the layer's own input rows h_dst."""
@@ -54,7 +69,7 @@ class Finish(nn.Module):
             h = self.norm(h, rng.training)
         elif self.norm is not None:
             h = self.norm(h)
-        return rng.dropout(h.relu(), self.options.dropout)
+        return rng.dropout(self.activation(h), self.options.dropout)
 
 
 class BatchNorm(nn.BatchNorm1d):

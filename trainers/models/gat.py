@@ -31,7 +31,8 @@ class GatLayer(nn.Module):
         super().__init__()
         self.heads, self.average = options.heads, options.last
         self.depth = out_width if options.last else out_width // options.heads
-        self.projection = nn.Linear(in_width, self.heads * self.depth, bias=False)
+        self.projected_width = self.heads * self.depth
+        self.projection = nn.Linear(in_width, self.projected_width, bias=False)
         # The two halves of the attention vector: for sources and for destinations.
         self.left = nn.Parameter(torch.zeros(self.heads, self.depth))
         self.right = nn.Parameter(torch.zeros(self.heads, self.depth))

@@ -22,7 +22,7 @@ class GcnLayer(nn.Module):
         options: the options of the layer's end.
     """
 
-    cacheable = True
+    cacheable = ends_linear = True
     edge_weight = "gcn"
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):

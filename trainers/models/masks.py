@@ -13,8 +13,8 @@ from kernels.rng import key as rng_key
 from kernels.types import Array, Block, Stream
 from trainers.models.ops import dropout
 
-EDGES = -1
-"""The word that separates the masks of a layer's edges from those of its rows."""
+EDGES, INNER = -1, -2
+"""The words that separate the masks of a layer's edges, and of rows inside it, from those of its output rows."""
 
 FEATURES, PROJECTED = 0, -1
 """Layer words of the masks of the features and of their projection. The word of the output of layer l is l + 1; the head draws no mask."""
@@ -60,6 +60,10 @@ class LayerRandom:
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """Drops elements of x: float[len(node_ids), F] with probability p while training."""
         return dropout(x, self.node_ids, self.key, p) if self.training and not self.held else x
+
+    def inner(self) -> LayerRandom:
+        """Returns other masks of the same rows, for a second dropout in the layer; they are drawn whether or not rows are held."""
+        return LayerRandom(absorb(self.key, INNER), self.node_ids, self.training)
 
     def edge_mask(self, block: Block, num_heads: int, p: float) -> EdgeMask | None:
         """Draws the mask of a block's attention weights while training: keyed by edge, so cutting the rows changes nothing."""

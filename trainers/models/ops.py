@@ -143,6 +143,31 @@ def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
     return _Aggregate.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
 
 
+def maximum(block: Block, h_src: Tensor) -> Tensor:
+    """Returns the largest value of each column over a block's sources, with gradient: float[num_dst, F]; 0 for rows without edges.
+
+    Where several sources have it, each gets an equal share of the gradient. It takes one row of F values per edge.
+
+    Args:
+        block: the edges.
+        h_src: float[num_src, F].
+    """
+    start, end, indices = (torch.as_tensor(each).long() for each in (block.start, block.end, block.indices))
+    taken = end - start
+    if len(indices) != int(taken.sum()):  # edges were removed between the rows
+        places = torch.arange(len(indices), device=indices.device)
+        row = torch.searchsorted(end, places, right=True).clamp(max=max(0, block.num_dst - 1))
+        kept = (places >= start[row]) & (places < end[row])
+        row, indices = row[kept], indices[kept]
+    else:
+        row = torch.repeat_interleave(taken)
+    out = h_src.new_zeros((block.num_dst, h_src.shape[1]))
+    if not len(indices):
+        return out + 0 * h_src.sum()  # every row has a gradient
+    columns = row[:, None].expand(-1, h_src.shape[1])
+    return out.scatter_reduce(0, columns, h_src[indices], "amax", include_self=False)
+
+
 def shared_mean(block: Block) -> tuple[Block, Reduce]:
     """Returns block and reduction of the mean of a block's rows: with equal shares, or with those that the sampler put on the edges."""
     if block.share is None:

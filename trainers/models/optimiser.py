@@ -1,4 +1,4 @@
-"""Adam without torch's compiler.
+"""Optimisers without torch's compiler.
 
 Torch excludes methods of its optimisers from `torch.compile`, and imports the whole compiler to do so when the first of them is called:
 over a second in every process that trains, and 70 MiB. Nothing here is compiled, so the unwrapped methods are called.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from trainers.recipe.config import TrainConfig
 
 MARKED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 """Methods of an optimiser that torch wraps, besides `step`."""
@@ -24,12 +27,26 @@ def without_compiler(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Opti
     return type(kind.__name__, (kind,), plain)
 
 
-def make_adam(parameters: Iterable[torch.nn.Parameter], lr: float, weight_decay: float = 0.0) -> torch.optim.Optimizer:
-    """Returns Adam (Kingma and Ba) over parameters, as torch.optim.Adam computes it.
+def make_optimiser(parameters: Iterable[torch.nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
+    """Returns the optimiser of a train table, as torch.optim computes it.
 
     Args:
         parameters: the parameters that are trained.
-        lr: learning rate.
-        weight_decay: factor by which the parameters are added to their gradients.
+        config: `optimizer` and its keys.
     """
-    return without_compiler(torch.optim.Adam)(parameters, lr=lr, weight_decay=weight_decay)  # pyright: ignore[reportCallIssue]
+    keys: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.optimizer == "sgd":
+        return without_compiler(torch.optim.SGD)(parameters, momentum=config.momentum, **keys)  # pyright: ignore[reportCallIssue]
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return without_compiler(kind)(parameters, betas=config.betas, **keys)  # pyright: ignore[reportCallIssue]
+
+
+def cut_gradients(parameters: Iterable[torch.nn.Parameter], length: float) -> None:
+    """Scales the gradients of parameters so that their length together is at most `length`; 0 leaves them."""
+    found = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not length or not found:
+        return
+    whole = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(grad) for grad in found]))
+    factor = (length / (whole + 1e-6)).clamp(max=1.0)
+    for grad in found:
+        grad.mul_(factor)

@@ -1,4 +1,7 @@
-"""GraphSAGE with the mean aggregator (Hamilton et al., 2017): h_v = act(W_self h_v + W_neigh mean of h_u + b)."""
+"""GraphSAGE (Hamilton et al., 2017): h_v = act(W_self h_v + W_neigh agg of h_u + b), the aggregate being a mean, a sum or a maximum.
+
+With the aggregator "gcn" (their section 3.3) the mean includes the node itself and has the only map: h_v = act(W mean of h_u and h_v + b).
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,21 @@ from torch import Tensor, nn
 
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
+from trainers.models.gcn import GcnLayer
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, aggregate_grad, shared_mean
+from trainers.models.ops import aggregate, aggregate_grad, maximum, shared_mean
 
 
 class SageLayer(nn.Module):
-    """One layer; its twin is `dgl.nn.SAGEConv(aggregator_type="mean")`.
+    """One layer with the mean; its twin is `dgl.nn.SAGEConv(aggregator_type="mean")`.
 
     Args:
         in_width, out_width: row widths.
         options: the options of the layer's end.
     """
 
-    cacheable = reads_own = True
-    edge_weight = None
+    cacheable = reads_own = ends_linear = True
+    edge_weight: str | None = None
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
         super().__init__()
@@ -40,3 +44,42 @@ class SageLayer(nn.Module):
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Both linear maps and the layer's end: float[num_dst, out_width]."""
         return self.finish(self.own(h_dst) + self.neighbours(agg), h_dst, rng)
+
+
+class SageSumLayer(SageLayer):
+    """One layer with the sum; a sampled neighbour counts for those that were not drawn, as in trainers/models/gin.py."""
+
+    edge_weight = "sum"
+
+    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """Sum of the in-neighbours' rows, estimated from the sampled ones: float[num_dst, in_width]."""
+        return aggregate(block, h_src, "weighted")
+
+    def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
+        """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
+        return aggregate_grad(block, grad, "weighted")
+
+
+class SageMaxLayer(SageLayer):
+    """One layer with the maximum of each column; its twin is `torch_geometric.nn.SAGEConv(aggr="max")`."""
+
+    cacheable = False  # the backward pass needs to know whose value was taken
+
+    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """Largest value of each column over the in-neighbours: float[num_dst, in_width], 0 without neighbours."""
+        return maximum(block, h_src)
+
+
+class SageGcnLayer(GcnLayer):
+    """One layer with the mean of the node and its in-neighbours; its twin is `dgl.nn.SAGEConv(aggregator_type="gcn")`."""
+
+    edge_weight = "mean with self"
+
+
+AGGREGATORS: dict[str, type[nn.Module]] = {
+    "mean": SageLayer,
+    "gcn": SageGcnLayer,
+    "sum": SageSumLayer,
+    "max": SageMaxLayer,
+}
+"""Values of the key `aggregator`."""

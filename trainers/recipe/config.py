@@ -48,12 +48,21 @@ class Architecture(Checked):
     head: Literal["convolution", "linear"] = field(default="convolution", metadata={"hashed": "unless default"})
     # Input of a linear head (jumping knowledge): none = the last layer's output; or the sum, maximum or all layers side by side.
     jk: Literal["none", "sum", "max", "cat"] = field(default="none", metadata={"hashed": "unless default"})
+    # Aggregate of `sage`: mean, sum or max of the neighbours' rows beside the node's own; gcn = the mean of both, with one map.
+    aggregator: Literal["mean", "gcn", "max", "sum"] = field(default="mean", metadata={"hashed": "unless default"})
     # Attention heads of `gat`: side by side in hidden layers (each hidden / heads wide), averaged in a layer that gives logits.
     heads: int = field(default=1, metadata=within(1, 10_000))
     # Normalisation between a hidden layer's convolution and its activation; batch = by the mini-batch's own statistics.
     norm: Literal["none", "layer", "batch"] = "none"
-    # Every layer adds its own input rows, through a linear map if the widths differ.
-    residual: bool = False
+    # Every layer adds its own input rows, through a linear map if the widths differ; "linear" = through one in any case.
+    residual: bool | Literal["linear"] = False
+    # Function of the hidden values.
+    activation: Literal["relu", "gelu", "elu", "leaky_relu", "tanh"] = field(
+        default="relu", metadata={"hashed": "unless default"}
+    )
+    # Feed-forward part of every layer: its columns over `hidden`, 0 = none. Such a layer has its norm before its convolution, and is added
+    # to its input rows.
+    feed_forward: float = field(default=0.0, metadata=within(0, 64, hashed="unless default"))
     # Probability that a hidden activation is dropped, in [0, 1).
     dropout: float = field(default=0.5, metadata=within(0, below=1))
     # Probability that an input feature is dropped.
@@ -80,12 +89,41 @@ class Architecture(Checked):
         elif self.model not in MODELS:
             text = f"model = {self.model!r} is not one of {', '.join(MODELS)}, nor a reference module:name"
             yield KeyProblem("model", text)
-        elif self.model != "gat":
-            for name, default in {"heads": 1, "attention_dropout": 0.0}.items():
+        else:
+            yield from self._model_problems()
+
+    def _model_problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that are for other models than this one, or contradict each other in it."""
+        own = {
+            "gat": {"heads": 1, "attention_dropout": 0.0},
+            "sage": {"aggregator": "mean"},
+        }
+        for model, keys in own.items():
+            for name, default in keys.items() if model != self.model else ():
                 if (value := getattr(self, name)) != default:
-                    yield KeyProblem(f"{name} model", f"{name} = {value!r} is for gat, not for {self.model}")
-        elif (self.layers > 1 or self.head == "linear") and self.hidden % max(1, self.heads):
+                    yield KeyProblem(f"{name} model", f"{name} = {value!r} is for {model}, not for {self.model}")
+        if isinstance(self.residual, str) and self.residual != "linear":
+            yield KeyProblem("residual", f'residual = {self.residual!r} is not true, false or "linear"')
+        if self.model == "gat" and (self.layers > 1 or self.head == "linear") and self.hidden % max(1, self.heads):
             yield KeyProblem("hidden heads", f"hidden = {self.hidden} is not a multiple of heads = {self.heads}")
+        if self.feed_forward:
+            yield from self._feed_forward_problems()
+
+    def _feed_forward_problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that do not fit layers with a feed-forward part."""
+        given = f"feed_forward = {self.feed_forward:g}"
+        if self.model == "pinsage":
+            yield KeyProblem("feed_forward model", f"{given} is for gcn, sage, gin and gat, not for {self.model}")
+        for name in ("input", "head"):
+            if (value := getattr(self, name)) != "linear":
+                text = f'{given} makes layers of equal width, and {name} = {value!r}: write {name} = "linear" too'
+                yield KeyProblem(f"feed_forward {name}", text)
+        if self.norm == "batch":
+            text = f"{given} has its norm before the convolution, where rows of neighbours are read: norm is 'layer' or 'none' there"
+            yield KeyProblem("norm feed_forward", text)
+        if self.residual:
+            text = f"residual = {self.residual!r}, but layers with {given} are added to their input rows already: remove the key"
+            yield KeyProblem("residual feed_forward", text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,18 +139,30 @@ class TrainConfig(Architecture):
     dtype: Literal["float32", "float64", "bf16"] = field(default="float32", metadata={"hashed": "unless default"})
     # Device that computes: cpu, cuda = a GPU, auto = a GPU if there is one. Results of the two kinds differ in the last bits.
     device: Literal["cpu", "cuda", "auto"] = field(default="cpu", metadata={"hashed": "unless default"})
-    # Learning rate of Adam.
+    # Optimiser: adam; adamw = Adam with weight decay apart from the gradient; sgd = stochastic gradient descent with `momentum`.
+    optimizer: Literal["adam", "adamw", "sgd"] = field(default="adam", metadata={"hashed": "unless default"})
+    # Factors of Adam's two moving averages.
+    betas: tuple[float, ...] = field(default=(0.9, 0.999), metadata={"hashed": "unless default"})
+    # Share of the step before that sgd adds to a step.
+    momentum: float = field(default=0.0, metadata=within(0, below=1, hashed="unless default"))
+    # Length to which the gradient of a step is cut, over all parameters; 0 = it is left as it is.
+    clip_norm: float = field(default=0.0, metadata=within(0, hashed="unless default"))
+    # Learning rate of the optimiser.
     lr: float = field(default=0.003, metadata=within(most=1e6, above=0))
     # Learning rate after the warm-up: constant, or down to 0 at the last step by a half cosine or a line.
     lr_schedule: Literal["constant", "cosine", "linear"] = "constant"
     # Epochs in which the rate grows from 0 to `lr`, by the same amount at each step.
     warmup: int = field(default=0, metadata=within(0, 10**9))
-    # L2 penalty inside Adam.
+    # L2 penalty inside the gradient; of adamw, share of lr by which the parameters shrink at a step.
     weight_decay: float = field(default=0.0, metadata=within(0, 1e6))
     # Weight of each class in the loss, in label order; balanced = n / (classes x n of the class) over the training split.
     class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
+    # Share of the loss that goes to all classes alike, instead of the node's own, in [0, 1).
+    label_smoothing: float = field(default=0.0, metadata=within(0, below=1, hashed="unless default"))
     # Evaluations without a better validation score before training stops; 0 = never stop early.
     patience: int = field(default=0, metadata=within(0, 10**9))
+    # The same counted in epochs, whatever `eval_every` is; 0 = never.
+    patience_epochs: int = field(default=0, metadata=within(0, 10**9, hashed="unless default"))
     # Metric that validation maximises and the leaderboard shows; roc_auc is the mean over classes if there are more than two.
     metric: Literal["accuracy", "roc_auc"] = "accuracy"
     # Consecutive mini-batches whose gradients form one optimiser step.
@@ -156,9 +206,11 @@ class TrainConfig(Architecture):
         yield from size_problem("eval_workspace", self.eval_workspace)
         if isinstance(self.threads, str) and self.threads != "auto":
             yield KeyProblem("threads", f'threads = {self.threads!r} is not "auto", nor a whole number')
-        if self.patience and not self.eval_every:
-            text = f"patience = {self.patience} counts evaluations, and eval_every = 0 has one, at the end: set one of them"
-            yield KeyProblem("patience eval_every", text)
+        yield from self._optimiser_problems()
+        for name in ("patience", "patience_epochs"):
+            if (value := getattr(self, name)) and not self.eval_every:
+                text = f"{name} = {value} needs evaluations on the way, and eval_every = 0 has one, at the end: set one of them"
+                yield KeyProblem(f"{name} eval_every", text)
         if technique.whole_graph and self.norm == "batch":
             yield KeyProblem(
                 "norm trainer",
@@ -170,6 +222,15 @@ class TrainConfig(Architecture):
                 f"accumulate = {self.accumulate}, but trainer = {self.trainer!r} has one step per epoch, over all seeds"
             )
             yield KeyProblem("accumulate trainer", text)
+
+    def _optimiser_problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that do not fit the optimiser."""
+        if len(self.betas) != 2 or not all(0 <= each < 1 for each in self.betas):
+            yield KeyProblem("betas", f"betas = {list(self.betas)} are not two numbers from 0 to below 1")
+        if self.momentum and self.optimizer != "sgd":
+            yield KeyProblem("momentum optimizer", f"momentum = {self.momentum:g} is for sgd, not for {self.optimizer}")
+        if self.betas != (0.9, 0.999) and self.optimizer == "sgd":
+            yield KeyProblem("betas optimizer", f"betas = {list(self.betas)} is for adam and adamw, not for sgd")
 
     @property
     def sampled_by(self) -> str:

@@ -68,10 +68,16 @@ def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
     widths = layer_widths(train, in_width, num_classes)
     for number, (wide, out) in enumerate(widths):
         last = number + 1 == len(widths) and train.head != "linear"
-        maps = {"sage": 2, "gcn": 1, "gin": 1, "gat": train.heads if last else 1, "pinsage": 2}.get(train.model, 2)
+        pooled = train.model == "sage" and train.aggregator == "gcn"
+        maps = (
+            1
+            if pooled
+            else {"sage": 2, "gcn": 1, "gin": 1, "gat": train.heads if last else 1, "pinsage": 2}.get(train.model, 2)
+        )
         count += maps * wide * out + out * out * (train.model == "gin")
         count += wide * (wide if last else out) * (train.model == "pinsage")
-        count += wide * out * (train.residual and wide != out)
+        count += wide * out * (train.residual == "linear" or (train.residual and wide != out))
+        count += round(train.feed_forward * wide * out) * (1 if train.model in ("sage", "gcn") else 2)
     count += train.hidden * num_classes * train.layers * (train.head == "linear")
     return count * item_bytes(train)
 
@@ -97,11 +103,14 @@ def _layers(train: TrainConfig, in_width: int, num_classes: int, batch: BatchSiz
         first = number == 0 and train.input != "linear"
         kept, forward, backward = _convolution(train, s, d, wide, out, batch.edges[number], first, last)
         rows, ends = d * out, 0
-        if not last:
+        if train.feed_forward:
+            ends = rows * (2 + (train.norm != "none")) + 2 * round(train.feed_forward * rows)
+        elif not last:
             ends = rows * (1 + (train.norm != "none") + (train.model == "pinsage"))
-        read = 0 if number == 0 or (train.model == "gcn" and not train.residual) else s * wide
+        unread = (train.model == "gcn" or train.aggregator == "gcn") and not (train.residual or train.feed_forward)
+        read = 0 if number == 0 or unread else s * wide
         moments = max(kept + ends + 2 * rows, kept + backward)
-        found.append(_Layer(read, kept + ends, forward + rows * train.residual, moments))
+        found.append(_Layer(read, kept + ends, forward + rows * bool(train.residual), moments))
     return found
 
 
@@ -109,7 +118,10 @@ def _convolution(
     train: TrainConfig, s: int, d: int, wide: int, out: int, edges: int, first: bool, last: bool
 ) -> tuple[int, int, int]:
     """Returns (kept, forward, backward) elements of a layer's convolution; the head of the file has the table."""
-    if train.model == "gcn":
+    if train.aggregator == "max":
+        taken = edges * wide  # a row of every edge, its places, and their gradients
+        return d * wide + 3 * taken, d * (wide + 3 * out) + 4 * taken, 0 if first else 2 * s * wide + taken
+    if train.model == "gcn" or train.aggregator == "gcn":
         return d * wide, d * wide + 2 * d * out, 0 if first else s * wide
     if train.model == "gin":
         return d * (wide + out), 3 * d * wide + 2 * d * out, 0 if first else 2 * s * wide

@@ -60,7 +60,7 @@ def disk_terms(case: Case) -> list[Term]:
         Term(what="staged rows that wait", num_bytes=(stagings - 1) * staged, key="queue", at_most=not sure),
         Term(what="inputs of batches", num_bytes=inputs * ready, key="queue", at_most=not sure),
         Term(what="blocks of batches", num_bytes=graphs * case.block_bytes, key="queue", at_most=True),
-        *evaluation_terms(case, inputs * ready),
+        *evaluation_terms(case, 0),  # its batches are in heaps of other threads
         Term(what="readers of cached rows", num_bytes=readers, key="io_depth", at_most=True),
         *model_terms(case),
         *sampler_terms(case),

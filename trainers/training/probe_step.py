@@ -21,7 +21,7 @@ from trainers.batches.batch import attach_weights
 from trainers.devices.logical import LogicalDevice
 from trainers.models.build import build_model
 from trainers.models.masks import StepRandom
-from trainers.models.optimiser import make_adam
+from trainers.models.optimiser import make_optimiser
 from trainers.models.own import dtype_of
 from trainers.recipe.config import ModelConfig
 from trainers.record.ledger import Ledger
@@ -59,7 +59,7 @@ def simulated_peak(
         blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
         attach_weights(blocks, graph.topology, model.edge_weight)
         device.adopt(model.parameters(), "parameters")
-        optimiser = make_adam(model.parameters(), semantic.train.lr)
+        optimiser = make_optimiser(model.parameters(), semantic.train)
         x = device.alloc((blocks[0].num_src, features.width), dtype_of(model), "inputs")
         features.gather(RowIds(blocks[0].src_ids), x, Ledger())
         with device.active():

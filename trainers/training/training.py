@@ -29,6 +29,7 @@ from trainers.loop.checkpoint import apart, checkpoint_bytes, parse_checkpoint
 from trainers.loop.executor import Opening, Run
 from trainers.loop.loop import Loop
 from trainers.models.build import PARAMETERS, build_model, send_model
+from trainers.models.loss import Loss
 from trainers.models.precision import kept_dtype
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
@@ -108,10 +109,11 @@ class Training:
         self.features = self.data.features
         model = build_model(semantic.train, self.features.source.width, self.graph.num_classes, semantic.seed)
         self.model = send_model(model, self.features.device)
-        self.class_weights = class_weights(semantic.train, self.graph)
-        if self.class_weights is not None:
+        weights = class_weights(semantic.train, self.graph)
+        if weights is not None:
             device = self.features.device
-            self.class_weights = device.send_tensor(self.class_weights, PARAMETERS, device.traffic)
+            weights = device.send_tensor(weights, PARAMETERS, device.traffic)
+        self.loss = Loss(weights, semantic.train.label_smoothing)
         self._require_scores()
         path = checkpoint_path(execution.checkpoints, version)
         self.run, self.threads = self._build_run(opening), threads
@@ -220,7 +222,7 @@ class Training:
             plan=self.data.plan,
             features=self.features,
             model=self.model,
-            class_weights=self.class_weights,
+            loss=self.loss,
             batching=batching,
         )
 

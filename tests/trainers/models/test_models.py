@@ -19,6 +19,8 @@ MODELS = ("sage", "gcn", "gat", "gin")
 
 
 def small_model(name: str, in_width: int = 5, dropout: float = 0.0, seed: int = 1, **options: Any) -> LayeredModel:
+    if name.endswith(" of sage"):
+        name, options = "sage", {"aggregator": name.split()[0]} | options
     if name == "gat":
         options = {"heads": 2, "attention_dropout": dropout} | options
     config = TrainConfig(model=name, layers=2, hidden=4, dropout=dropout, input_dropout=dropout, **options)
@@ -45,10 +47,12 @@ ENDS = {"input": "linear", "head": "linear"}
         {"norm": "batch", "dropout": 0.4},
         ENDS | {"norm": "layer", "residual": True, "dropout": 0.4},
         *(ENDS | {"jk": jk} for jk in ("sum", "max", "cat")),
+        {"residual": "linear", "activation": "gelu"},
+        ENDS | {"feed_forward": 1.5, "norm": "layer", "dropout": 0.3, "activation": "elu"},
     ],
     ids=str,
 )
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", (*MODELS, "gcn of sage", "max of sage", "sum of sage"))
 def test_gradients_match_finite_differences(name: str, options: dict[str, Any]) -> None:
     topology = random_topology(num_nodes=12, num_edges=40, seed=3)
     model = small_model(name, **options).double()

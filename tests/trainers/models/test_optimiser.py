@@ -3,22 +3,33 @@
 import copy
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 
 from tests.e2e.commands import ROOT
-from trainers.models.optimiser import make_adam
+from trainers.models.optimiser import cut_gradients, make_optimiser
+from trainers.recipe.config import TrainConfig
 
 
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_it_is_torchs_adam_to_the_bit(weight_decay: float) -> None:
+@pytest.mark.parametrize(
+    ("keys", "kind", "theirs_too"),
+    [
+        ({}, torch.optim.Adam, {}),
+        ({"weight_decay": 0.1, "betas": (0.8, 0.9)}, torch.optim.Adam, {"weight_decay": 0.1, "betas": (0.8, 0.9)}),
+        ({"optimizer": "adamw", "weight_decay": 0.1}, torch.optim.AdamW, {"weight_decay": 0.1}),
+        ({"optimizer": "sgd", "momentum": 0.9}, torch.optim.SGD, {"momentum": 0.9}),
+        ({"optimizer": "sgd"}, torch.optim.SGD, {}),
+    ],
+)
+def test_it_is_torchs_to_the_bit(keys: dict[str, Any], kind: Any, theirs_too: dict[str, Any]) -> None:
     generator = torch.Generator().manual_seed(0)
     begin, gradients = torch.randn(7, generator=generator), torch.randn(6, 7, generator=generator)
     ours, theirs = (torch.nn.Parameter(begin.clone()) for _ in range(2))
     pair = (
-        (ours, make_adam([ours], 0.05, weight_decay)),
-        (theirs, torch.optim.Adam([theirs], lr=0.05, weight_decay=weight_decay)),
+        (ours, make_optimiser([ours], TrainConfig(lr=0.05, **keys))),
+        (theirs, kind([theirs], lr=0.05, **theirs_too)),
     )
     for number, gradient in enumerate(gradients):
         for parameter, optimiser in pair:
@@ -31,10 +42,31 @@ def test_it_is_torchs_adam_to_the_bit(weight_decay: float) -> None:
             pair[0][1].load_state_dict(copy.deepcopy(pair[1][1].state_dict()))
 
 
-def test_torchs_compiler_is_not_imported() -> None:
+def test_gradients_are_cut_to_a_length_over_all_parameters() -> None:
+    long, short = ([torch.nn.Parameter(torch.zeros(n)) for n in (3, 4)] for _ in range(2))
+    for parameters, factor in ((long, 10.0), (short, 0.01)):
+        for parameter in parameters:
+            parameter.grad = factor * torch.ones_like(parameter)
+    theirs = [torch.nn.Parameter(each.detach().clone()) for each in long]
+    for ours, twin in zip(long, theirs, strict=True):
+        assert ours.grad is not None
+        twin.grad = ours.grad.clone()
+    torch.nn.utils.clip_grad_norm_(theirs, 2.0)
+    for parameters in (long, short):
+        cut_gradients(parameters, 2.0)
+    assert all(torch.allclose(a.grad, b.grad) for a, b in zip(long, theirs, strict=True))  # pyright: ignore
+    assert all((each.grad == 0.01).all() for each in short)  # pyright: ignore
+    cut_gradients(long, 0.0)
+    assert sum(float((each.grad**2).sum()) for each in long) == pytest.approx(4.0, rel=1e-5)  # pyright: ignore
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_torchs_compiler_is_not_imported(optimizer: str) -> None:
     code = (
-        "import sys, torch; from trainers.models.optimiser import make_adam; p = torch.nn.Parameter(torch.ones(3)); "
-        "o = make_adam([p], 0.1); p.grad = torch.ones(3); o.step(); o.zero_grad(); o.load_state_dict(o.state_dict()); "
+        "import sys, torch; from trainers.models.optimiser import make_optimiser; "
+        "from trainers.recipe.config import TrainConfig; p = torch.nn.Parameter(torch.ones(3)); "
+        f"o = make_optimiser([p], TrainConfig(optimizer={optimizer!r})); p.grad = torch.ones(3); "
+        "o.step(); o.zero_grad(); o.load_state_dict(o.state_dict()); "
         "assert p.tolist() != [1, 1, 1]; assert 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

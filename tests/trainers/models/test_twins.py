@@ -1,5 +1,6 @@
 """Each layer equals its twin in dgl.nn, forward and gradients, on sampled blocks and on the full graph."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from trainers.models.gcn import GcnLayer
 from trainers.models.gin import GinLayer
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
-from trainers.models.sage import SageLayer
+from trainers.models.sage import SageGcnLayer, SageLayer, SageMaxLayer
 
 dgl = pytest.importorskip("dgl")
 OPTIONS = LayerOptions(last=True)
@@ -110,7 +111,39 @@ class GinTwin:
         return self.module(graph, (x, x[: block.num_dst]), edge_weight=weight)
 
 
+class SageGcnTwin:
+    def __init__(self, layer: SageGcnLayer, in_width: int, out_width: int):
+        self.module = dgl.nn.SAGEConv(in_width, out_width, "gcn").double()
+        pairs = {"fc_neigh.weight": layer.linear.weight, "bias": layer.linear.bias}
+        self.module.load_state_dict({name: value.detach() for name, value in pairs.items()})
+        self.pairs = {name: (value, dict(self.module.named_parameters())[name]) for name, value in pairs.items()}
+
+    def __call__(self, block: Block, x: torch.Tensor) -> torch.Tensor:
+        return self.module(to_dgl(block), (x, x[: block.num_dst]))
+
+
+class SageMaxTwin:
+    """DGL's own reduction between two maps; its module of the name has another map inside the maximum."""
+
+    def __init__(self, layer: SageMaxLayer, in_width: int, out_width: int):
+        twin = copy.deepcopy(layer)
+        self.own, self.neighbours = twin.own, twin.neighbours
+        self.pairs = {
+            "own": (layer.own.weight, self.own.weight),
+            "bias": (layer.own.bias, self.own.bias),
+            "neighbours": (layer.neighbours.weight, self.neighbours.weight),
+        }
+
+    def __call__(self, block: Block, x: torch.Tensor) -> torch.Tensor:
+        graph = to_dgl(block)
+        graph.srcdata["h"] = x
+        graph.update_all(dgl.function.copy_u("h", "m"), dgl.function.max("m", "a"))
+        return self.own(x[: block.num_dst]) + self.neighbours(graph.dstdata["a"])
+
+
 CASES = [
+    (SageGcnLayer, SageGcnTwin, OPTIONS),
+    (SageMaxLayer, SageMaxTwin, OPTIONS),
     (SageLayer, SageTwin, OPTIONS),
     (GcnLayer, GcnTwin, OPTIONS),
     (GinLayer, GinTwin, OPTIONS),
@@ -135,14 +168,16 @@ def test_layer_equals_its_twin_in_dgl(kind: Any, twin_kind: Any, options: LayerO
     rng = StepRandom(0).layer(1, block.dst_ids)
     out = layer.update(layer.aggregate(block, ours, rng), ours[: block.num_dst], rng)
     expected = twin(block, theirs)
-    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
+    # Shares of a mean with the node itself are float32, as all weights of edges.
+    near = 1e-6 if kind is SageGcnLayer else 1e-9
+    torch.testing.assert_close(out, expected, rtol=near, atol=near)
     grad = torch.randn_like(out)
     out.backward(grad)
     expected.backward(grad)
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=near, atol=near)
     for name, (mine, other) in twin.pairs.items():
         own = mine.grad.T if name == "weight" else mine.grad  # DGL's GraphConv holds it the other way round
-        torch.testing.assert_close(own.reshape(other.grad.shape), other.grad, rtol=1e-9, atol=1e-9, msg=name)
+        torch.testing.assert_close(own.reshape(other.grad.shape), other.grad, rtol=near, atol=near, msg=name)
 
 
 def test_a_plain_gin_block_is_summed_like_dgls() -> None:

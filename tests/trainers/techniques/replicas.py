@@ -39,7 +39,7 @@ class Replicas(Executor):
             model.load_state_dict(self.run.model.state_dict())
             # The second replica works backwards: who computes a gradient, and when, must not matter.
             for batch in group[replica :: self.count][:: -1 if replica else 1]:
-                done[batch.position] = BatchGradient(model, self.run.semantic.seed, self.run.class_weights)(batch)
+                done[batch.position] = BatchGradient(model, self.run.semantic.seed, self.run.loss)(batch)
                 gradients[batch.position] = taken_gradients(model)
         add_in_order(self.run.model, (gradients[position] for position in sorted(gradients)))
         for position in sorted(done):

@@ -129,7 +129,7 @@ def test_eval_every_0_evaluates_after_the_last_epoch_alone(tmp_path: Path) -> No
     model = train_small(tmp_path, epochs=4, eval_every=0)
     assert [row["epoch"] for row in rows_of(model) if "valid" in row] == [4]
     assert model.summary["numbers"]["best_epoch"] == 4
-    with pytest.raises(InputError, match="patience = 3 counts evaluations, and eval_every = 0 has one"):
+    with pytest.raises(InputError, match="patience = 3 needs evaluations on the way, and eval_every = 0 has one"):
         TrainConfig(patience=3, eval_every=0)
 
 

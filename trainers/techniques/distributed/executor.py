@@ -138,7 +138,7 @@ class Distributed(Executor):
     def __init__(self, run: Run, source: PreparedSource, num_parts: int, lane: Lane, ordered: bool):
         super().__init__(run)
         self.source, self.num_parts, self.lane, self.ordered = source, num_parts, lane, ordered
-        self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
+        self.gradient = BatchGradient(run.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
 
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns the numbers of mini-batches, without tiers: own rows, cached and fetched ones are counted apart."""

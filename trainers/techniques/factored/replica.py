@@ -63,7 +63,7 @@ class Replica:
     def __init__(self, run: Run, device: Device, own_code: threading.Lock):
         self.model = copy.deepcopy(run.model)
         self.device, self._weights = device, None
-        self._gradient = BatchGradient(self.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
+        self._gradient = BatchGradient(self.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
         self._alone: AbstractContextManager[Any] = own_code if is_reference(run.semantic.train.model) else nullcontext()
         # Counting every storage takes time, so it is done only with a bound.
         self._counted = run.execution.workspace is not None and not device.remote

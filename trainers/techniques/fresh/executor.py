@@ -78,7 +78,7 @@ class FreshExecutor(Executor):
     def __init__(self, run: Run, source: PrunedSource, history: SteppedHistory, probe: Probe | None = None):
         super().__init__(run)
         self.source, self.history, self.probe = source, history, probe
-        self.gradient = BatchGradient(run.model, run.semantic.seed, run.class_weights, run.semantic.train.dtype)
+        self.gradient = BatchGradient(run.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
 
     def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields one `Done` per mini-batch; the history is updated before the last one of an optimiser step is yielded."""

@@ -26,7 +26,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from assets.chunks.read import StoredChunks, open_chunks
 from assets.storage.control_group import free_bytes
@@ -148,7 +147,7 @@ class FullGraph(OneStep):
         )
         inputs = InputRows(run.features.table, model, kept_dtype(train.dtype))
         train_ids = np.array(run.graph.train_ids)
-        self.total_loss = WholePass(passes, inputs, run.graph.labels, train_ids, run.class_weights)
+        self.total_loss = WholePass(passes, inputs, run.graph.labels, train_ids, run.loss)
 
     def _folder(self) -> Path | None:
         """Returns the folder of the rows between two passes; None, for memory, if they take little enough of the free memory."""
@@ -191,7 +190,7 @@ class Uncut(OneStep):
         with run.timeline.span(STEP, "train", 0):
             with computing(dtype, self.x.device):
                 logits = widened(self.model((self.block,) * len(self.model.layers), self.x, random))
-            loss = functional.cross_entropy(logits[self.seeds], self.labels, weight=run.class_weights, reduction="sum")
+            loss = run.loss(logits[self.seeds], self.labels)
             loss.backward()
         return loss.item() if loss.device.type == "cpu" else loss.detach().double()
 

@@ -60,9 +60,9 @@ class ChunkCounts:
     loaded: int
 
 
-def keeps_aggregate(model: str) -> bool:
+def keeps_aggregate(train: TrainConfig) -> bool:
     """Returns whether layers of a built-in model have an aggregate without parameters, which may be kept between the two passes."""
-    return model in ("gcn", "sage", "gin")
+    return train.model in ("gcn", "sage", "gin") and train.aggregator != "max" and not train.feed_forward
 
 
 def largest(counts: StepCounts, mode: Mode) -> ChunkCounts:

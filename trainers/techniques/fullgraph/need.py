@@ -91,7 +91,7 @@ def _host_bytes(case: Case, hybrid: bool) -> int:
     train, sizes = case.semantic.train, case.sizes
     widths = layer_widths(train, sizes.width, max(2, sizes.num_classes))
     outputs = list(accumulate(out for _, out in widths))
-    kept = list(accumulate(wide if hybrid and keeps_aggregate(train.model) else 0 for wide, _ in widths))
+    kept = list(accumulate(wide if hybrid and keeps_aggregate(train) else 0 for wide, _ in widths))
     projected = train.hidden if train.input == "linear" else 0
     most = outputs[-1] + kept[-1]
     for index, (wide, out) in enumerate(widths):
@@ -118,5 +118,6 @@ def _counted(case: Case, mode: Any) -> tuple[ChunkCounts, int, int]:
 
 def block_bytes(case: Case, nodes: int, edges: int, rows: int) -> int:
     """Returns the bytes of blocks with their transposes and weights, which have so many destinations, edges and sources in all."""
-    weighted = case.semantic.train.model in ("gcn", "gin") or is_reference(case.semantic.train.model)
+    train = case.semantic.train
+    weighted = train.model in ("gcn", "gin") or train.aggregator in ("gcn", "sum") or is_reference(train.model)
     return edges * (12 + 4 * weighted) + nodes * (12 + 4 * weighted) + rows * (4 + case.sizes.id_bytes)

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from kernels.types import Array
 from trainers.devices.protocol import Device
 from trainers.models.layer import LayeredModel
+from trainers.models.loss import Loss
 from trainers.models.masks import StepRandom
 from trainers.models.precision import computing, widened
 from trainers.record.ledger import Ledger, Line
@@ -76,13 +76,11 @@ class WholePass:
         inputs: the input rows of the first layer.
         labels: i32[N], labels of all nodes.
         train_ids: ids[n], the training nodes.
-        class_weights: float[num_classes] on the first device, or None.
+        loss: sums the losses of nodes, on the first device.
     """
 
-    def __init__(
-        self, passes: Passes, inputs: InputRows, labels: Array, train_ids: Array, class_weights: Tensor | None
-    ):
-        self.passes, self.inputs, self.labels, self.class_weights = passes, inputs, labels, class_weights
+    def __init__(self, passes: Passes, inputs: InputRows, labels: Array, train_ids: Array, loss: Loss):
+        self.passes, self.inputs, self.labels, self.loss = passes, inputs, labels, loss
         self.model, self.mover = passes.model, passes.mover
         trained = torch.zeros(len(labels), dtype=torch.bool).numpy()
         trained[train_ids] = True
@@ -151,7 +149,7 @@ class WholePass:
                     labels = torch.from_numpy(self.labels[ids]).long()
                     if place.device.remote:
                         (labels,) = place.device.send([labels.numpy()], Line("h2d", "label"), self.mover.ledger)
-                    loss = functional.cross_entropy(logits, labels, weight=self.class_weights, reduction="sum")
+                    loss = self.loss(logits, labels)
                     loss.backward()
                 total = total + (loss.detach().double() if place.device.remote else loss.item())
                 for layer, leaf in zip(layers, leaves, strict=True):

@@ -21,9 +21,16 @@ from trainers.techniques.fullgraph.memory import largest
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
 MODELS = {
-    "gcn": {}, "sage": {"norm": "layer"}, "gin": {"residual": True}, "gat": {"heads": 2, "attention_dropout": 0.3},
-    "pinsage": {},
-}  # fmt: skip
+    "gcn": {"model": "gcn"},
+    "sage": {"norm": "layer"},
+    "gin": {"model": "gin", "residual": True},
+    "gat": {"model": "gat", "heads": 2, "attention_dropout": 0.3},
+    "pinsage": {"model": "pinsage"},
+    "mean with self": {"aggregator": "gcn", "residual": "linear"},
+    "sum": {"aggregator": "sum", "activation": "tanh", "clip_norm": 0.5},
+    "max": {"aggregator": "max", "label_smoothing": 0.1},
+    "feed-forward": {"feed_forward": 2.0, "norm": "layer", "input": "linear", "head": "linear", "activation": "gelu"},
+}
 MODES = ("vanilla", "p2p", "p2p+reuse")
 
 
@@ -41,10 +48,10 @@ def checks(model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_losses_are_those_of_the_uncut_graph_in_every_mode(tmp_path, model):
-    uncut = train_whole(tmp_path, mode="device", model=model, **MODELS[model])
+    uncut = train_whole(tmp_path, mode="device", **MODELS[model])
     versions = {uncut.version}
     for mode, parts, chunks in zip(MODES, (2, 3, 1), (3, 1, 4), strict=True):
-        cut = train_whole(tmp_path, parts, chunks, mode=mode, model=model, **MODELS[model])
+        cut = train_whole(tmp_path, parts, chunks, mode=mode, **MODELS[model])
         assert losses(cut) == pytest.approx(losses(uncut), rel=1e-4)
         assert checks(cut)[LEDGER_EQUALS_PLAN]["passed"], checks(cut)[LEDGER_EQUALS_PLAN]["detail"]
         versions.add(cut.version)
@@ -54,7 +61,7 @@ def test_losses_are_those_of_the_uncut_graph_in_every_mode(tmp_path, model):
 @pytest.mark.parametrize("model", MODELS)
 def test_devices_and_cached_aggregates_are_execution(tmp_path, model):
     found = [
-        train_whole(tmp_path / f"{devices}{hybrid}", 4, 2, devices=devices, hybrid=hybrid, model=model, **MODELS[model])
+        train_whole(tmp_path / f"{devices}{hybrid}", 4, 2, devices=devices, hybrid=hybrid, **MODELS[model])
         for devices, hybrid in ((0, True), (1, False), (2, True))
     ]
     assert len({each.version for each in found}) == 1
@@ -103,12 +110,12 @@ def test_a_tenth_of_the_memory_of_an_uncut_pass_trains(tmp_path):
 @pytest.mark.parametrize("model", ["gcn", "gat"])
 def test_a_device_trains_alike_and_nothing_crosses_unbooked(tmp_path, monkeypatch, model):
     stand_in(monkeypatch)
-    on_cpu = train_whole(tmp_path / "cpu", model=model, **MODELS[model])
-    found = [train_whole(tmp_path / str(i), device="cuda", model=model, **MODELS[model]) for i in range(2)]
+    on_cpu = train_whole(tmp_path / "cpu", **MODELS[model])
+    found = [train_whole(tmp_path / str(i), device="cuda", **MODELS[model]) for i in range(2)]
     assert content(found[0]) == content(found[1])
     for name, values in weights(on_cpu).items():
         np.testing.assert_allclose(weights(found[0])[name], values, rtol=2e-4, atol=2e-5, err_msg=name)
-    uncut = train_whole(tmp_path / "uncut", mode="device", device="cuda", model=model, **MODELS[model])
+    uncut = train_whole(tmp_path / "uncut", mode="device", device="cuda", **MODELS[model])
     assert losses(uncut) == pytest.approx(losses(on_cpu), rel=1e-4)
 
 
