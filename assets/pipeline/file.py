@@ -32,6 +32,7 @@ from typing import Any
 from assets.building.keys import Checked, KeyProblem, within
 from assets.features.config import MAIN, step_name
 from assets.pipeline.catalogue import stages
+from assets.pipeline.left_out import completed
 from assets.pipeline.notes import Notes, parse_notes
 from assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables, parse_train, table_names
 from assets.pipeline.schedule import SCHEDULE, ScheduleTable, parse_schedule
@@ -167,22 +168,22 @@ class Pipeline:
         if not chosen:
             return next(iter(tables.named)) if tables and tables.named and not tables.alone else ""
         about_one = [stage.name for stage in stages() if stage.of_one_feature_table]
-        readers = [each.feature_table for each in self.train if {*each.technique.inputs, *each.reads} & set(about_one)]
+        readers = [each.feature_table for each in self.train if {*each.inputs, *each.reads} & set(about_one)]
         return (readers or chosen)[0]
 
     def is_read(self, stage: str) -> bool:
         """Tells whether a training reads artifacts of a stage."""
-        return any(stage in (*table.technique.inputs, *table.reads) for table in self.train)
+        return any(stage in (*table.inputs, *table.reads) for table in self.train)
 
     def decides(self, stage: str) -> bool:
         """Tells whether the weights of a training depend on artifacts of a stage."""
-        return any(stage in table.technique.inputs for table in self.train if hasattr(table, "technique"))
+        return any(stage in table.inputs for table in self.train if hasattr(table, "technique"))
 
     @property
     def reference(self) -> str:
         """Its name on a command line: the file's name if it can be found by that, else its path; with the keys that were set."""
-        named = pipeline_files().get(self.path.stem) == self.path
-        return f"{self.path.stem if named else self.path} {self.settings}".rstrip()
+        named = next((name for name, path in pipeline_files().items() if path == self.path), self.path)
+        return f"{named} {self.settings}".rstrip()
 
 
 def load_pipeline(
@@ -257,7 +258,7 @@ def parse_pipeline(
         InputError: all mistakes in it, each with its line; a `MissingDataError` if only the variable with the path of its data is not set.
     """
     text = _text_of(path, data)
-    raw = tomllib.loads(text)
+    raw = completed(tomllib.loads(text), train_schema)
     tables = Tables(lines=key_lines(text), folder=path.parent, later=LATER_VALUES, files=files, variables=variables)
     values, problems = _parse(raw, tables, path.stem, train_schema)
     pipeline = None if problems else Pipeline(path=path, text=text, **values)
@@ -304,9 +305,13 @@ LONG_NUMBER = re.compile(rb"\d[\d_]{1000}")
 
 def pipeline_files(*, shipped: bool = True) -> dict[str, Path]:
     """Returns name -> file of all pipelines that can be named: `$GRAPHMILL_PIPELINES` (default `./pipelines` when it
-    exists) first, then the shipped ones unless `shipped` is false."""
+    exists) first, then the shipped ones unless `shipped` is false. A file in a folder below has the folder's name before its own."""
     folders = [*([SHIPPED] if shipped else []), Path(os.environ.get(FOLDER_VARIABLE) or "pipelines")]
-    return {path.stem: path.absolute() for folder in folders for path in sorted(folder.glob("*.toml"))}
+    return {
+        path.relative_to(folder).with_suffix("").as_posix(): path.absolute()
+        for folder in folders
+        for path in sorted(folder.glob("**/*.toml"))
+    }
 
 
 def shows_examples() -> bool:

@@ -111,17 +111,35 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
         problems.append(tables.problem(("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"))
     for index, (entry, value) in enumerate(zip(entries, values["train"], strict=False)):
         where = ("train", index)
-        layers = getattr(value, "layers", entry.get("layers"))
-        if sampling is not None and type(layers) is int and layers != len(sampling.fanouts):
-            text = (
-                f"layers = {layers}, but [sampling] has {len(sampling.fanouts)} fanouts: one is needed for each layer"
-            )
-            problems.append(tables.problem((*where, "layers"), text))
+        problems += [tables.problem((*where, key), text) for key, text in _other_fanouts(entry, value, sampling)]
         if text := _unknown_features(getattr(value, "feature_table", ""), values["tables"]):
             problems.append(tables.problem((*where, "feature_table"), text))
         if hasattr(value, "technique"):
             problems += [tables.problem((*where, key), text) for key, text in _lacking(raw, value, values)]
     return problems
+
+
+def _other_fanouts(entry: Mapping[str, Any], value: Any, sampling: Any) -> Iterator[tuple[str, str]]:
+    """Yields the keys of a train table whose depth or fan-outs contradict those of [sampling], and the problem of each."""
+    layers, own = getattr(value, "layers", entry.get("layers")), tuple(getattr(value, "fanouts", ()))
+    if sampling is None or type(layers) is not int or not getattr(value, "sampled_by", "it does"):
+        return
+    if len(own or sampling.fanouts) != layers:
+        whose = f"fanouts = {list(own)} has" if own else "[sampling] has"
+        text = f"layers = {layers}, but {whose} {len(own or sampling.fanouts)} fanouts: one is needed for each layer"
+        yield ("fanouts" if own else "layers"), f"{text}; one number, fanouts = 10, stands for all layers"
+    elif own and own != sampling.fanouts:
+        given = f"fanouts = {list(own)}"
+        read = [name for name in ("samples", "hotness") if name in (*value.inputs, *value.reads)]
+        if value.stored or "hotness" in value.inputs:
+            about = " and ".join(read)
+            yield (
+                "fanouts",
+                f"{given}, but trainer = {value.trainer!r} reads {about}, drawn with [sampling] fanouts = {list(sampling.fanouts)}: "
+                "leave the key out, or write a second pipeline file",
+            )
+        elif sampling.schedule:
+            yield "fanouts", f"{given}, but [sampling] has a schedule of its own fan-outs: leave one of them out"
 
 
 def _lacking_weights(tables: Mapping[str, Any]) -> Iterator[str]:
@@ -205,7 +223,7 @@ def mixed_features(pipeline: Any, tables: Tables) -> list[Problem]:
     problems, shared = [], pipeline.shared_features
     for index, table in enumerate(pipeline.train):
         name = getattr(table, "feature_table", "")
-        read = about_one & {*table.technique.inputs, *table.reads} if hasattr(table, "technique") else set()
+        read = about_one & {*table.inputs, *table.reads} if hasattr(table, "technique") else set()
         if read and name != shared:
             about = f"[features.{shared}]" if shared else "the main table"
             text = (
@@ -219,7 +237,7 @@ def mixed_features(pipeline: Any, tables: Tables) -> list[Problem]:
 def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields the keys of a train table that ask for tables that the file lacks, and the problem of each."""
     named = f'trainer = "{table.trainer}"'
-    missing = [f"[{name}]" for name in table.technique.needs if name not in raw and name != "sampling"]
+    missing = [f"[{name}]" for name in table.needs if name not in raw and name != "sampling"]
     if missing:
         yield "trainer", f"{named} needs {' and '.join(missing)}"
     elif table.stored and (text := _unstored(raw, table, values)):
@@ -231,7 +249,7 @@ def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> I
 
 def _needs(table: Any) -> tuple[str, ...]:
     """Returns the tables that a train table needs; an unchecked one is taken to sample."""
-    return table.technique.needs if hasattr(table, "technique") else ("sampling",)
+    return table.needs if hasattr(table, "technique") else ("sampling",)
 
 
 def _unstored(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> str:

@@ -100,9 +100,10 @@ def _training_seconds(pipeline: Pipeline, edges: int, seeds: int) -> float:
         if table.technique.whole_graph or sampling is None:
             per_epoch = max(STEP_SECONDS, edges * table.layers / EDGES_PER_SECOND)
         else:
-            drawn = sum(accumulate((max(fanout, 1) for fanout in sampling.fanouts), mul))
+            fanouts = table.fanouts or sampling.fanouts
+            drawn = sum(accumulate((max(fanout, 1) for fanout in fanouts), mul))
             # A batch draws each edge of a layer once at most.
-            per_batch = min(sampling.batch_size * drawn, edges * len(sampling.fanouts))
+            per_batch = min(sampling.batch_size * drawn, edges * len(fanouts))
             per_epoch = ceil(seeds / sampling.batch_size) * max(STEP_SECONDS, per_batch / EDGES_PER_SECOND)
         # The early stop may end it sooner; the question is about the numbers as written.
         total += models * table.epochs * per_epoch

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from assets.building.keys import LEAST_GBPS, MOST_GBPS, Checked, KeyProblem, size_problem, within
-from assets.sampling.config import SamplingConfig
+from assets.sampling.config import SamplingConfig, fanout_problems
 from assets.sizes import parse_size
 from assets.storage.machine import usable_cores
 from assets.storage.user_code import is_reference
@@ -211,11 +211,11 @@ class TrainConfig(Architecture):
             if (value := getattr(self, name)) and not self.eval_every:
                 text = f"{name} = {value} needs evaluations on the way, and eval_every = 0 has one, at the end: set one of them"
                 yield KeyProblem(f"{name} eval_every", text)
-        if technique.whole_graph and self.norm == "batch":
+        if technique.whole_graph and self.norm == "batch" and self.needs:
             yield KeyProblem(
                 "norm trainer",
                 f"norm = 'batch' needs the statistics of all nodes at once, but trainer = {self.trainer!r} sees one chunk at a time: "
-                "'layer' has no such need",
+                "'layer' has no such need, nor has mode = 'device', where the graph is not cut",
             )
         if technique.whole_graph and self.accumulate != 1:
             text = (
@@ -237,7 +237,19 @@ class TrainConfig(Architecture):
         """The key that asks for sampled neighbours, as it is written; "" if none does."""
         if self.eval == "sampled":
             return 'eval = "sampled"'
-        return f'trainer = "{self.trainer}"' if "sampling" in find_technique(self.trainer).needs else ""
+        return f'trainer = "{self.trainer}"' if "sampling" in self.needs else ""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Tables that the pipeline file must have besides [graph]."""
+        unread = self.own_settings.unread
+        return tuple(name for name in find_technique(self.trainer).needs if name not in unread)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Stages besides the graph and its features whose versions enter the model's."""
+        unread = self.own_settings.unread
+        return tuple(name for name in find_technique(self.trainer).inputs if name not in unread)
 
     @property
     def num_threads(self) -> int:
@@ -313,12 +325,16 @@ class TrainTable(TrainConfig, TrainExecution):
     name: str
     # Seeds, one training for each; empty = one training with the pipeline's seed.
     seeds: tuple[int, ...] = ()
+    # Fan-outs of its batches, instead of those of [sampling]: one per layer, from the seeds outwards, or one number for all layers.
+    fanouts: tuple[int, ...] = ()
     # Name of the feature table that it trains on, from [features.NAME]; empty = the main one.
     feature_table: str = ""
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields the problems of both halves, of the seeds, and keys that do not fit the technique."""
         yield from super().problems()
+        if self.fanouts:
+            yield from fanout_problems(self.fanouts, "fanouts")
         if len(set(self.seeds)) != len(self.seeds) or any(seed < 0 for seed in self.seeds):
             text = f"seeds = {list(self.seeds)} repeats a seed or has a negative one: give distinct seeds >= 0"
             yield KeyProblem("seeds", text)
@@ -332,7 +348,7 @@ class TrainTable(TrainConfig, TrainExecution):
         if self.topology != "host" and (why := self._samples_on_the_host()):
             text = f"topology = {self.topology!r} samples on the device, but {why}: remove the key"
             yield KeyProblem("topology", text)
-        if self.cache == "none" and not {*CACHE_STAGES} <= {*self.technique.inputs, *self.technique.reads}:
+        if self.cache == "none" and not {*CACHE_STAGES} <= {*self.inputs, *self.technique.reads}:
             text = f'cache = "none", but trainer = "{self.trainer}" has no cache that could be left out: remove the key'
             yield KeyProblem("cache trainer", text)
 
@@ -346,6 +362,18 @@ class TrainTable(TrainConfig, TrainExecution):
         technique = TECHNIQUES.get(str(entry.get("trainer", DEFAULT)))
         settings = technique.settings_type() if technique else None
         return (technique.name, settings) if technique and settings else None
+
+    @classmethod
+    def default_tables(cls, entry: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+        """Returns name -> keys of the tables that the technique of a table has if the file lacks them.
+
+        Args:
+            entry: the table as written in the file, checked or not.
+        """
+        technique = TECHNIQUES.get(str(entry.get("trainer", DEFAULT)))
+        settings = entry.get(technique.name) if technique else None
+        uncut = isinstance(settings, Mapping) and settings.get("mode") == "device"
+        return technique.defaults if technique and not uncut else {}
 
     def _samples_on_the_host(self) -> str:
         """Returns the reason why a device cannot sample the batches; "" if one can, or if the graph's bytes are only booked on it."""
@@ -437,6 +465,8 @@ def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int)
         InputError: the table samples and the pipeline has no `[sampling]`.
     """
     used = sampling if table.sampled_by else None
+    if used is not None and table.fanouts:
+        used = replace(used, fanouts=table.fanouts)
     return [ModelConfig(seed=each, train=table.config, sampling=used) for each in table.seeds or (seed,)]
 
 

@@ -45,9 +45,14 @@ class ModelRecipe(Stage):
 
     def inputs(self, semantic: ModelConfig) -> Mapping[str, str]:
         """Returns the graph, its features, and the stages that decide the weights of the technique and the sampling."""
-        own = find_technique(semantic.train.trainer).inputs
         return {
-            name: name for name in ("graph", "features", *own, *(semantic.sampling.inputs if semantic.sampling else ()))
+            name: name
+            for name in (
+                "graph",
+                "features",
+                *semantic.train.inputs,
+                *(semantic.sampling.inputs if semantic.sampling else ()),
+            )
         }
 
     def expected_checks(self, semantic: ModelConfig) -> tuple[str, ...]:

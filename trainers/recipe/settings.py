@@ -12,11 +12,13 @@ class Settings(Checked):
         ranks: processes that share the training, if the command line names no number.
         timeout: seconds that a process waits for another one.
         rows: origin of the feature rows, "table" or "packed".
+        unread: tables and stages that the technique needs, but not with these settings.
     """
 
     ranks = 1
     timeout = 45.0
     rows = "table"
+    unread: tuple[str, ...] = ()
 
     def trainers_of(self, cores: int) -> int:
         """Returns the number of trainers that compute at the same time in one process, which may use `cores` cores."""

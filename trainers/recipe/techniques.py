@@ -26,6 +26,7 @@ class Technique:
         needs: tables that the pipeline file must have besides [graph].
         inputs: stages besides the graph and its features whose versions enter the model's, because they can change its weights.
         reads: other stages that the training reads if the pipeline has them; they change how it runs and none of its weights.
+        defaults: table -> keys that it has if the file lacks it.
         asks: table -> key -> value that the technique needs in a stage's table, regardless of the file.
         stored: whether the mini-batches come from the `samples` stage, regardless of the key `samples`.
         on_device: whether it trains on devices with memory of their own, too (`device`).
@@ -46,6 +47,7 @@ class Technique:
     needs: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     asks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     stored: bool = False
     on_device: bool = False
@@ -135,6 +137,7 @@ TECHNIQUES: dict[str, Technique] = {
             module="trainers.techniques.fullgraph.executor",
             need="trainers.techniques.fullgraph.need:terms",
             needs=("partitions", "chunks"),
+            defaults={"partitions": {"parts": 1}, "chunks": {}},
             inputs=("chunks",),
             on_device=True,
             settings="trainers.techniques.fullgraph.settings:FullGraphSettings",

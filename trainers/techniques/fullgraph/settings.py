@@ -26,3 +26,8 @@ class FullGraphSettings(Settings):
     overlap: bool = field(default=True, metadata={"hashed": False})
     # GB/s at which each device receives rows of the others, modelled by waiting; None = the machine's own speed.
     peer_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS, hashed=False))
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Tables and stages that the technique needs, but not with these keys: an uncut graph has neither parts nor chunks."""
+        return ("partitions", "chunks") if self.mode == "device" else ()
