@@ -106,7 +106,7 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
     if not isinstance(entries, list) or not entries:
         return problems
     sampling = values["tables"].get(SAMPLING)
-    needing = [value for value in values["train"] if "sampling" in _needs(value)]
+    needing = [value for value in values["train"] if value is not None and "sampling" in _needs(value)]
     if "sampling" not in raw and needing:
         problems.append(tables.problem(("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"))
     for index, (entry, value) in enumerate(zip(entries, values["train"], strict=False)):
@@ -130,9 +130,8 @@ def _other_fanouts(entry: Mapping[str, Any], value: Any, sampling: Any) -> Itera
         yield ("fanouts" if own else "layers"), f"{text}; one number, fanouts = 10, stands for all layers"
     elif own and own != sampling.fanouts:
         given = f"fanouts = {list(own)}"
-        read = [name for name in ("samples", "hotness") if name in (*value.inputs, *value.reads)]
-        if value.stored or "hotness" in value.inputs:
-            about = " and ".join(read)
+        about = "samples" if value.stored else "hotness" if "hotness" in value.inputs else ""
+        if about:
             yield (
                 "fanouts",
                 f"{given}, but trainer = {value.trainer!r} reads {about}, drawn with [sampling] fanouts = {list(sampling.fanouts)}: "

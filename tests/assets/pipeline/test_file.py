@@ -7,7 +7,7 @@ import pytest
 from assets.pipeline.file import SHIPPED, find_pipeline, load_pipeline, pipeline_files
 from assets.sampling.config import SamplingConfig
 from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
+from trainers.recipe.config import TrainTable, model_configs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +163,11 @@ def test_what_no_single_table_can_see(write):
     text = GOOD.replace('name = "b"', 'name = "a"\nlayers = 3')
     assert mistakes(write(text)) == [
         '12: name = "a" is taken by the [[train]] of line 10; give another one',
-        "13: layers = 3, but [sampling] has 2 fanouts: one is needed for each layer",
+        "13: layers = 3, but [sampling] has 2 fanouts: one is needed for each layer; one number, fanouts = 10, stands for all layers",
     ]
     assert mistakes(write(GOOD.replace("[10, 5]", "[10]"))) == [
-        f"{line}: layers = 2, but [sampling] has 1 fanouts: one is needed for each layer" for line in (9, 11)
+        f"{line}: layers = 2, but [sampling] has 1 fanouts: one is needed for each layer; one number, fanouts = 10, stands for all layers"
+        for line in (9, 11)
     ]
     assert mistakes(write(GOOD.replace("[sampling]\nfanouts = [10, 5]\n", ""))) == [
         "7: [[train]] needs a table [sampling] with fanouts and batch_size"
@@ -317,3 +318,58 @@ def test_a_pipe_of_that_name_is_not_waited_for(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="cannot be read: it is a pipe or a device"):
         load_pipeline("pipe")
     assert load_pipeline("mine").seed == 7
+
+
+def test_fanouts_stand_in_a_train_table_and_one_number_stands_for_all_layers(write):
+    text = GOOD.replace("fanouts = [10, 5]", "fanouts = 7").replace(
+        'name = "b"', 'name = "b"\nlayers = 3\nfanouts = [3, 2, 1]'
+    )
+    loaded = load_pipeline(write(text.replace('name = "a"', 'name = "a"\nlayers = 4')), TrainTable)
+    assert loaded.sampling is not None and loaded.sampling.fanouts == (7, 7, 7, 7)
+    drawn = [model_configs(table, loaded.sampling, 0)[0].sampling for table in loaded.train]
+    assert [each.fanouts for each in drawn if each] == [(7, 7, 7, 7), (3, 2, 1)]
+    one = load_pipeline(write(GOOD.replace('name = "b"', 'name = "b"\nlayers = 3\nfanouts = -1')), TrainTable)
+    config = model_configs(one.train[1], one.sampling, 0)[0].sampling
+    assert config is not None and config.fanouts == (-1, -1, -1) and one.sampling and one.sampling.fanouts == (10, 5)
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "mistake"),
+    [
+        ("fanouts = [4, 4, 4]", "", "layers = 2, but fanouts = [4, 4, 4] has 3 fanouts: one is needed for each layer"),
+        ("fanouts = 0", "", "fanouts = [0, 0] is not a list of positive numbers, or -1 for all neighbours"),
+        (
+            'fanouts = 4\nsamples = "stored"',
+            "[samples]",
+            "fanouts = [4, 4], but trainer = 'minibatch' reads samples, drawn with",
+        ),
+        (
+            "fanouts = 4",
+            "schedule = [{ epoch = 2, fanouts = [20, 20] }]",
+            "but [sampling] has a schedule of its own fan-outs",
+        ),
+    ],
+)
+def test_fanouts_of_a_table_that_cannot_be(write, table: str, more: str, mistake: str):
+    text = GOOD.replace('name = "b"', f'name = "b"\n{table}')
+    text = (
+        text.replace("fanouts = [10, 5]", f"fanouts = [10, 5]\n{more}") if "schedule" in more else f"{text}\n{more}\n"
+    )
+    assert any(mistake in each for each in mistakes(write(text), TrainTable))
+
+
+def test_a_full_graph_training_needs_no_other_table(write):
+    graph = GOOD[: GOOD.index("[sampling]")]
+    uncut = load_pipeline(
+        write(
+            f'{graph}[[train]]\nname = "u"\ntrainer = "fullgraph"\nnorm = "batch"\nlayers = 5\nfullgraph.mode = "device"\n'
+        ),
+        TrainTable,
+    )
+    assert set(uncut.tables) == {"graph"} and uncut.train[0].inputs == () and uncut.train[0].needs == ()
+    cut = load_pipeline(write(f'{graph}[[train]]\nname = "c"\ntrainer = "fullgraph"\n'), TrainTable)
+    assert cut.tables["partitions"].parts == 1 and cut.tables["chunks"].chunks_per_part == 4
+    both = load_pipeline(write(f'{GOOD}[[train]]\nname = "c"\ntrainer = "fullgraph"\nlayers = 5\n'), TrainTable)
+    assert both.sampling is not None and len(both.sampling.fanouts) == 2  # whose depth is not the full-graph model's
+    (mistake,) = mistakes(write(f'{graph}[[train]]\nname = "c"\ntrainer = "fullgraph"\nnorm = "batch"\n'), TrainTable)
+    assert "nor has mode = 'device'" in mistake
