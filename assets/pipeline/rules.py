@@ -106,7 +106,7 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
     if not isinstance(entries, list) or not entries:
         return problems
     sampling = values["tables"].get(SAMPLING)
-    needing = [value for value in values["train"] if value is not None and "sampling" in _needs(value)]
+    needing = [value for value in values["train"] if "sampling" in _needs(value)]
     if "sampling" not in raw and needing:
         problems.append(tables.problem(("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"))
     for index, (entry, value) in enumerate(zip(entries, values["train"], strict=False)):

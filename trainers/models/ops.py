@@ -146,7 +146,7 @@ def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
 def maximum(block: Block, h_src: Tensor) -> Tensor:
     """Returns the largest value of each column over a block's sources, with gradient: float[num_dst, F]; 0 for rows without edges.
 
-    Where several sources have it, each gets an equal share of the gradient. It takes one row of F values per edge.
+    If several sources have it, each gets an equal share of the gradient. It takes one row of F values per edge.
 
     Args:
         block: the edges.

@@ -167,7 +167,7 @@ def model_terms(case: Case, ranks: int = 1, extra_rows: int = 0) -> list[Term]:
 
 
 def parameter_term(case: Case, models: int = 1) -> Term:
-    """Returns the term of so many models with their optimisers and a checkpoint."""
+    """Returns the term of a number of models with their optimisers and a checkpoint."""
     num_bytes = parameter_bytes(case.semantic.train, case.sizes.width, max(2, case.sizes.num_classes))
     return Term(what="parameters, moments, checkpoint", num_bytes=models * PARAMETER_COPIES * num_bytes, key="hidden")
 

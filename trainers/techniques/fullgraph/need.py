@@ -117,7 +117,7 @@ def _counted(case: Case, mode: Any) -> tuple[ChunkCounts, int, int]:
 
 
 def block_bytes(case: Case, nodes: int, edges: int, rows: int) -> int:
-    """Returns the bytes of blocks with their transposes and weights, which have so many destinations, edges and sources in all."""
+    """Returns the bytes of blocks with their transposes and weights, from the numbers of their destinations, edges and sources."""
     train = case.semantic.train
     weighted = train.model in ("gcn", "gin") or train.aggregator in ("gcn", "sum") or is_reference(train.model)
     return edges * (12 + 4 * weighted) + nodes * (12 + 4 * weighted) + rows * (4 + case.sizes.id_bytes)
