@@ -144,7 +144,9 @@ def _said(model: Artifact, old: _Earlier | None, seed: int, graph: Artifact) -> 
     """
     took = "" if model.reused else f" in {model.run_record().get('seconds', 0.0):.1f} s"
     how = "reused" if model.reused else "trained"
-    yield f"{how} {model.label} (seed {seed}, {short(graph.version)}){took}{_compared(model, old)}"
+    split = graph.config.get("split")
+    of = "" if split is None else f"split {split}, "
+    yield f"{how} {model.label} ({of}seed {seed}, {short(graph.version)}){took}{_compared(model, old)}"
     for check in model.summary["checks"]:
         if not check["passed"]:
             yield f"check failed: {check['name']}: {check['detail']}"

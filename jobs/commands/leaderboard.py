@@ -7,13 +7,13 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline
-from assets.pipeline.steps import Versions, find_all
+from assets.pipeline.steps import Step, Versions
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact, find_artifact
 from assets.storage.home import home_folder
@@ -64,12 +64,14 @@ class Entry:
     Attributes:
         table, models: the table, and the models that it trained.
         splits: the split of each model, "" if the pipeline names none.
+        wanted: number of models that the table asks for; 0 if that is not known.
         tuned: keys and values in which it differs from other models of the table.
     """
 
     table: TrainTable | TrainedTable
     models: Sequence[Artifact]
     splits: Sequence[str] = ()
+    wanted: int = 0
     tuned: str = ""
 
     def scores(self, split: str) -> list[float]:
@@ -84,6 +86,11 @@ class Entry:
     def epoch_seconds(self) -> float | None:
         """Median seconds of a training epoch over all seeds, as recorded when the models were trained."""
         seconds = [s for model in self.models for s in model.run_record().get("epoch_seconds", {}).get("train", [])]
+        return statistics.median(seconds) if seconds else None
+
+    def evaluation_seconds(self) -> float | None:
+        """Median seconds of an evaluation on the way, which those of an epoch leave out; None if there was none."""
+        seconds = [s for model in self.models for s in model.run_record().get("epoch_seconds", {}).get("evaluate", [])]
         return statistics.median(seconds) if seconds else None
 
     def bytes_per_epoch(self) -> dict[str, int]:
@@ -119,7 +126,7 @@ class Entry:
 
 
 def stored_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
-    """Returns an entry for each train table whose models the store has; trains nothing.
+    """Returns an entry for each train table of which the store has models, of all splits and seeds or of some; trains nothing.
 
     Raises:
         InputError: raw content is missing, or no model is trained.
@@ -128,8 +135,13 @@ def stored_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
 
     store, versions = Store(home), Versions()
     steps = training_steps(pipeline, preprocessing_steps(pipeline, home_folder(home)))
-    found = {step.name: find_all(store, step, versions) for step in steps}
-    entries = [entry_of(pipeline, table, models) for table in pipeline.train if (models := found[table.name])]
+    found = {step.name: _found(store, step, versions) for step in steps}
+    entries = [
+        Entry(table=table, models=models, splits=splits, wanted=wanted)
+        for table in pipeline.train
+        for models, splits, wanted in (found[table.name],)
+        if models
+    ]
     if not entries:
         raise InputError(
             f"{store.root} has no trained model of {pipeline.name} as its file stands",
@@ -138,10 +150,19 @@ def stored_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
     return entries
 
 
+def _found(store: Store, step: Step, versions: Versions) -> tuple[list[Artifact], list[str], int]:
+    """Returns the models of a table that the store has, the split of each, and the number of models that the table asks for."""
+    wanted = [(each.split, version) for each in step.apart for version in versions.of(each)]
+    found = [(split, store.find(step.recipe.name, version)) for split, version in wanted]
+    there = [(split, model) for split, model in found if model]
+    return [replace(model, reused=True) for _, model in there], [split for split, _ in there], len(wanted)
+
+
 def entry_of(pipeline: Pipeline, table: TrainTable, models: Sequence[Artifact]) -> Entry:
-    """Returns the entry of a table's models, which come split by split."""
+    """Returns the entry of all models of a table, which come split by split."""
     each = len(models) // len(pipeline.splits)
-    return Entry(table=table, models=models, splits=[split for split in pipeline.splits for _ in range(each)])
+    splits = [split for split in pipeline.splits for _ in range(each)]
+    return Entry(table=table, models=models, splits=splits, wanted=len(models))
 
 
 def leaderboard_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -161,8 +182,10 @@ def leaderboard_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             "test": entry.scores("test"),
             "best_epochs": entry.best_epochs(),
             "epoch_seconds": entry.epoch_seconds(),
+            "evaluation_seconds": entry.evaluation_seconds(),
             "bytes_per_epoch": entry.bytes_per_epoch(),
             "peak_memory_bytes": entry.peak_memory_bytes(),
+            "models_wanted": entry.wanted or len(entry.models),
             "versions": [model.version for model in entry.models],
             "warnings": entry.warnings(),
             "tuned": entry.tuned or None,
@@ -275,6 +298,7 @@ def _costs(entries: Sequence[Entry]) -> dict[str, list[str]]:
     links = [link for link in LINKS if any(each.get(link) for each in moved)]
     return {
         "s /\nepoch": [_or_dash(entry.epoch_seconds(), "{:.2f}".format) for entry in entries],
+        "s /\neval": [_or_dash(entry.evaluation_seconds(), "{:.2f}".format) for entry in entries],
         **{f"{link} /\nepoch": [_or_dash(each.get(link), format_bytes) for each in moved] for link in links},
         "peak\nmemory": [_or_dash(entry.peak_memory_bytes(), format_bytes) for entry in entries],
     }
@@ -287,10 +311,17 @@ def _versions(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
     """Yields sentences on the meaning of the columns and on equal models."""
+    if any(entry.evaluation_seconds() for entry in entries):
+        yield "Seconds of an epoch leave its evaluation out, which has a column of its own."
     links = dict.fromkeys(link for entry in entries for link, n in entry.bytes_per_epoch().items() if n)
     if links:
         yield f"Bytes: {'; '.join(f'{link} = {LINK_MEANINGS[link]}' for link in LINKS if link in links)}."
     yield from _over_splits(entries)
+    for entry in entries:
+        if entry.wanted > len(entry.models):
+            splits = dict.fromkeys(each for each in entry.splits if each)
+            of = f", of the splits {', '.join(splits)}" if splits else ""
+            yield f"{entry.table.name}: {len(entry.models)} of {entry.wanted} models are trained{of}; the same run goes on with the others."
     warned: dict[str, list[str]] = {}
     for entry in entries:
         for sentence in entry.warnings():
@@ -308,9 +339,9 @@ def _over_splits(entries: Sequence[Entry]) -> Iterator[str]:
     for count in dict.fromkeys((tuple(dict.fromkeys(each.splits)), len(each.models)) for each in entries):
         splits, models = count
         if len(splits) > 1:
-            seeds = models // len(splits)
             names = ", ".join(each.table.name for each in entries if len(each.models) == models)
-            yield f"{names}: mean ± deviation over {models} models, {seeds} per split; splits {', '.join(splits)}."
+            seeds = f", {models // len(splits)} per split" if models % len(splits) == 0 else ""
+            yield f"{names}: mean ± deviation over {models} models{seeds}; splits {', '.join(splits)}."
 
 
 def _groups(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list[str]]:

@@ -96,21 +96,27 @@ TRAINING_OPTIONS = (
         type=click.IntRange(1),
         help="Processes that share a training whose trainer is distributed; default: as the table says.",
     ),
+    click.option(
+        "--order",
+        type=click.Choice(["models", "splits"]),
+        default="models",
+        help="Of a list of splits: train each table on all splits before the next one, or all tables on each split. Default: models.",
+    ),
     click.option("-q", "--quiet", is_flag=True, help="Print no line about epochs."),
     click.option("-v", "--verbose", is_flag=True, help="Print a line about every epoch; else about 100."),
 )
 
 
 def training_options(command: Command) -> Command:
-    """Gives a command the options of every training; it gets them as `training`, as a `Launch` has them."""
+    """Gives a command the options of every training; it gets them as `training`, as a `Launch` has them, and `order`."""
 
     @functools.wraps(command)
     def with_training(
-        *given: Any, resume: bool, retrain: bool, ranks: int | None, quiet: bool, verbose: bool, **rest: Any
+        *given: Any, resume: bool, retrain: bool, ranks: int | None, quiet: bool, verbose: bool, order: str, **rest: Any
     ) -> Any:
         lines = "none" if quiet else "all" if verbose else "some"
         training = {"resume": resume, "retrain": retrain, "epoch_lines": lines, "ranks": ranks or 0}
-        return command(*given, training=training, **rest)
+        return command(*given, training=training | {"order": order}, **rest)
 
     for option in reversed(TRAINING_OPTIONS):
         with_training = option(with_training)

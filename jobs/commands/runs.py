@@ -108,7 +108,8 @@ def _grown(asked: Asked, loaded: Pipeline, name: str) -> list[str]:
     return [each for each in known if each not in own and name in own and each.startswith(f"{name}-")] or [name]
 
 
-def _launch(pipeline: Pipeline, selection: Selection, *, yes: bool, **options: Any) -> None:
+def _launch(pipeline: Pipeline, selection: Selection, *, yes: bool, order: str = "models", **options: Any) -> None:
+    """Launches a run and prints the leaderboard; with `order` "splits" a run for each split first, whose models the last one finds."""
     from jobs.commands.leaderboard import entry_of, print_leaderboard
     from jobs.launch import Launch, launch
     from jobs.operations.question import ask_about
@@ -117,6 +118,10 @@ def _launch(pipeline: Pipeline, selection: Selection, *, yes: bool, **options: A
     ask_about(
         replace(pipeline, train=tuple(table for table in pipeline.train if table.name in names)), trains=True, yes=yes
     )
+    if order == "splits" and len(pipeline.by_split) > 1:
+        for one in pipeline.by_split:
+            launch(Launch(pipeline=one, selection=selection, **options))
+        options["retrain"] = False
     outcome = launch(Launch(pipeline=pipeline, selection=selection, **options))
     entries = [
         entry_of(pipeline, table, outcome.artifacts[table.name])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from jobs.operations.difference import find_difference
 from jobs.runs.instance import open_instance
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
+from tests.e2e.commands import graphmill as called
 from tests.recipes import recipe
 from trainers.recipe.config import TrainTable
 
@@ -107,6 +110,40 @@ def test_the_leaderboard_averages_over_splits_and_seeds(swept: tuple[Path, Path]
     out = capsys.readouterr().out
     assert f"{100 * statistics.fmean(row['test']):.2f} ± {100 * statistics.stdev(row['test']):.2f}" in out
     assert "sage: mean ± deviation over 6 models, 2 per split; splits 0, 1, 2." in out
+
+
+def test_a_sweep_that_was_stopped_shows_what_is_there_and_goes_on(
+    swept: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], quick_launches: None
+) -> None:
+    """Of six models three are taken away; what is trained again has the same bits."""
+    home = tmp_path / "home"
+    shutil.copytree(swept[1], home)
+    pipeline = load_pipeline(swept[0], TrainTable)
+    (whole,) = stored_entries(pipeline, home)
+    for model in whole.models[3:]:
+        shutil.rmtree(model.path)
+    entries = stored_entries(pipeline, home)
+    (row,) = leaderboard_rows(entries)
+    assert row["splits"] == ["0", "0", "1"] and len(row["test"]) == 3 and row["models_wanted"] == 6
+    print_leaderboard("mine", entries)
+    assert "sage: 3 of 6 models are trained, of the splits 0, 1;" in capfd.readouterr().out
+    launch(Launch(pipeline=pipeline, home=home, report=lambda line: None))
+    (again,) = stored_entries(pipeline, home)
+    assert again.results() == whole.results()
+
+
+def test_a_run_may_go_split_by_split(tmp_path: Path) -> None:
+    """All models of a split come before the next split, and the lines say which split they are about."""
+    path = write(tmp_path, "[0, 1]")
+    path.write_text(
+        path.read_text() + '\n[[train]]\nname = "second"\nlayers = 1\nepochs = 1\nfanouts = [2]\nhidden = 4\n'
+    )
+    done = called("run", str(path), "--order", "splits", home=tmp_path / "home")
+    assert done.returncode == 0, done.stderr
+    trained = re.findall(r"(sage|second): trained .*\(split (\d), seed", done.stderr + done.stdout)
+    assert [split for _, split in trained] == sorted(split for _, split in trained) and len(trained) == 6
+    assert {name for name, split in trained if split == "0"} == {"sage", "second"}
+    assert "mean ± deviation over 4 models, 2 per split; splits 0, 1." in done.stdout
 
 
 def test_scores_are_of_the_nodes_of_their_own_split(swept: tuple[Path, Path]) -> None:

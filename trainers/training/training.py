@@ -86,6 +86,8 @@ class Training:
     ):
         self.semantic, self.execution, self.progress, self.ranks = semantic, execution, progress, ranks
         self.graph = open_graph(inputs["graph"])
+        split = inputs["graph"].config.get("split")
+        self._titled = "" if split is None else f"split {split}, "
         if len(self.graph.train_ids) == 0:
             problem = f"graph {inputs['graph'].version[:12]} has no training nodes"
             raise InputError(problem, "give its source a training split")
@@ -247,7 +249,7 @@ class Training:
             threads=self.threads,
             lines=EpochLines(
                 progress,
-                f"seed {self.semantic.seed}, ",
+                f"{self._titled}seed {self.semantic.seed}, ",
                 train.epochs,
                 self.execution.epoch_lines,
                 self._open_writers(version),
