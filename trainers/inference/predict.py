@@ -1,7 +1,7 @@
 """Writes a trained model's predictions of all nodes, or of those that a file names, to a Parquet file.
 
     node_id       id of the node in the raw data: nodes.parquet's original_id
-    class         name of the most probable class
+    class         name of the most probable class; a number if the labels are numbers
     probability   f32, of that class
     label         name of the class that the node has; null if it is not known
     split         "train", "valid" or "test"; null if the node is in none
@@ -15,7 +15,8 @@ so neither it nor any layer is ever held whole. Memory: the workspace of exact i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,7 @@ ByRanks = Callable[[Store, Pipeline, TrainTable, Mapping[str, Artifact], Mapping
 """A function that predicts by processes, each with the rows of its parts: trainers/techniques/distributed/predict.py."""
 
 ROW_GROUP = 8192
+WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 SPLITS = ("train", "valid", "test")
 
 
@@ -303,7 +305,7 @@ class NodeFacts:
     def __init__(self, nodes: Path, graph: Graph):
         import polars
 
-        self.names = polars.Series(list(graph.class_names), dtype=polars.String)
+        self.names = class_column(graph.class_names)
         self._original = polars.scan_parquet(nodes, glob=False).select(polars.col("original_id").alias("node_id"))
         self._labels, self._splits = graph.labels, polars.Series(list(SPLITS))
         self._split_of = np.full(graph.topology.num_nodes, -1, np.int8)
@@ -322,6 +324,15 @@ class NodeFacts:
             return table
         start, stop = np.searchsorted(wanted, (low, high))
         return table[wanted[start:stop] - low]
+
+
+def class_column(names: Sequence[str]) -> polars.Series:
+    """Returns the names of classes as numbers if all are whole numbers, written as labels that were numbers are, else as texts."""
+    import polars
+
+    numbers = all(WHOLE_NUMBER.fullmatch(name) for name in names) and len(names) > 0
+    column = polars.Series(list(names), dtype=polars.String)
+    return column.cast(polars.Int64) if numbers else column
 
 
 def _named(names: polars.Series, places: Array) -> polars.Series:

@@ -102,7 +102,7 @@ MODEL_PAGE = Page(
     },
     written={
         "node_id": ("original_id", "what the source calls the node"),
-        "class": ("string", "name of the most probable class"),
+        "class": ("string", "name of the most probable class; a number where labels are numbers"),
         "probability": ("float32", "of that class"),
         "label": ("string", "name of the class that the node has; empty where it is not known"),
         "split": ("string", "train, valid or test; empty where the node is in none"),

@@ -18,7 +18,7 @@ from tests.assets.storage.damage import flip
 from tests.recipes import recipe
 from tests.trainers.inference.infer import infer_exact
 from trainers.inference.exact import ExactRange, Inference
-from trainers.inference.predict import ROW_GROUP, predict_table, predicted_frames
+from trainers.inference.predict import ROW_GROUP, class_column, predict_table, predicted_frames
 from trainers.recipe.config import TrainTable
 from trainers.recipe.page import MODEL_PAGE
 from trainers.rows.source import MemorySource
@@ -71,8 +71,8 @@ def test_every_node_has_its_row_whatever_the_workspace(trained: Any, tmp_path: P
     assert rows == NODES and model.config["seed"] == 3
     table = polars.read_parquet(tmp_path / "a.parquet")
     assert dict(table.schema) == {
-        "node_id": polars.Int64, "class": polars.String, "probability": polars.Float32,
-        "label": polars.String, "split": polars.String, "embedding": polars.Array(polars.Float32, 16),
+        "node_id": polars.Int64, "class": polars.Int64, "probability": polars.Float32,
+        "label": polars.Int64, "split": polars.String, "embedding": polars.Array(polars.Float32, 16),
     }  # fmt: skip
     assert list(MODEL_PAGE.written) == table.columns, "what the page of the model says"
     assert table["node_id"].to_list() == list(range(NODES))
@@ -134,11 +134,11 @@ def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:
     opened, config = built.opened, model_configs(pipeline.train[0], pipeline.sampling, 0)[1]
     model = load_model(models[1], config, opened, built.table.width)
     logits = infer_exact(model, opened.topology, MemorySource(built.table), 2**30, 2)
-    names = np.array(opened.class_names)
+    names = np.array(opened.class_names).astype(np.int64)  # classes are numbers
     assert (names[logits.argmax(1).numpy()] == table["class"].to_numpy()).all()
     np.testing.assert_allclose(table["probability"], logits.softmax(1).max(1).values, rtol=1e-5)
     np.testing.assert_allclose(table["probabilities"].to_numpy(), logits.softmax(1), rtol=1e-4, atol=1e-6)
-    labels = [None if label < 0 else names[label] for label in opened.labels.tolist()]
+    labels = [None if label < 0 else int(names[label]) for label in opened.labels.tolist()]
     assert table["label"].to_list() == labels and labels.count(None) == 50
     for name in ("train", "valid", "test"):
         ids = getattr(opened, f"{name}_ids")
@@ -227,3 +227,9 @@ def test_a_table_of_numbers_has_the_same_types_whatever_the_model_computes_in() 
         assert len(frames) == 2 and frames[0].schema == frames[1].schema
         schemas.append(frames[0].schema)
     assert schemas[0] == schemas[1] and schemas[0]["probability"] == polars.Float32
+
+
+def test_classes_that_are_numbers_stay_numbers() -> None:
+    assert class_column(["0", "7", "-3"]).to_list() == [0, 7, -3]
+    for texts in (["0", "01"], ["1", "b"], ["+1"], ["1.5"], ["1" * 25], []):
+        assert class_column(texts).to_list() == texts and class_column(texts).dtype == polars.String

@@ -35,7 +35,15 @@ from kernels.types import Array
 from trainers.devices.torch_threads import torch_threads
 from trainers.inference.bounds import Bounds
 from trainers.inference.exact import Inference
-from trainers.inference.predict import ROW_GROUP, NodeFacts, find_recipe, load_model, predicted_frames, whole_file
+from trainers.inference.predict import (
+    ROW_GROUP,
+    NodeFacts,
+    class_column,
+    find_recipe,
+    load_model,
+    predicted_frames,
+    whole_file,
+)
 from trainers.loop.executor import Opening
 from trainers.models.build import send_model
 from trainers.ranks.group import PeerError, Ranks, joined
@@ -116,7 +124,6 @@ def main() -> int:
 
 def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None:
     """Writes the file of each part of this rank."""
-    import polars
 
     store = Store(order["home"])
     table, semantic = find_recipe(pipeline, order["table"], order["seed"])
@@ -141,7 +148,7 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
     )  # fmt: skip
     assert isinstance(source, ShardedSource)
     nodes = part_nodes(graph.topology, source)(bounds)
-    names = polars.Series(list(graph.class_names), dtype=polars.String)
+    names = class_column(graph.class_names)
     ranges = Inference(send_model(model, device), graph.topology, source, bounds, nodes).ranges()
     # Empty ranges only take part in the exchange of the others.
     own = (each for each in ranges if each.high > each.low)
