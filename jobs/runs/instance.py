@@ -41,6 +41,8 @@ SAID = {
     "not a database": ANEW,
     "malformed": ANEW,
     "no such ": ANEW,
+    "Could not decode": ANEW,
+    "unsupported file format": ANEW,
     "locked": "end the other program that holds it, and run the same command again",
 }
 """Words of SQLite's messages, and the remedy for each."""

@@ -14,7 +14,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,7 @@ def heard(work: Callable[[], int | None], name: str = "graphmill: ") -> str:
     # Files, since the steps of a run get copies of the streams' descriptors.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _silent_children():
                 code = work() or 0
         except SystemExit as ended:
             code = ended.code
@@ -198,6 +198,19 @@ def heard(work: Callable[[], int | None], name: str = "graphmill: ") -> str:
     if code not in VERDICTS or "Traceback" in message:
         raise AssertionError(f"a command ended with {code}: {message}")
     return printed + (f"exit {code}" if code else "")
+
+
+@contextlib.contextmanager
+def _silent_children() -> Iterator[None]:
+    """Lets the lines of trainings, which are processes of their own, go nowhere while the block runs."""
+    own = os.dup(1)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)
 
 
 def models(grounds: Path, home: Path, table: str, **run: Any) -> list[str]:

@@ -32,6 +32,7 @@ def test_other_failures_of_the_history_keep_their_traceback(tmp_path: Path) -> N
         "UPDATE runs SET run_body = replace(run_body, 'PipelineRun', 'PipelineRum')",
         "UPDATE runs SET run_body = replace(run_body, 'PipelineRunStatus.', 'PipelineRunStatus,')",
         "UPDATE runs SET run_body = replace(run_body, 'NOT_STARTED', 'NOT_STARTEE')",
+        "UPDATE runs SET run_body = CAST(x'7bff' || run_body AS TEXT)",
         "ALTER TABLE runs RENAME COLUMN run_body TO rum_body",
     ],
 )
