@@ -5,12 +5,14 @@
     GROUNDS/sound/                  what each command answers in the sound house, computed when it is first asked for
 
 `furnish` uses the commands of users, so a file that one of them begins to write appears here by itself. What a kill would leave behind is
-laid down by hand, since no command leaves it when nothing kills it.
+laid down by hand, since no command leaves it when nothing kills it. Ids and times in the history differ from one furnishing to the next, so
+an attack of the same number may hit another place there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import tempfile
@@ -182,6 +184,8 @@ def heard(work: Callable[[], int | None], name: str = "graphmill: ") -> str:
     """
     # The run of a build sets these for its children, and this process goes on with another home.
     kept = {name: os.environ.get(name) for name in (VARIABLE, "DAGSTER_HOME")}
+    # A warning of Dagster opens a handler over the stream of this command, which the next command would write to.
+    handlers = logging.root.handlers[:]
     # Files, since the steps of a run get copies of the streams' descriptors.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         try:
@@ -190,6 +194,7 @@ def heard(work: Callable[[], int | None], name: str = "graphmill: ") -> str:
         except SystemExit as ended:
             code = ended.code
         finally:
+            logging.root.handlers[:] = handlers
             for variable, value in kept.items():
                 os.environ.pop(variable, None) if value is None else os.environ.update({variable: value})
         printed, message = ((file.seek(0), file.read())[1] for file in (out, err))
