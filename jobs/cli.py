@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from assets.storage.home import one_home
 from jobs.commands.options import json_option
 from jobs.commands.recipes import RECIPE_COMMANDS
 from jobs.commands.runs import RUN_COMMANDS
@@ -91,6 +92,8 @@ def graphmill(context: click.Context, home: Path | None) -> None:
     Example: graphmill run python-environment
     """
     context.obj = home
+    # Digests of raw files are remembered in the default home.
+    context.with_resource(one_home(home))
 
 
 @graphmill.command(short_help="Makes the home folder with its settings.")

@@ -25,6 +25,7 @@ from typing import Any
 from assets.building.child import end_with_parent, whole_heap
 from assets.pipeline.file import parse_pipeline, read_pipeline_file
 from assets.storage.artifact import Artifact
+from assets.storage.home import one_home
 from assets.storage.refused import refusal
 from assets.storage.store import Store
 from kernels.cuda.driver import VISIBLE, gpu_of_rank
@@ -48,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         order = _from_bundle(options) if options.source else _from_pipeline(options)
         lines = "none" if options.quiet else "all" if options.verbose else "some"
         order = replace(order, resume=options.resume, retrain=options.retrain, ranks=options.ranks)
-        train(replace(order, epoch_lines=lines))
+        with one_home(options.home):
+            train(replace(order, epoch_lines=lines))
         return 0
     except KeyboardInterrupt:
         print("python -m trainers: interrupted; --resume goes on from the last checkpoint", file=sys.stderr)

@@ -3,7 +3,8 @@
     $GRAPHMILL_HOME/measured/memory.json     memory_bytes, disk_bytes; device_bytes on a machine with a GPU
 
 A stage that uses such a number names the file's digest as an external input, so of all facts about the machine only the number enters its
-version. Only `graphmill budgets --refresh` measures again.
+version. Only `graphmill budgets --refresh` measures again. The file is sealed (assets/storage/kept_numbers.py); the named digest is of the
+numbers alone.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
-from assets.storage.filesystem import replace_atomically, write_once
 from assets.storage.home import home_folder
+from assets.storage.kept_numbers import keep_numbers, kept_numbers
 from assets.storage.machine import memory_bytes
 from kernels.cuda.driver import free_gpu_bytes
 from kernels.errors import InputError
 
 PLACE = Path("measured") / "memory.json"
+REMEDY = "measure again: graphmill budgets --refresh"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,9 @@ class MachineBytes:
     device_bytes: int | None = None
 
 
+NAMES = tuple(field.name for field in fields(MachineBytes))
+
+
 def measure(home: Path) -> MachineBytes:
     """Measures memory, disk and GPU. The home need not exist yet."""
     folder = next(parent for parent in (home, *home.parents) if parent.exists())
@@ -56,33 +60,29 @@ def measured_bytes(home: Path | None = None) -> MachineBytes:
     Raises:
         InputError: the file is damaged, or the disk is full.
     """
+    folder = home_folder(home)
+    values = kept_numbers(folder / PLACE, NAMES, lambda: _values(measure(folder)), REMEDY)
     try:
-        values: dict[str, Any] = json.loads(_content(home_folder(home)))
-        names = ("memory_bytes", "disk_bytes", *(("device_bytes",) if "device_bytes" in values else ()))
-        return MachineBytes(**{name: int(values[name]) for name in names})
-    except (ValueError, KeyError, TypeError) as error:
-        path = home_folder(home) / PLACE
-        raise InputError(f"{path} is damaged: {error!r}", "measure again: graphmill budgets --refresh") from error
+        return MachineBytes(**{name: int(value) for name, value in values.items()})
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{folder / PLACE} is damaged: {error!r}", REMEDY) from error
 
 
 def measured_digest(home: Path | None = None) -> str:
-    """Returns the SHA-256 of the file in the home; measures and raises as `measured_bytes` does."""
-    return hashlib.sha256(_content(home_folder(home))).hexdigest()
+    """Returns the SHA-256 of the numbers in the home, 64 hex digits; measures and raises as `measured_bytes` does."""
+    # The bytes that the file had before it was sealed: a budget of "auto" that was built then keeps its version.
+    text = json.dumps(_values(measured_bytes(home)), sort_keys=True, indent=1) + "\n"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def refresh(home: Path | None = None) -> MachineBytes:
     """Measures again and replaces the numbers in the home; budgets of "auto" that are built from now on use them."""
     folder = home_folder(home)
     found = measure(folder)
-    replace_atomically(folder / PLACE, _encode(found))
+    keep_numbers(folder / PLACE, _values(found))
     return found
 
 
-def _content(home: Path) -> bytes:
-    return write_once(home / PLACE, lambda: _encode(measure(home)))
-
-
-def _encode(measured: MachineBytes) -> bytes:
-    # Without a GPU the file, and so its digest, is what it was before GPUs were measured.
-    values = {name: value for name, value in asdict(measured).items() if value is not None}
-    return json.dumps(values, sort_keys=True, indent=1).encode() + b"\n"
+def _values(measured: MachineBytes) -> dict[str, int]:
+    # Without a GPU the numbers, and so their digest, are what they were before GPUs were measured.
+    return {name: value for name, value in asdict(measured).items() if value is not None}

@@ -8,18 +8,18 @@ Chunks do not depend on them: a schedule is chosen by the rows that it loads, so
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assets.storage.filesystem import replace_atomically, write_once
 from assets.storage.home import home_folder
+from assets.storage.kept_numbers import keep_numbers, kept_numbers
 from kernels.chunks.rates import LinkRates, measure_rates
 from kernels.errors import InputError
 
 PLACE = Path("measured") / "links.json"
+REMEDY = "measure again: graphmill chunks PIPELINE --refresh"
 UNITS = {"MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12}
 NAMES = ("host_bytes_per_second", "peer_bytes_per_second", "reuse_bytes_per_second")
 
@@ -36,18 +36,15 @@ def measured_rates(home: Path | None = None, *, again: bool = False) -> tuple[st
     """
     path = home_folder(home) / PLACE
     if again:
-        replace_atomically(path, _encode(*measure_rates()))
-    data = write_once(path, lambda: _encode(*measure_rates()))
+        keep_numbers(path, _measured())
+    values = kept_numbers(path, ("device", *NAMES), _measured, REMEDY)
     try:
-        values: dict[str, Any] = json.loads(data)
         rates = LinkRates(**{name: float(values[name]) for name in NAMES})
         if min(asdict(rates).values()) <= 0:
             raise ValueError("a rate is not above 0")
         return str(values["device"]), rates
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path} is damaged: {error!r}", "measure again: graphmill chunks PIPELINE --refresh"
-        ) from error
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise InputError(f"{path} is damaged: {error!r}", REMEDY) from error
 
 
 def parse_rates(text: str) -> LinkRates:
@@ -67,5 +64,6 @@ def parse_rates(text: str) -> LinkRates:
     return LinkRates(**dict(zip(NAMES, values, strict=True)))
 
 
-def _encode(device: str, rates: LinkRates) -> bytes:
-    return json.dumps({"device": device} | asdict(rates), sort_keys=True, indent=1).encode() + b"\n"
+def _measured() -> dict[str, Any]:
+    device, rates = measure_rates()
+    return {"device": device} | asdict(rates)

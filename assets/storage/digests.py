@@ -136,7 +136,7 @@ def remembered_digests(
         found = {
             name: str(entry["sha256"])
             for name, entry in known.items()
-            if isinstance(entry, dict) and entry.get("identity") == before
+            if isinstance(entry, dict) and entry == _entry(keys[name], before, str(entry.get("sha256")))
         }
         missing = [name for name in names if name not in found]
         if not missing:
@@ -153,7 +153,7 @@ def remembered_digests(
     if before != after:
         raise InputError(f"the file {path} changed while it was read", "wait until it is complete, then run again")
     if before[0] >= SMALL_BYTES and time.time_ns() - before[1] > SETTLED_NS:
-        _remember(cache_path, {keys[name]: {"identity": before, "sha256": new[name]} for name in missing})
+        _remember(cache_path, {keys[name]: _entry(keys[name], before, new[name]) for name in missing})
     return {**found, **new}
 
 
@@ -162,10 +162,16 @@ def _identity(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
+def _entry(key: str, identity: list[int], sha256: str) -> dict[str, Any]:
+    """Returns the record of a digest. With a flipped bit in it, content would go by another version, so it has a digest of its own."""
+    check = xxhash.xxh3_64_hexdigest(json.dumps([key, identity, sha256]).encode())
+    return {"identity": identity, "sha256": sha256, "check": check}
+
+
 def _read_cache(path: Path) -> dict:
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return entries if isinstance(entries, dict) else {}
 

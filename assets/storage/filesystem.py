@@ -11,11 +11,12 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from assets.sizes import format_bytes
@@ -137,15 +138,35 @@ def beside(path: Path, ending: str) -> Path:
     return path.with_name(f"{path.name}.{uuid.uuid4().hex}.{ending}")
 
 
+@contextmanager
+def _own_file(path: Path, ending: str) -> Iterator[Path]:
+    """Yields the path of a new file beside another, which is removed after the block unless it got another name.
+
+    Its lock says that its process is alive, so the files that killed processes left beside `path` are removed here, too.
+    """
+    make_folder(path.parent)
+    left = re.compile(rf"{re.escape(path.name)}\.[0-9a-f]{{32}}\.(tmp|new)")
+    for other in [each for each in path.parent.iterdir() if left.fullmatch(each.name)]:
+        with suppress(OSError):  # another user's
+            if (lock := take_lock(other, create=False)) is not None:
+                other.unlink(missing_ok=True)
+                release_lock(lock)
+    lock, own = None, path
+    while lock is None:  # another process may take the file for a killed one's between its creation and its locking
+        own = beside(path, ending)
+        lock = take_lock(own, create=True)
+    try:
+        yield own
+    finally:
+        own.unlink(missing_ok=True)
+        release_lock(lock)
+
+
 def replace_atomically(path: Path, data: bytes) -> None:
     """Replaces a file's content so that readers see the old bytes or the new, never a mixture; the last writer wins."""
-    make_folder(path.parent)
-    temporary = beside(path, "tmp")
-    try:
-        write_durably(temporary, data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _own_file(path, "tmp") as own:
+        write_durably(own, data)
+        os.replace(own, path)
 
 
 def write_once(path: Path, make: Callable[[], bytes]) -> bytes:
@@ -158,16 +179,11 @@ def write_once(path: Path, make: Callable[[], bytes]) -> bytes:
         make: function that returns the content of the file.
     """
     if not path.exists():
-        make_folder(path.parent)
-        own = beside(path, "new")
-        write_durably(own, make())
-        try:
-            # Unlike a rename, a link never replaces.
-            os.link(own, path)
-        except FileExistsError:
-            pass
-        finally:
-            own.unlink(missing_ok=True)
+        with _own_file(path, "new") as own:
+            write_durably(own, make())
+            with suppress(FileExistsError):
+                # Unlike a rename, a link never replaces.
+                os.link(own, path)
     return read_whole_file(path)
 
 

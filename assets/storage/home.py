@@ -1,6 +1,8 @@
 """The folder of the checkout, and the home folder for all results: `$GRAPHMILL_HOME`, by default `./.graphmill`."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,3 +20,24 @@ def home_folder(home: str | os.PathLike[str] | None = None) -> Path:
     """
     # Absolute at once: a store must not move when the process changes its working directory.
     return Path(home or os.environ.get(VARIABLE) or DEFAULT).expanduser().absolute()
+
+
+@contextmanager
+def one_home(home: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Makes a folder the default home while the block runs, so that what asks for no home by name uses this one, too.
+
+    Args:
+        home: the folder, or None to change nothing.
+    """
+    if home is None:
+        yield
+        return
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(home_folder(home))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before

@@ -35,17 +35,30 @@ def unseal(path: Path) -> dict[str, Any]:
         if is_unread(error):
             raise
         raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
+    return unseal_bytes(data, path.name)
+
+
+def unseal_bytes(data: bytes, name: str) -> dict[str, Any]:
+    """Returns the sealed document that a file's bytes are.
+
+    Args:
+        data: content of the file.
+        name: name of the file, for messages.
+
+    Raises:
+        ValueError: as `unseal`.
+    """
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path.name} is no JSON: {error}") from error
+        raise ValueError(f"{name} is no JSON: {error}") from error
     # Comparing bytes, not only the digest, finds damage in white space and in the digest itself.
     try:
         intact = isinstance(document, dict) and seal(document) == data
     except TypeError:  # damage can spell values that were never sealed, such as NaN
         intact = False
     if not intact:
-        raise ValueError(f"{path.name} does not match its own digest")
+        raise ValueError(f"{name} does not match its own digest")
     return document
 
 

@@ -23,9 +23,11 @@ from typing import Any
 
 from assets.budgets.measured import measure
 from assets.sizes import format_bytes
-from assets.storage.filesystem import make_folder, read_whole_file, replace_atomically
+from assets.storage.filesystem import make_folder
 from assets.storage.home import home_folder
+from assets.storage.kept_numbers import keep_numbers
 from assets.storage.machine import usable_cores
+from assets.storage.sealed_json import DIGEST, unseal_if_sound
 from kernels.errors import InputError
 
 SPEEDS = Path("measured") / "speeds.json"
@@ -211,10 +213,9 @@ def _extras() -> Iterator[Finding]:
 def _speeds(home: Path, again: bool) -> Iterator[Finding]:
     """Yields the speeds that the home holds; measures them if it holds none or `again` is set."""
     path, problem = home / SPEEDS, ""
-    try:
-        speeds: dict[str, Any] = {} if again else json.loads(read_whole_file(path))
-    except (OSError, ValueError, RecursionError):
-        speeds = {}
+    # What is damaged is measured again: no result follows from these numbers.
+    kept = {} if again else unseal_if_sound(path)
+    speeds: dict[str, Any] = {name: rate for name, rate in kept.items() if name != DIGEST}
     topic = f"speeds ({'measured before; --refresh measures again' if speeds else 'measured now'})"
     if not speeds:
         try:
@@ -222,7 +223,7 @@ def _speeds(home: Path, again: bool) -> Iterator[Finding]:
         except RuntimeError as error:  # torch raises it for a GPU whose memory other processes hold
             problem = str(error).partition("\n")[0]
         else:
-            replace_atomically(path, json.dumps(speeds, indent=1).encode())
+            keep_numbers(path, speeds)
     for name, rate in speeds.items():
         yield _finding(topic, name, True, f"{rate / 1e9:.2f} GB/s")
     if problem:

@@ -139,7 +139,7 @@ def only_one(home: Path) -> int:
     path = home / LOCK
     lock = take_lock(path, create=True)
     if lock is None:
-        address = path.read_text().strip() or "an address that it has not printed yet"
+        address = path.read_text(errors="replace").strip() or "an address that it has not printed yet"
         raise InputError(f"a web UI of {home} runs already, at {address}", "open that, or stop it first with Ctrl-C")
     os.set_inheritable(lock, True)
     return lock

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import shutil
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Dialect, Engine
 
 from assets.storage.filesystem import locked, make_folder, replace_atomically
-from assets.storage.home import VARIABLE, home_folder
+from assets.storage.home import ROOT, VARIABLE, home_folder
 from assets.storage.refused import refusal
 from kernels.errors import InputError
 
@@ -39,6 +40,9 @@ SAID = {
     "unable to open": PERMIT,
     "not a database": ANEW,
     "malformed": ANEW,
+    "no such ": ANEW,
+    "Could not decode": ANEW,
+    "unsupported file format": ANEW,
     "locked": "end the other program that holds it, and run the same command again",
 }
 """Words of SQLite's messages, and the remedy for each."""
@@ -46,6 +50,9 @@ SERVER = (
     "start the database server, or correct its address in {settings}, then run the same command again; "
     "a training goes on with --resume"
 )
+STORAGES = tuple(f"/dagster/_core/storage/{name}/" for name in ("runs", "event_log", "schedules"))
+"""Folders of Dagster that read and write the history."""
+LAYERS = ("kernels", "assets", "trainers", "jobs")
 UNUSABLE = ("OperationalError", "InterfaceError", "DagsterPostgresException")
 """Names of the errors of a database server that is gone, cannot be reached or refuses: of psycopg2, SQLAlchemy and dagster-postgres."""
 RETRYING = "Retrying failed database connection"
@@ -191,7 +198,7 @@ def history_error(error: BaseException, home: str | os.PathLike[str]) -> History
     """Returns the error for a refusal of the history's database, None for any other error.
 
     Args:
-        error: the error that SQLAlchemy, a database driver or dagster-postgres raised.
+        error: the error that SQLAlchemy, a database driver or dagster-postgres raised, or Dagster about a row that it cannot read.
         home: folder of the history.
     """
     found: BaseException | None = error
@@ -200,13 +207,28 @@ def history_error(error: BaseException, home: str | os.PathLike[str]) -> History
             break
         found = found.__cause__
     if found is None:
-        return None
+        return _damaged_row(error, home)
     # The last error of the chain has the driver's own words.
     while type(found.__cause__).__name__ in UNUSABLE and found.__cause__ is not None:
         found = found.__cause__
     driver = getattr(found, "orig", None) or found
     server = type(found).__name__ in UNUSABLE and not type(driver).__module__.startswith("sqlite3")
     return refused_history(str(driver), home, server=server)
+
+
+def _damaged_row(error: BaseException, home: str | os.PathLike[str]) -> HistoryError | None:
+    """Returns the error for a row of the history that does not hold what Dagster wrote, None for any other error.
+
+    Such a row ends in errors of all kinds; what they share is that Dagster's storages, and no code of this project below them, raise them.
+    """
+    files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    below = [any(name in path.as_posix() for name in STORAGES) for path in files]
+    if not any(below) or any(
+        path.is_relative_to(ROOT / name) for path in files[below.index(True) :] for name in LAYERS
+    ):
+        return None
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_SAID]
+    return HistoryError(f"the history of runs in {home} cannot be used: a row of it is damaged: {said}", ANEW)
 
 
 def refused_history(said: str, home: str | os.PathLike[str], *, server: bool) -> HistoryError | None:

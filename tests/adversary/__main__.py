@@ -17,13 +17,17 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.adversary import workshop
 from tests.adversary.attack import REFUSED, SOUND, TRACEBACK, WRONG, Tally, carried_out, in_child
+from tests.adversary.house import furnish, grounds_of
 from tests.adversary.kinds import KINDS
+from tests.adversary.sorts import files_by_sort
 
+Tallies = dict[str, Tally]
 COLUMNS = ("kind", "tried", REFUSED, SOUND, WRONG, TRACEBACK, "seconds")
 LONGEST_SAID = 3000
 
@@ -44,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     _print_table(rows)
-    return int(any(tally.failures for tally, _ in rows.values()))
+    return int(any(tally.failures for tallies, _ in rows.values() for tally in tallies.values()))
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -69,17 +73,21 @@ def _build(reference: Path) -> str:
     try:
         for step in workshop.steps(reference):
             workshop.carry_out(reference, step)
+        furnish(grounds_of(reference))
+        files_by_sort(grounds_of(reference) / "house")
     except Exception:
         return traceback.format_exc()
     return ""
 
 
-def _attacked(name: str, options: argparse.Namespace, reference: Path, folder: Path) -> tuple[Tally, float]:
-    """Attacks by one kind; returns the tally and the seconds that it took."""
-    kind, tally, begun, seed = KINDS[name], Tally(), time.monotonic(), options.seed
+def _attacked(name: str, options: argparse.Namespace, reference: Path, folder: Path) -> tuple[Tallies, float]:
+    """Attacks by one kind; returns a tally of all, under "", and of each sort, and the seconds that it took."""
+    kind, begun, seed = KINDS[name], time.monotonic(), options.seed
+    tallies: Tallies = defaultdict(Tally, {"": Tally()})
+    tally = tallies[""]
     if not kind.possible(folder):
         print(f"{name}: not possible on this machine")
-        return tally, 0.0
+        return tallies, 0.0
     shares = sum(KINDS[each].share for each in options.kinds or KINDS)
     until = begun + 60 * options.minutes * kind.share / shares
     count = options.count or (kind.drawn if options.drawn else sys.maxsize)
@@ -88,22 +96,25 @@ def _attacked(name: str, options: argparse.Namespace, reference: Path, folder: P
         place.mkdir()
         seeds = range(seed, seed + min(kind.batch, count - tally.tried))
         for seed, (way, said) in zip(seeds, carried_out(attack, seeds, place), strict=True):
-            tally.add(seed, way, said)
+            for each in {"", kind.sort(seed)}:
+                tallies[each].add(seed, way, said)
             if said:
                 print(f"{name}, seed {seed}: {way}\n{said[-LONGEST_SAID:].rstrip()}")
                 print(f"  again: python -m tests.adversary --seed {seed} --count 1 {name}", flush=True)
         shutil.rmtree(place, ignore_errors=True)
         seed += 1
-    return tally, time.monotonic() - begun
+    return tallies, time.monotonic() - begun
 
 
-def _print_table(rows: dict[str, tuple[Tally, float]]) -> None:
+def _print_table(rows: dict[str, tuple[Tallies, float]]) -> None:
     lines: list[tuple[str, ...]] = [COLUMNS]
-    for name, (tally, seconds) in rows.items():
-        counts = [str(tally.counts[way]) for way in (REFUSED, SOUND, WRONG, TRACEBACK)]
-        lines.append((name, str(tally.tried), *counts, f"{seconds:.0f}"))
+    for name, (tallies, seconds) in rows.items():
+        for sort, tally in sorted(tallies.items()):
+            counts = [str(tally.counts[way]) for way in (REFUSED, SOUND, WRONG, TRACEBACK)]
+            lines.append((f"  {sort}" if sort else name, str(tally.tried), *counts, "" if sort else f"{seconds:.0f}"))
+    width = max(len(line[0]) for line in lines)
     for line in lines:
-        print("  ".join(cell.ljust(10) if place == 0 else cell.rjust(9) for place, cell in enumerate(line)))
+        print("  ".join(cell.ljust(width) if place == 0 else cell.rjust(9) for place, cell in enumerate(line)).rstrip())
 
 
 if __name__ == "__main__":

@@ -21,12 +21,19 @@ from typing import Any
 from kernels.errors import InputError
 
 REFUSED, SOUND, WRONG, TRACEBACK = "refused", "sound", "wrong", "traceback"
+LONGEST_MESSAGE = 20_000
 PATIENCE = 120.0
 """Seconds after which an attack counts as one that never ends."""
 
 
 class WrongError(AssertionError):
     """A result that is neither refused nor right."""
+
+
+def require_message(error: InputError) -> None:
+    """Refuses an error that says nothing, or more than somebody could read."""
+    if not error.problem or len(str(error)) > LONGEST_MESSAGE:
+        raise WrongError(f"no message that somebody could read: {str(error)[:200]!r}")
 
 
 Attack = Callable[[int, Path], str]

@@ -2,6 +2,8 @@
 
 A step has to refuse by a message, or to make what it makes of sound files: then it did not use the bytes. `repair` has to find the damage
 in any case. Damage is a flipped bit, or a file that is cut, emptied, gone, longer, or another file's copy.
+
+Every second attack is of this sort, "artifact"; the others go round the sorts of files of a furnished house (tests/adversary/sorts.py).
 """
 
 from __future__ import annotations
@@ -15,8 +17,19 @@ from assets.storage.repair import find_damage
 from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.adversary import workshop
-from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError
+from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError, require_message
+from tests.adversary.house import grounds_of
+from tests.adversary.house_damage import attack_house
+from tests.adversary.sorts import SORTS
 from tests.assets.storage.damage import flip
+
+ARTIFACT = "artifact"
+
+
+def damaged_sort(seed: int) -> str:
+    """Returns the sort of file that the attack of a seed damages."""
+    others = list(SORTS)
+    return others[seed // 2 % len(others)] if seed % 2 else ARTIFACT
 
 
 def flips(reference: Path) -> Attack:
@@ -53,7 +66,9 @@ def cut(path: Path, draw: random.Random) -> None:
 
 def _attack(reference: Path, damage: Callable[[Path, random.Random], None]) -> Attack:
     def attack(seed: int, folder: Path) -> str:
-        draw = random.Random(seed)
+        draw, sort = random.Random(seed), damaged_sort(seed)
+        if sort != ARTIFACT:
+            return attack_house(grounds_of(reference), folder, sort, draw, damage)
         home = folder / "home"
         shutil.copytree(reference, home)
         step = draw.choice(workshop.steps(home))
@@ -94,7 +109,7 @@ def _read_again(home: Path, reader: workshop.Step, made: list[str], damaged: Pat
             raise WrongError(f"{workshop.label(reader)} took {damaged.relative_to(home)} for sound")
         return SOUND
     except InputError as error:
-        _require_message(error)
+        require_message(error)
         return REFUSED
     finally:
         for place in there:
@@ -106,13 +121,8 @@ def _predicted(home: Path, step: workshop.Step, damaged: Path, classes: bytes) -
     try:
         found = workshop.predicted(home, step)
     except InputError as error:
-        _require_message(error)
+        require_message(error)
         return REFUSED
     if found != classes:
         raise WrongError(f"predict took {damaged.relative_to(home)} for sound")
     return SOUND
-
-
-def _require_message(error: InputError) -> None:
-    if not error.problem or len(str(error)) > 20_000:
-        raise WrongError(f"no message that somebody could read: {str(error)[:200]!r}")

@@ -20,22 +20,35 @@ from assets.storage.staging import STAGING
 from assets.storage.store import Store
 from tests.adversary import workshop
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError, ended, kill_group, started
+from tests.adversary.house import grounds_of
+from tests.adversary.house_kills import KILLED, LONGEST_SECONDS, kill_in_house
 
-LONGEST_SECONDS = 3.0
 PAGE = 4096
 ENDED_WELL = (0, 2)
 """Exit statuses of a child of `started`: it did its work, or refused it by a message."""
 
 
+STEP = "step"
+
+
+def killed_sort(seed: int) -> str:
+    """Returns what the kill of a seed breaks off: a step, or one of the commands that write into a furnished house."""
+    return list(KILLED)[seed // 2 % len(KILLED)] if seed % 2 else STEP
+
+
 def kills(reference: Path) -> Attack:
     """Returns the attack that kills a step with all its processes, once or several times, at drawn moments; `--resume` goes on.
+
+    Every second attack kills a command of a user instead (tests/adversary/house_kills.py).
 
     Args:
         reference: home with everything, sound.
     """
 
     def attack(seed: int, folder: Path) -> str:
-        draw = random.Random(seed)
+        draw, sort = random.Random(seed), killed_sort(seed)
+        if sort != STEP:
+            return kill_in_house(grounds_of(reference), folder, sort, draw)
         home, step, made = _without_a_step(reference, folder, draw)
         kept = _present(home)
         for _ in range(draw.choice((1, 1, 1, 2, 4))):

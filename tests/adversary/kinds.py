@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.adversary.attack import Attack
-from tests.adversary.damage import cuts, flips
+from tests.adversary.damage import cuts, damaged_sort, flips
 from tests.adversary.data import malformed
-from tests.adversary.interruptions import can_mount, crowds, full_disks, kills
+from tests.adversary.interruptions import can_mount, crowds, full_disks, killed_sort, kills
 from tests.adversary.pipeline_files import mutations
 
 
@@ -22,6 +22,7 @@ class Kind:
         share: of the time of a long run.
         drawn: number of attacks in the short form that `make test` runs.
         batch: number of attacks that share a process and a folder, where a process of its own costs more than the attack.
+        sort: of a seed: a finer division of the kind, whose attacks are counted apart; "" if there is none.
         possible: tells whether this machine allows it, from an empty folder.
     """
 
@@ -29,15 +30,16 @@ class Kind:
     share: float
     drawn: int
     batch: int = 1
+    sort: Callable[[int], str] = lambda seed: ""
     possible: Callable[[Path], bool] = lambda folder: True
 
 
 KINDS = {
     "pipelines": Kind(prepare=mutations, share=0.1, drawn=20, batch=50),
     "data": Kind(prepare=malformed, share=0.1, drawn=3),
-    "flips": Kind(prepare=flips, share=0.4, drawn=3),
-    "cuts": Kind(prepare=cuts, share=0.1, drawn=1),
-    "kills": Kind(prepare=kills, share=0.15, drawn=2),
+    "flips": Kind(prepare=flips, share=0.4, drawn=4, sort=damaged_sort),
+    "cuts": Kind(prepare=cuts, share=0.1, drawn=2, sort=damaged_sort),
+    "kills": Kind(prepare=kills, share=0.15, drawn=2, sort=killed_sort),
     "disks": Kind(prepare=full_disks, share=0.1, drawn=1, possible=can_mount),
     "crowds": Kind(prepare=crowds, share=0.05, drawn=1),
 }

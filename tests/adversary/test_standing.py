@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from assets.pipeline.catalogue import stages
+from jobs.cli import graphmill
 from kernels.errors import InputError
 from tests.adversary import interruptions, workshop
 from tests.adversary.attack import REFUSED, SOUND, TRACEBACK, WRONG, WrongError, carried_out
+from tests.adversary.house import COMMANDS
+from tests.adversary.house_kills import KILLED
 from tests.adversary.kinds import KINDS
+from tests.adversary.sorts import SORTS, files_by_sort, sort_of
 from tests.e2e.commands import ROOT
 from trainers.recipe.techniques import TECHNIQUES
 
@@ -31,6 +35,39 @@ def test_everything_that_is_listed_is_attacked(tmp_path: Path) -> None:
     assert {step.recipe.name for step in steps} == {stage.name for stage in stages()} | {"model"}
     trained = {step.name for step in steps if workshop.is_training(step)}
     assert trained == set(TECHNIQUES)
+
+
+def test_every_sort_of_file_and_every_killed_command_is_drawn() -> None:
+    """Even numbers are attacks of artifacts and steps, odd ones go round all others."""
+    for kind, others, own in (("flips", SORTS, "artifact"), ("cuts", SORTS, "artifact"), ("kills", KILLED, "step")):
+        drawn = [KINDS[kind].sort(seed) for seed in range(1, 2 * len(others) + 1)]
+        assert {*drawn} == {*others, own} and len(drawn) == 2 * len(others)
+
+
+def test_a_file_of_a_new_sort_is_found_to_have_no_attack(tmp_path: Path) -> None:
+    """The adversary asks of all files of a house in which every command has worked."""
+    assert sort_of("home/measured/links.json") == "measured-links"
+    with pytest.raises(AssertionError, match=r"home/measured/needs\.json is of no sort"):
+        files_by_sort(made(tmp_path, "home/measured/needs.json"))
+    with pytest.raises(AssertionError, match=r"has no file of .*checkpoint"):
+        files_by_sort(made(tmp_path / "other", "home/dagster.yaml"))
+
+
+def made(house: Path, name: str) -> Path:
+    (house / name).parent.mkdir(parents=True)
+    (house / name).touch()
+    return house
+
+
+def test_every_command_has_worked_in_the_house() -> None:
+    """A new command furnishes the house, or it is listed here, with the reason why no file of its own is missing there."""
+    written_as_well = {"run", "demo", "train"}  # what `build` and the trainings of the house write
+    laid_down = {"ui"}  # its lock, with an address
+    only_read = {"diff", "inspect", "leaderboard", "ls", "show", "simulate", "sql", "status", "validate", "verify"}
+    only_remove = {"gc", "prune-runs", "repair"}
+    for_users = {"new", "timeline"}  # a pipeline file and a picture, which nothing of a home refers to
+    others = written_as_well | laid_down | only_read | only_remove | for_users
+    assert {words[0] for words in COMMANDS} == {*graphmill.commands} - others
 
 
 @pytest.mark.parametrize("way", [REFUSED, SOUND, WRONG, TRACEBACK])
@@ -61,9 +98,9 @@ def test_a_step_that_fails_before_it_is_killed_is_no_sound_one(
     monkeypatch.setattr(workshop, "carry_out", fails)
     attack = interruptions.kills(tmp_path)
     with pytest.raises(AssertionError, match=r"under a kill ends with status [12]$"):
-        attack(1, tmp_path)
+        attack(2, tmp_path)
     monkeypatch.setattr(workshop, "carry_out", lambda *_, **__: None)
-    assert attack(1, tmp_path) == SOUND
+    assert attack(2, tmp_path) == SOUND
 
 
 def test_a_process_that_dies_is_no_answer(tmp_path: Path) -> None:

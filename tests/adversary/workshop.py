@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.building.materialize import materialize
-from assets.building.stage import Stage
+from assets.building.stage import Progress, Stage
 from assets.pipeline.catalogue import stages
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline, parse_pipeline
@@ -92,7 +92,14 @@ def build(home: Path, pipeline: Pipeline) -> None:
         carry_out(home, step, pipeline=pipeline)
 
 
-def carry_out(home: Path, step: Step, *, resume: bool = False, pipeline: Pipeline | None = None) -> Artifact:
+def carry_out(
+    home: Path,
+    step: Step,
+    *,
+    resume: bool = False,
+    pipeline: Pipeline | None = None,
+    progress: Progress | None = None,
+) -> Artifact:
     """Builds or trains what a step asks for, unless the store has it, in this process.
 
     Args:
@@ -100,13 +107,14 @@ def carry_out(home: Path, step: Step, *, resume: bool = False, pipeline: Pipelin
         step: what is to be made.
         resume: a training goes on from its checkpoint.
         pipeline: of the step; None for one of `pipelines`.
+        progress: listener of a training.
     """
     store, stage, pipeline = Store(home), step.recipe, pipeline or pipeline_of(step)
     found = find_inputs(store, step, Versions())
     tables = [table for table in pipeline.train if table.name == step.name]
     if tables:
         inputs, reads = ({role: found[role] for role in roles} for roles in (step.inputs, step.reads))
-        run: dict[str, Any] = {"reads": reads, "resume": resume, "report": lambda line: None}
+        run: dict[str, Any] = {"reads": reads, "resume": resume, "report": lambda line: None, "progress": progress}
         return train_table(store, inputs, tables[0], pipeline.sampling, pipeline.seed, **run)[0]
     assert isinstance(stage, Stage)
     return materialize(store, stage, step.configs[0], execution_of(stage, 1), found)

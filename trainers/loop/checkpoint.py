@@ -25,7 +25,7 @@ from torch import Tensor
 from assets.storage.filesystem import beside, read_whole_file, sync_path
 from assets.storage.refused import refusal
 from kernels.errors import InputError
-from trainers.record.checkpoint_head import parse_head
+from trainers.record.checkpoint_head import head_digest, parse_head
 
 FORMAT = 3
 PARTS = ("model", "best", "optimiser", "executor")
@@ -105,8 +105,9 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     head = {"format": FORMAT, "version": checkpoint.version, "ledger": checkpoint.ledger}
     text = json.dumps(head | {"state": asdict(checkpoint.state), "threads": list(checkpoint.threads)})
     assert set(checkpoint.parts) <= set(PARTS), f"a checkpoint has the parts {PARTS}"
+    facts = {"graphmill": text, "head": head_digest(text), "digest": "0" * DIGEST_DIGITS}
     tensors = {f"{part}/{name}": tensor for part, named in checkpoint.parts.items() for name, tensor in named.items()}
-    data = _signed(save(apart(tensors), metadata={"graphmill": text, "digest": "0" * DIGEST_DIGITS}))
+    data = _signed(save(apart(tensors), metadata=facts))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = beside(path, "part")  # two writers of one version have separate files
     try:

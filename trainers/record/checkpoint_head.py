@@ -1,4 +1,7 @@
-"""The header of a checkpoint, read without torch and without its tensors: what a run would go on from."""
+"""The header of a checkpoint, read without torch and without its tensors: what a run would go on from.
+
+The text in it has a digest of its own, since the digest of the whole file is compared only when the tensors are read as well.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, struct.error)
 """Errors of a file that is missing, or has no such header; the rest of a file is compared when it is read whole."""
@@ -34,9 +39,23 @@ def checkpoint_path(folder: Path, version: str) -> Path:
     return folder / f"{version}.safetensors"
 
 
+def head_digest(text: str) -> str:
+    """Returns the digest of the text of a checkpoint, 32 hex digits."""
+    return xxhash.xxh3_128_hexdigest(text.encode())
+
+
 def parse_head(text: bytes) -> dict[str, Any]:
-    """Returns the text of a checkpoint from the header of its file."""
-    return json.loads(json.loads(text)["__metadata__"]["graphmill"])
+    """Returns the text of a checkpoint from the header of its file.
+
+    Raises:
+        ValueError: it does not match its digest.
+        KeyError, TypeError: it is not the header of a checkpoint.
+    """
+    facts = json.loads(text)["__metadata__"]
+    # Checkpoints of older versions have none.
+    if facts.get("head") not in (None, head_digest(facts["graphmill"])):
+        raise ValueError("its header does not match its digest")
+    return json.loads(facts["graphmill"])
 
 
 def checkpoint_threads(path: Path) -> list[int]:

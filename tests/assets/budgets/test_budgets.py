@@ -1,5 +1,6 @@
 """Budgets: what "auto" means, that it is resolved once, and that nothing of the machine enters where nothing is auto."""
 
+import hashlib
 import json
 import os
 import threading
@@ -170,6 +171,22 @@ def test_damaged_measurements_are_named(tmp_path, text):
     (tmp_path / PLACE).write_text(text)
     with pytest.raises(InputError, match=r"memory.json is damaged: .*\n.*graphmill budgets --refresh"):
         measured_bytes(tmp_path)
+
+
+def test_no_flipped_bit_is_another_budget(tmp_path):
+    """A digit that is another one would change every budget of "auto" and all that is built from it."""
+    sound, digest = measured_bytes(tmp_path), measured_digest(tmp_path)
+    data = (tmp_path / PLACE).read_bytes()
+    for place in range(len(data)):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        (tmp_path / PLACE).write_bytes(flipped)
+        with pytest.raises(InputError, match=r"memory.json is damaged: (.|\n)*graphmill budgets --refresh"):
+            measured_bytes(tmp_path)
+    values = {name: value for name, value in json.loads(data).items() if name != "digest"}
+    (tmp_path / PLACE).write_text(json.dumps(values, sort_keys=True, indent=1) + "\n")  # as it was before it was sealed
+    assert measured_bytes(tmp_path) == sound and measured_digest(tmp_path) == digest
+    assert digest == hashlib.sha256((tmp_path / PLACE).read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("value", ["ten percent", "-1", -1, "5 q", "²", "9" * 5000, 2**63])

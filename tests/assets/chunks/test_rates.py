@@ -5,6 +5,7 @@ import json
 import pytest
 
 from assets.chunks.rates import PLACE, measured_rates, parse_rates
+from assets.storage.sealed_json import unseal
 from kernels.chunks.counts import cost
 from kernels.chunks.rates import LinkRates, measure_rates
 from kernels.errors import InputError
@@ -28,8 +29,11 @@ def test_links_are_measured_once_and_again_when_asked(tmp_path, machine):
     machine["host"] = 9e9
     assert measured_rates(tmp_path)[1].host_bytes_per_second == 1e9
     assert measured_rates(tmp_path, again=True)[1].host_bytes_per_second == 9e9
-    assert json.loads((tmp_path / PLACE).read_text()) == {"device": "drawn"} | rates(9e9)
-    for damage in ("{", "{}", json.dumps({"device": "x"} | rates(0))):
+    kept = (tmp_path / PLACE).read_text()
+    assert unseal(tmp_path / PLACE).items() >= ({"device": "drawn"} | rates(9e9)).items()
+    (tmp_path / PLACE).write_text(json.dumps({"device": "by hand"} | rates(7e9)))  # without a seal
+    assert measured_rates(tmp_path) == ("by hand", LinkRates(**rates(7e9)))
+    for damage in ("{", "{}", json.dumps({"device": "x"} | rates(0)), kept.replace("9000000000.0", "8000000000.0")):
         (tmp_path / PLACE).write_text(damage)
         with pytest.raises(InputError, match=r"is damaged(?s:.*)--refresh"):
             measured_rates(tmp_path)

@@ -74,6 +74,19 @@ def test_a_broken_memory_is_done_without(tmp_path, raw_file, memory):
     assert sha256_file(raw_file, tmp_path) == hashlib.sha256(raw_file.read_bytes()).hexdigest()
 
 
+def test_a_flipped_bit_of_a_remembered_digest_is_no_other_digest(tmp_path, raw_file, hashings):
+    """It would be another version of the same content."""
+    right = sha256_file(raw_file, tmp_path)
+    kept = (tmp_path / CACHE_NAME).read_bytes()
+    begin = kept.index(right.encode())
+    for place in range(begin, begin + len(right)):
+        flipped = bytearray(kept)
+        flipped[place] ^= 1
+        (tmp_path / CACHE_NAME).write_bytes(flipped)
+        assert sha256_file(raw_file, tmp_path) == right
+    assert len(hashings) == 1 + len(right)
+
+
 def test_a_home_that_cannot_be_written_is_done_without(tmp_path, raw_file):
     (tmp_path / "home").write_text("a file, not a folder")
     assert sha256_file(raw_file, tmp_path / "home") == hashlib.sha256(raw_file.read_bytes()).hexdigest()

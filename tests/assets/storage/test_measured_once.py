@@ -1,10 +1,14 @@
 """What is measured once into the home, by whoever comes first."""
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from assets.storage.filesystem import replace_atomically, write_once
+import pytest
+
+from assets.storage.filesystem import replace_atomically, take_lock, write_once
 
 
 def test_threads_that_measure_first_at_once_keep_the_same(tmp_path):
@@ -44,3 +48,29 @@ def test_what_was_measured_stays_until_it_is_replace_atomically(tmp_path):
     assert write_once(path, lambda: b"first") == write_once(path, lambda: b"second") == b"first"
     replace_atomically(path, b"third")
     assert write_once(path, lambda: b"fourth") == b"third"
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from assets.storage.filesystem import replace_atomically, write_once
+os.replace = os.link = lambda *_: os._exit(9)
+{work}
+"""
+
+
+@pytest.mark.parametrize(
+    "work", ["replace_atomically(Path(sys.argv[1]), b'1')", "write_once(Path(sys.argv[1]), lambda: b'1')"]
+)
+def test_what_a_killed_process_wrote_goes_with_the_next_write(tmp_path, work):
+    path = tmp_path / "measured" / "speeds.json"
+    done = subprocess.run([sys.executable, "-c", KILLED.format(work=work), str(path)], check=False)
+    assert done.returncode == 9
+    (left,) = path.parent.iterdir()
+    living = path.with_name(f"speeds.json.{'a' * 32}.tmp")
+    lock = take_lock(living, create=True)
+    other = path.with_name("memory.json.backup.tmp")  # not ours
+    other.touch()
+    replace_atomically(path, b"2")
+    assert path.read_bytes() == b"2" and not left.exists() and living.exists() and other.exists()
+    os.close(lock)

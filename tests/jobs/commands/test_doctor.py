@@ -45,6 +45,15 @@ def test_speeds_are_measured_once_and_again_when_asked(tmp_path: Path, monkeypat
     assert found(tmp_path, "memory copy, one thread").topic.startswith("speeds (measured before")
     again = {finding.name: finding for finding in examine(tmp_path, again=True)}["memory copy, one thread"]
     assert again.found == "5.00 GB/s" and again.topic == "speeds (measured now)"
+    sound = (tmp_path / SPEEDS).read_text()
+    for text in (
+        sound.replace("5000000000.0", "7000000000.0"),
+        '{"memory copy, one thread": "fast"}',
+        "[1]",
+        "damaged",
+    ):
+        (tmp_path / SPEEDS).write_text(text)
+        assert found(tmp_path, "memory copy, one thread").topic == "speeds (measured now)"
     (tmp_path / SPEEDS).write_text("damaged")
     assert found(tmp_path, "memory copy, one thread").found == "5.00 GB/s"
 

@@ -34,6 +34,9 @@ def test_a_second_web_ui_of_a_home_names_the_first(tmp_path: Path) -> None:
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     with pytest.raises(InputError, match=r"runs already, at http://127.0.0.1:3456"):
         only_one(tmp_path)
+    (tmp_path / LOCK).write_bytes(b"\xffttp://127.0.0.1:3456")  # a flipped bit
+    with pytest.raises(InputError, match=r"runs already, at \ufffdttp://127.0.0.1:3456"):
+        only_one(tmp_path)
     assert only_one(tmp_path / "..") >= 0  # another home has one of its own
     holder.communicate("go on")
     os.close(only_one(tmp_path))

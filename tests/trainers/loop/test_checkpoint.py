@@ -15,6 +15,7 @@ from trainers.loop.checkpoint import (
     restore_optimiser,
     write_checkpoint,
 )
+from trainers.record.checkpoint_head import waiting_run
 
 
 def trained(steps: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -88,6 +89,20 @@ def test_every_flipped_bit_is_damage(tmp_path: Path) -> None:
         flipped[place] ^= 1 << place % 8
         with pytest.raises(InputError, match=r"is damaged|has format"):
             parse_checkpoint(bytes(flipped), path, "a" * 64)
+
+
+def test_no_flipped_bit_is_another_place_to_go_on_from(tmp_path: Path) -> None:
+    """`status` reads the header alone, and not the tensors, whose digest is that of the whole file."""
+    path = tmp_path / "one"
+    write_one(path)
+    data, found = path.read_bytes(), waiting_run(path, "a" * 64)
+    assert found is not None and (found.epoch, found.position) == (3, 1)
+    for place in range(8 + int.from_bytes(data[:8], "little")):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << bit
+            path.write_bytes(flipped)
+            assert waiting_run(path, "a" * 64) in (found, None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""Numbers that are measured once and kept in a file of the home, sealed: a flipped bit in it is damage, and not another number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from assets.storage.filesystem import replace_atomically, write_once
+from assets.storage.sealed_json import DIGEST, seal, unseal_bytes
+from kernels.errors import InputError
+
+
+def kept_numbers(
+    path: Path, names: Collection[str], measure: Callable[[], Mapping[str, Any]], remedy: str
+) -> dict[str, Any]:
+    """Returns name -> value from the file, which is made first if it does not exist; the first of several processes wins.
+
+    Args:
+        path: the file.
+        names: the names that it may hold. A file with these alone, without a seal, was written by hand, and is taken at its word.
+        measure: function that returns the values.
+        remedy: advice if the file is damaged.
+
+    Raises:
+        InputError: the file is damaged, or the disk is full.
+    """
+    data = write_once(path, lambda: seal(dict(measure())))
+    try:
+        values = json.loads(data)
+        if not isinstance(values, dict) or not values.keys() <= {*names}:
+            values = unseal_bytes(data, path.name)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error}", remedy) from error
+    return {name: value for name, value in values.items() if name != DIGEST}
+
+
+def keep_numbers(path: Path, values: Mapping[str, Any]) -> None:
+    """Replaces the values of a file.
+
+    Raises:
+        InputError: the disk is full.
+    """
+    replace_atomically(path, seal(dict(values)))
