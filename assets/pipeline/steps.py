@@ -80,11 +80,12 @@ class Step:
 
 
 def describe(step: Step, page: Page | None, more: str) -> str:
-    """Returns the description of an asset in Markdown: the texts of its pipeline and its stage, its page in the docs, and its command."""
+    """Returns the description of an asset in Markdown: the texts of its pipeline, its recipe and its stage, its page, and its command."""
     about = page.about if page else f"Stage `{step.recipe.name}` of pipeline `{step.pipeline}`."
     count = f" {_count(step)}" if len(step.configs) > 1 else ""
     read_on = f"More about it: `{page.docs}` in `{ROOT}`." if page else ""
-    return "\n\n".join(part for part in (step.origin.notes.description, about + count, read_on, more) if part)
+    parts = (step.origin.notes.description, step.recipe.sentence(step.configs[0]), about + count, read_on, more)
+    return "\n\n".join(part for part in parts if part)
 
 
 def _count(step: Step) -> str:
