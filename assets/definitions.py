@@ -353,6 +353,7 @@ def materialized(
     *,
     reused: bool,
     extra: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> dg.MaterializeResult:
     """Returns the materialisation of a step: versions, inputs, numbers, figures and checks.
 
@@ -361,18 +362,19 @@ def materialized(
         versions: versions of this run.
         reused: whether nothing had to be built.
         extra: more metadata.
+        tags: more tags of the event.
     """
-    tags = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.joint(source) for source in step.sources.values()}
+    read = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.joint(source) for source in step.sources.values()}
     if step.external:
         raw = versions.raw(step.recipe, step.configs[0])
-        tags[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)
+        read[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)
     checks = join_checks(artifacts, step.checks, reused=reused)
     shown = _metadata(step, artifacts, extra or {})
     return dg.MaterializeResult(
         asset_key=key_of(step),
         data_version=dg.DataVersion(joint_version(tuple(artifact.version for artifact in artifacts))),
         metadata=shown | {"artifacts": ", ".join(artifact.label for artifact in artifacts), "reused": reused},
-        tags=tags,
+        tags={**read, **(tags or {})},
         check_results=list(_check_results(step, checks)),
     )
 

@@ -146,6 +146,8 @@ class Versions:
 
     def __init__(self):
         self._raw: dict[bytes, Mapping[str, str]] = {}
+        # By the step's place in memory, with the step, which keeps that place taken.
+        self._known: dict[int, tuple[Step, tuple[str, ...]]] = {}
 
     def of(self, step: Step) -> tuple[str, ...]:
         """Returns the version of each of the step's artifacts, 64 hex digits.
@@ -153,6 +155,11 @@ class Versions:
         Raises:
             InputError: raw content is missing or unreadable.
         """
+        if id(step) not in self._known:
+            self._known[id(step)] = step, self._versions(step)
+        return self._known[id(step)][1]
+
+    def _versions(self, step: Step) -> tuple[str, ...]:
         if step.splits:
             return tuple(version for each in step.splits for version in self.of(each))
         inputs = {role: self.read(step, role) for role in step.inputs}
