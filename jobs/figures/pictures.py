@@ -16,7 +16,7 @@ import dagster as dg
 from assets.definitions import HIDDEN, SUMMARY
 from assets.storage.artifact import Artifact
 
-DRAWING = 1
+DRAWING = 2
 """Raised by hand when pictures of the same models would look otherwise."""
 
 DRAWN_TAG = f"{HIDDEN}drawn"
