@@ -26,13 +26,13 @@ from jobs.runs.dead_runs import fail_dead_runs
 from jobs.runs.instance import environment, init_home, open_instance
 from jobs.runs.shown import shown_examples
 from jobs.web.__main__ import NAMES_VARIABLE, PORT_VARIABLE
+from jobs.web.healthy import LOCK
 from kernels.errors import InputError
 
 ADDRESS = "127.0.0.1"
 PORT = 3000
 PORTS_TRIED = 20
 WORKSPACE = ROOT / "workspace.yaml"
-LOCK = "ui.lock"
 LONGEST_ADDRESS = 64
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, `kill`, and a terminal that is closed."""

@@ -1,6 +1,6 @@
 """The pipeline files that the web UI shows: all of a user's own, and of the shipped ones those that ran.
 
-A newcomer's page of assets would otherwise begin with a dozen examples that nobody asked for. So a shipped pipeline appears with its first
+A newcomer's page of assets would otherwise begin with a dozen examples. So a shipped pipeline appears with its first
 run in this home, however that was started, and stays for as long as the history knows it. A home without anything to show has the
 pipeline of `make demo`, which needs no data: there is something to press. Commands know all names in any case, and the schedules of a
 user's own files do not depend on this.
