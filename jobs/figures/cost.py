@@ -8,11 +8,10 @@ from typing import Any
 
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
-from jobs.figures.timeline import colour_of
 from trainers.recipe.page import device_share
 from trainers.record.checks import TIERS
 from trainers.record.ledger import Ledger
-from trainers.record.timeline import STEP, TRAIN, WAIT
+from trainers.record.timeline import STEP, WAIT
 
 LINKS = {
     "disk": "disk",
@@ -95,12 +94,12 @@ def draw_cost(cost: Mapping[str, Mapping[str, float]], name: str) -> bytes:
         cost: result of `epoch_cost`.
         name: name of the model, for the title.
     """
-    from assets.figures.style import LEVELS, PURPLE, new_figure, png
+    from assets.figures.style import LEVELS, LIGHT, PURPLE, YELLOW, new_figure, png
 
     links = cost["bytes"]
     drawing = new_figure(3.6 + 0.3 * len(links))
     seconds, rows, moved = drawing.subplots(3, 1, height_ratios=(1, 1, 0.5 + 0.5 * max(1, len(links))))
-    phases = {"training steps": colour_of(TRAIN), "waiting": colour_of(WAIT), "evaluation": PURPLE}
+    phases = {"training steps": PURPLE, "waiting": LIGHT, "evaluation": YELLOW}
     _shares(seconds, [(what, value, phases[what]) for what, value in cost["seconds"].items()], "{:,.2f} s")
     _shares(rows, [(what, value, LEVELS[what]) for what, value in cost["rows"].items()], "{:,.0f}")
     seconds.set_xlabel("share of the seconds of an epoch, %", fontsize=9)

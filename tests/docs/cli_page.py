@@ -17,12 +17,6 @@ HEAD = """\
 # Command line
 
 What `graphmill COMMAND --help` prints. This page is written by a program (`make docs`); a test compares it with the commands.
-
-This line lets bash complete commands and names (zsh and fish have the same with their names in place of `bash`):
-
-```sh
-eval "$(_GRAPHMILL_COMPLETE=bash_source graphmill)"
-```
 """
 
 
