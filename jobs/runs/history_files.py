@@ -16,6 +16,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import event
@@ -23,37 +24,57 @@ from sqlalchemy.engine import Dialect, Engine
 
 PATIENCE_SECONDS = 60.0
 
-_holding: list[dict[str, sqlite3.Connection]] = []
-"""For each `held_open` that is active, path of a file -> the connection that holds it."""
+_holding: list[Held] = []
+"""For each `held_open` that is active, its connections."""
+
+
+class Held:
+    """A connection to each file that was opened, of which none is the file's last as long as this one lives."""
+
+    def __init__(self):
+        self.connections: dict[str, sqlite3.Connection] = {}
+        self._logged: set[str] = set()
+
+    def keep(self, path: str) -> None:
+        """Holds a file that is about to be opened, from the first time on that it is in write-ahead mode."""
+        if path in self._logged:
+            return
+        if path not in self.connections:
+            self.connections[path] = sqlite3.connect(path, timeout=PATIENCE_SECONDS, check_same_thread=False)
+        # A connection counts as one of the file's from its first read in that mode on.
+        if self.connections[path].execute("PRAGMA journal_mode").fetchone() == ("wal",):
+            self.connections[path].execute("SELECT count(*) FROM sqlite_master").fetchone()
+            self._logged.add(path)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        for connection in self.connections.values():
+            connection.close()
 
 
 @contextmanager
 def held_open() -> Iterator[None]:
     """Keeps a connection to each file that is opened while this is active, until it ends; for one run, which opens a handful of files."""
-    held: dict[str, sqlite3.Connection] = {}
+    held = Held()
     _holding.append(held)
     try:
         yield
     finally:
         _holding.remove(held)
-        for connection in held.values():
-            connection.close()
+        held.close()
 
 
 @event.listens_for(Engine, "do_connect")
-def _wait(dialect: Dialect, record: Any, arguments: list[Any], named: dict[str, Any]) -> None:
-    if dialect.name == "sqlite":
-        named["timeout"] = PATIENCE_SECONDS
+def _opening(dialect: Dialect, record: Any, arguments: list[Any], named: dict[str, Any]) -> None:
+    if dialect.name != "sqlite":
+        return
+    named["timeout"] = PATIENCE_SECONDS
+    for held in _holding:
+        if Path(arguments[0]).is_file():
+            held.keep(arguments[0])
 
 
 @event.listens_for(Engine, "connect")
 def _opened(connection: Any, record: Any) -> None:
-    if not isinstance(connection, sqlite3.Connection):
-        return
-    connection.execute("PRAGMA synchronous = NORMAL")
-    for held in _holding:
-        path = next(row[2] for row in connection.execute("PRAGMA database_list"))
-        if path and path not in held:
-            held[path] = sqlite3.connect(path, timeout=PATIENCE_SECONDS, check_same_thread=False)
-            # A connection counts as one of the file's from its first read on.
-            held[path].execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = NORMAL")

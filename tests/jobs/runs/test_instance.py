@@ -53,6 +53,12 @@ def test_files_of_the_history_stay_open_during_a_run_and_no_longer(tmp_path):
         with held_open():
             instance.report_runless_asset_event(dg.AssetMaterialization("some"))
             assert logs.stat().st_size > 0, "no connection was the last one"
+            # A file that begins its life in the run, and is in write-ahead mode from then on.
+            run_id = instance.create_run_for_job(_nothing).run_id
+            for number in range(3):
+                instance.report_engine_event(f"event {number}", run_id=run_id, job_name="_nothing")
+            own = Path(instance.event_log_storage.path_for_shard(run_id))
+            assert own.with_name(f"{own.name}-wal").stat().st_size > 0
         with instance.event_log_storage.index_connection() as connection:
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 1, "NORMAL"
         assert not logs.exists(), "the last connection wrote it back"
