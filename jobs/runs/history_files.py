@@ -41,9 +41,9 @@ class Held:
             return
         if path not in self.connections:
             self.connections[path] = sqlite3.connect(path, timeout=PATIENCE_SECONDS, check_same_thread=False)
-        # A connection counts as one of the file's from its first read in that mode on.
-        if self.connections[path].execute("PRAGMA journal_mode").fetchone() == ("wal",):
-            self.connections[path].execute("SELECT count(*) FROM sqlite_master").fetchone()
+        # A connection counts as one of the file's from its first read in that mode on, and learns of the mode when it reads.
+        self.connections[path].execute("SELECT count(*) FROM sqlite_master").fetchall()
+        if self.connections[path].execute("PRAGMA journal_mode").fetchall() == [("wal",)]:
             self._logged.add(path)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import Literal
 from assets.pipeline.file import pipeline_files
 from assets.storage.filesystem import read_whole_file
 from assets.storage.home import home_folder
-from jobs.runs.instance import SETTINGS, open_instance
+from jobs.runs.instance import SETTINGS, open_instance, reporting_history
 from kernels.errors import InputError
 
 VARIABLE = "GRAPHMILL_EXAMPLES"
@@ -70,7 +70,7 @@ def pipelines_that_ran(home: Path) -> set[str]:
     if not (home / SETTINGS).is_file():
         return set()
     try:
-        with open_instance(home) as instance:
+        with reporting_history(home), open_instance(home) as instance:
             return {key.path[0] for key in instance.get_asset_keys()}
     except InputError:  # the web UI, which reads the same history, reports it
         return set()

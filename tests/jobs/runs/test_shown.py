@@ -76,7 +76,11 @@ def test_a_history_that_cannot_be_read_hides_no_own_pipeline(home: Path) -> None
     write_tiny(home.parent / "mine", "own")
     with open_instance(home):
         pass
+    settings = (home / "dagster.yaml").read_text()
     (home / "dagster.yaml").write_text("storage: [")
+    assert shown() == {"own"}
+    (home / "dagster.yaml").write_text(settings)
+    (home / "history" / "runs" / "index.db").write_bytes(b"this is not a database" * 100)
     assert shown() == {"own"}
 
 
