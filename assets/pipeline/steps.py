@@ -82,9 +82,10 @@ class Step:
 def describe(step: Step, page: Page | None, more: str) -> str:
     """Returns the description of an asset in Markdown: the texts of its pipeline, its recipe and its stage, its page, and its command."""
     about = page.about if page else f"Stage `{step.recipe.name}` of pipeline `{step.pipeline}`."
+    own = step.recipe.sentence(step.configs[0])
     count = f" {_count(step)}" if len(step.configs) > 1 else ""
     read_on = f"More about it: `{page.docs}` in `{ROOT}`." if page else ""
-    parts = (step.origin.notes.description, step.recipe.sentence(step.configs[0]), about + count, read_on, more)
+    parts = (step.origin.notes.description, own, about + count, read_on, more)
     return "\n\n".join(part for part in parts if part)
 
 
