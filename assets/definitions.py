@@ -21,7 +21,7 @@ import dagster as dg
 from assets.building.checks import join_checks
 from assets.building.labels import built_in_words, joined, labelled
 from assets.building.materialize import materialize, materialize_together
-from assets.building.page import Page, ordered, table_of
+from assets.building.page import ordered, table_of
 from assets.building.stage import Check, ChecksFailedError, Progress, Silent
 from assets.pipeline.steps import Step, Versions, describe, find_all, find_inputs, joint_version, recipe_hash
 from assets.storage.artifact import Artifact
@@ -32,9 +32,6 @@ from assets.storage.store import Store
 from assets.storage.version import canonical, canonical_json, short
 from kernels.errors import InputError
 
-OWNERS = ("team:graph",)
-"""Owners of the assets of pipelines that name none."""
-
 TRIAL = "trial"
 """Part of the keys of assets whose keys of the pipeline file were set for one command."""
 
@@ -43,11 +40,13 @@ FIGURE_BYTES = 100_000
 """Largest figure that is stored with a materialisation, which takes about twice its bytes; a larger one is named by its path."""
 
 NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")
-SLOT_TAG = "graphmill/slot"
+HIDDEN = ".dagster/graphmill-"
+"""The first letters of tags that only programs read: Dagster shows none that begins with `.dagster/`."""
+SLOT_TAG = f"{HIDDEN}slot"
 """The pool whose slot a step takes if it has work to do."""
-MACHINE_TAG = "graphmill/machine"
+MACHINE_TAG = f"{HIDDEN}machine"
 """Tag of a run: the machine that its steps run on (assets/storage/machine.py)."""
-SEEN_TAG = "graphmill/seen"
+SEEN_TAG = f"{HIDDEN}seen"
 """Tag of a run: its id, and the seconds since that machine's boot at which a step of it was there."""
 INPUT_TAG = "dagster/input_data_version/"
 DATA_TAG = "dagster/data_version"
@@ -279,7 +278,6 @@ def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
         "recipe hash": short(recipe_hash(step)),
         CONFIG: _config(step),
         **{f"reads {role}": dg.MetadataValue.asset(key_of(source)) for role, source in step.sources.items()},
-        **_column_lineage(step),
     }
     return dg.AssetSpec(
         key_of(step),
@@ -288,8 +286,8 @@ def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:
         group_name=group_of(step.pipeline),
         code_version=short(recipe_hash(step)),
         kinds=set(page.kinds) if page else None,
-        owners=list(notes.owners or OWNERS),
-        tags={**notes.tags, "graphmill/stage": step.recipe.name},
+        owners=list(notes.owners),
+        tags=notes.tags,
         metadata={**shown, **_code_references(step)},
         skippable=skippable,
     )
@@ -314,25 +312,13 @@ def _code_references(step: Step) -> dict[str, Any]:
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=places)} if places else {}
 
 
-def _column_lineage(step: Step) -> dict[str, Any]:
-    """Returns which columns decide each column of a step's table, under Dagster's key; {} if it has no table."""
+def _column_lineage(step: Step, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns which columns of the source decide those that an artifact has, under Dagster's key; {} if none is known."""
+    named = step.recipe.columns_from(step.configs[0])
     deps = {
-        column: [found for role, name in sources if (found := _source_column(step, role, name))]
-        for column, sources in (step.recipe.page.columns_from if step.recipe.page else {}).items()
+        name: [dg.TableColumnDep(asset_key=raw_key(step), column_name=named[name])] for name in columns if name in named
     }
-    known = {column: found for column, found in deps.items() if found}
-    return {"dagster/column_lineage": dg.TableColumnLineage(deps_by_column=known)} if known else {}
-
-
-def _source_column(step: Step, role: str, name: str) -> dg.TableColumnDep | None:
-    """Returns asset and column that a column of a step's table comes from, None if the source lacks the column."""
-    if role != "raw":
-        source = step.sources.get(role)
-        return dg.TableColumnDep(asset_key=key_of(source), column_name=name) if source else None
-    column = getattr(step.configs[0], name, None)
-    if not step.external or not isinstance(column, str):
-        return None
-    return dg.TableColumnDep(asset_key=raw_key(step), column_name=column)
+    return {"dagster/column_lineage": dg.TableColumnLineage(deps_by_column=deps)} if deps else {}
 
 
 def raw_key(step: Step) -> dg.AssetKey:
@@ -356,7 +342,7 @@ def raw_asset(step: Step, around: Surroundings) -> dg.SourceAsset:
             key=raw_key(step),
             group_name=group_of(step.pipeline),
             description=describe(step, page, f"Read by `{'/'.join(step.key)}`."),
-            tags={**step.origin.notes.tags, "graphmill/stage": step.external, **kinds},
+            tags={**step.origin.notes.tags, **kinds},
         )(observe)
 
 
@@ -367,6 +353,7 @@ def materialized(
     *,
     reused: bool,
     extra: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> dg.MaterializeResult:
     """Returns the materialisation of a step: versions, inputs, numbers, figures and checks.
 
@@ -375,18 +362,19 @@ def materialized(
         versions: versions of this run.
         reused: whether nothing had to be built.
         extra: more metadata.
+        tags: more tags of the event.
     """
-    tags = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.joint(source) for source in step.sources.values()}
+    read = {f"{INPUT_TAG}{key_of(source).to_user_string()}": versions.joint(source) for source in step.sources.values()}
     if step.external:
         raw = versions.raw(step.recipe, step.configs[0])
-        tags[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)
+        read[f"{INPUT_TAG}{raw_key(step).to_user_string()}"] = _raw_version(raw)
     checks = join_checks(artifacts, step.checks, reused=reused)
     shown = _metadata(step, artifacts, extra or {})
     return dg.MaterializeResult(
         asset_key=key_of(step),
         data_version=dg.DataVersion(joint_version(tuple(artifact.version for artifact in artifacts))),
         metadata=shown | {"artifacts": ", ".join(artifact.label for artifact in artifacts), "reused": reused},
-        tags=tags,
+        tags={**read, **(tags or {})},
         check_results=list(_check_results(step, checks)),
     )
 
@@ -433,18 +421,17 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: Mapping[str, Any
     scalars = {label: value for label, value in numbers.items() if not isinstance(value, dg.MetadataValue)}
     # The path of an artifact is too long for the table, which would then cut the rows above it.
     places = {"dagster/uri": first.path.as_uri(), CONFIG: _config(step)}
-    return shown | scalars | numbers | _table_metadata(page, first) | _column_lineage(step) | places
+    return shown | scalars | numbers | _table_metadata(step, first) | places
 
 
-def _table_metadata(page: Page | None, artifact: Artifact) -> dict[str, Any]:
-    """Returns rows and columns under Dagster's keys, of the written table if the artifact itself is not one."""
-    num_rows, columns = table_of(page, artifact) if page else (0, {})
-    described = columns or dict(page.written if page else {})
-    if not described:
+def _table_metadata(step: Step, artifact: Artifact) -> dict[str, Any]:
+    """Returns rows, columns and where these come from under Dagster's keys; {} if no file of the artifact is a table."""
+    num_rows, columns = table_of(step.recipe.page, artifact) if step.recipe.page else (0, {})
+    if not columns:
         return {}
-    listed = [dg.TableColumn(name, kind, description) for name, (kind, description) in described.items()]
+    listed = [dg.TableColumn(name, kind, description) for name, (kind, description) in columns.items()]
     schema = dg.MetadataValue.table_schema(dg.TableSchema(listed))
-    return {"dagster/column_schema": schema} | ({"dagster/row_count": num_rows} if columns else {})
+    return {"dagster/column_schema": schema, "dagster/row_count": num_rows} | _column_lineage(step, columns)
 
 
 def _shown(value: Any) -> Any:

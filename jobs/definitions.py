@@ -1,4 +1,4 @@
-"""The code location: every pipeline file as assets, checks and jobs.
+"""The code location: pipeline files as assets, checks and jobs.
 
 `workspace.yaml` loads this file. Dagster has the tree on its import path only while it loads, so the first line imports the packages
 whose modules steps import later. Pipelines that do not parse stay visible, as an asset that lists their mistakes.
@@ -16,7 +16,6 @@ import dagster as dg
 import jobs.runs.instance  # noqa: F401
 from assets.building.stage import OnePass, Silent
 from assets.definitions import (
-    OWNERS,
     Slot,
     Surroundings,
     allowed_name,
@@ -28,10 +27,9 @@ from assets.definitions import (
     stage_asset,
 )
 from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline, pipeline_files, shows_examples
+from assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline
 from assets.pipeline.rules import JOBS
 from assets.pipeline.steps import Step
-from assets.storage.filesystem import read_whole_file
 from assets.storage.store import Store
 from jobs.operations.difference import PIPELINE_TAG
 from jobs.operations.failures import failure_sensor
@@ -42,6 +40,7 @@ from jobs.runs.cancellation import CancelableProgress
 from jobs.runs.children import ChildProcesses
 from jobs.runs.in_turn import in_turn
 from jobs.runs.pinned import pinned_files
+from jobs.runs.shown import shown_files
 from jobs.runs.slot import MEMORY_POOL, held_slot
 from jobs.runs.training import training_asset, training_steps
 from kernels.errors import InputError
@@ -69,7 +68,7 @@ def build_defs(
     """Returns the definitions of pipelines.
 
     Args:
-        pipelines: recipes, None for all files that can be found; a file with mistakes then becomes an asset that lists them.
+        pipelines: recipes, None for the files that the web UI shows; a file with mistakes then becomes an asset that lists them.
         around: the store and the listeners, None for the default home without listeners.
         children: client that runs trainings, None for one with the default grace.
         threads: number of threads that a stage may use, None for its default.
@@ -81,10 +80,10 @@ def build_defs(
     children = children or ChildProcesses()
     parts: list[dg.Definitions] = []
     if pipelines is None:
-        files = pinned_files(_read_all)
+        files = pinned_files(shown_files)
         found, mistakes = read_pipelines(files)
         wrong = [_mistakes_spec(name, error) for name, error in mistakes.items()]
-        parts.append(dg.Definitions(assets=wrong, sensors=[reload_sensor(files, _read_all)]))
+        parts.append(dg.Definitions(assets=wrong, sensors=[reload_sensor(files, shown_files)]))
     else:
         found = list(pipelines)
     for pipeline in found:
@@ -101,7 +100,7 @@ def build_defs(
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """The definitions of all pipeline files; called by Dagster and not on import."""
+    """The definitions of the pipeline files that the web UI shows (jobs/runs/shown.py); called by Dagster and not on import."""
     return build_defs()
 
 
@@ -199,16 +198,4 @@ def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> An
 def _mistakes_spec(name: str, error: InputError) -> dg.AssetSpec:
     """Returns an asset that cannot be built; its description says why a pipeline file has no other assets, and what to do."""
     what = NEEDS_DATA if isinstance(error, MissingDataError) else MISTAKES
-    return dg.AssetSpec(
-        dg.AssetKey([name, what]), group_name=allowed_name(name), owners=list(OWNERS), description=f"```\n{error}\n```"
-    )
-
-
-def _read_all() -> dict[Path, bytes]:
-    files = {}
-    for path in pipeline_files(shipped=shows_examples()).values():
-        try:
-            files[path] = read_whole_file(path)
-        except OSError:  # removed since it was listed, or no file
-            continue
-    return files
+    return dg.AssetSpec(dg.AssetKey([name, what]), group_name=allowed_name(name), description=f"```\n{error}\n```")

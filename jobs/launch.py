@@ -29,6 +29,7 @@ from jobs.runs import watchers as _watchers  # noqa: F401 - for its import
 from jobs.runs.cancellation import CancelableProgress, interrupts_cancel
 from jobs.runs.children import ROOT, ChildProcesses
 from jobs.runs.dead_runs import fail_dead_runs
+from jobs.runs.history_files import held_open
 from jobs.runs.instance import UNUSABLE, HistoryError, environment, open_instance, refused_history, reporting_history
 from jobs.runs.interrupts import watched_interrupts
 from jobs.runs.listed import listed_in_ui
@@ -120,7 +121,12 @@ def launch(order: Launch) -> Outcome:
         involved = [each for step in steps for each in (step, *step.sources.values())]
         addresses = {(step.recipe.name, version) for step in involved for version in versions.of(step)}
         # Held from the first step to the last: a collection must not take the inputs of a later step.
-        with store.lease(*addresses), listed_in_ui(instance, _job_name(order)), interrupts_cancel(instance, noticed):
+        with (
+            store.lease(*addresses),
+            held_open(),
+            listed_in_ui(instance, _job_name(order)),
+            interrupts_cancel(instance, noticed),
+        ):
             success, run_id, events = execute(order, steps, store, versions, instance)
         run = instance.get_run_by_id(run_id)
         if noticed() or (run is not None and run.status == dg.DagsterRunStatus.CANCELED):

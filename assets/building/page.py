@@ -24,9 +24,6 @@ class Page:
         labels: name of a number -> its label in the UI, with its unit, for numbers whose name says too little.
         columns: arrays of the artifact that are the columns of one table -> description of each; empty without a table.
         file: a Parquet file of the artifact with more columns of the same table; they stand in `columns`, too.
-        written: columns of a table that a command writes from the artifact -> (type, description).
-        columns_from: a column of either table -> the columns that decide it, as (role of an input, its column), or as ("raw", key of the
-            pipeline file that names a column of the source).
         kinds: libraries that it is made with, as Dagster's icons name them; NumPy for most stages.
     """
 
@@ -37,8 +34,6 @@ class Page:
     labels: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
-    written: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    columns_from: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     kinds: frozenset[str] = frozenset({"numpy"})
 
 

@@ -150,9 +150,17 @@ class Stage:
         """Returns the name of the asset that stands for the external content that is read, "" if there is none."""
         return ""
 
+    def columns_from(self, semantic: Any) -> Mapping[str, str]:
+        """Returns column of the table that an artifact is (`Page.columns`) -> column of the external content that decides it."""
+        return {}
+
     def expected_checks(self, semantic: Any) -> tuple[str, ...]:
         """Returns the names of the checks of an artifact of this config."""
         return self.checks
+
+    def sentence(self, semantic: Any) -> str:
+        """Returns a sentence about artifacts of this config for the description of their asset, "" if the page says enough."""
+        return ""
 
     def need(self, semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
         """Returns the memory, the disk and the work of a build, None if the stage has no formula.

@@ -46,13 +46,4 @@ GRAPH_PAGE = Page(
         "class": "name of the class, empty where it is not known",
     },
     file="nodes.parquet",
-    columns_from={
-        "in_degree": (("raw", "target_column"),),
-        "out_degree": (("raw", "source_column"),),
-        "labels": (("raw", "label_column"),),
-        "node_id": (("raw", "id_column"),),
-        "original_id": (("raw", "id_column"),),
-        "name": (("raw", "name_column"),),
-        "class": (("raw", "label_column"),),
-    },
 )

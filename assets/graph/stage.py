@@ -94,6 +94,10 @@ class GraphStage(SourceStage):
         """Returns the names of the checks; weights are tested if the configuration asks the source for them."""
         return (*self.checks, WEIGHTS) if semantic.weighted else self.checks
 
+    def columns_from(self, semantic: GraphConfig) -> Mapping[str, str]:
+        """Returns column of the nodes -> column of the source."""
+        return semantic.columns_from
+
     def raw(self, semantic: GraphConfig) -> Mapping[str, str]:
         """Returns the digests of the content that the source reads.
 

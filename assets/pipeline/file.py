@@ -46,7 +46,6 @@ from assets.storage.home import ROOT
 from kernels.errors import InputError, did_you_mean
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
-EXAMPLES_VARIABLE = "GRAPHMILL_EXAMPLES"
 SHIPPED = ROOT / "jobs" / "pipelines"
 LATER_VALUES: Mapping[str, tuple[str, ...]] = {"model": ("rgcn",)}
 
@@ -312,21 +311,6 @@ def pipeline_files(*, shipped: bool = True) -> dict[str, Path]:
         for folder in folders
         for path in sorted(folder.glob("**/*.toml"))
     }
-
-
-def shows_examples() -> bool:
-    """Tells whether the web UI shows the shipped pipelines: `$GRAPHMILL_EXAMPLES` is not 0. Commands know their names in any case.
-
-    Raises:
-        InputError: the variable is neither 0 nor 1.
-    """
-    value = os.environ.get(EXAMPLES_VARIABLE) or "1"
-    if value not in ("0", "1"):
-        raise InputError(
-            f"{EXAMPLES_VARIABLE} is {value!r}",
-            "set it to 0 to leave the shipped pipelines out of the web UI, to 1 to show them, or unset it",
-        )
-    return value == "1"
 
 
 def find_pipeline(path_or_name: str | os.PathLike[str]) -> Path:

@@ -80,11 +80,13 @@ class Step:
 
 
 def describe(step: Step, page: Page | None, more: str) -> str:
-    """Returns the description of an asset in Markdown: the texts of its pipeline and its stage, its page in the docs, and its command."""
+    """Returns the description of an asset in Markdown: the texts of its pipeline, its recipe and its stage, its page, and its command."""
     about = page.about if page else f"Stage `{step.recipe.name}` of pipeline `{step.pipeline}`."
+    own = step.recipe.sentence(step.configs[0])
     count = f" {_count(step)}" if len(step.configs) > 1 else ""
     read_on = f"More about it: `{page.docs}` in `{ROOT}`." if page else ""
-    return "\n\n".join(part for part in (step.origin.notes.description, about + count, read_on, more) if part)
+    parts = (step.origin.notes.description, own, about + count, read_on, more)
+    return "\n\n".join(part for part in parts if part)
 
 
 def _count(step: Step) -> str:
@@ -145,6 +147,8 @@ class Versions:
 
     def __init__(self):
         self._raw: dict[bytes, Mapping[str, str]] = {}
+        # By the step's place in memory, with the step, which keeps that place taken.
+        self._known: dict[int, tuple[Step, tuple[str, ...]]] = {}
 
     def of(self, step: Step) -> tuple[str, ...]:
         """Returns the version of each of the step's artifacts, 64 hex digits.
@@ -152,6 +156,11 @@ class Versions:
         Raises:
             InputError: raw content is missing or unreadable.
         """
+        if id(step) not in self._known:
+            self._known[id(step)] = step, self._versions(step)
+        return self._known[id(step)][1]
+
+    def _versions(self, step: Step) -> tuple[str, ...]:
         if step.splits:
             return tuple(version for each in step.splits for version in self.of(each))
         inputs = {role: self.read(step, role) for role in step.inputs}

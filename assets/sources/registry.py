@@ -112,6 +112,11 @@ class GraphConfig(Checked):
         """The attributes that edges get, as far as the keys tell: of weights, edge_types, edge_ids."""
         return ("weights",) if self.weighted else ()
 
+    @property
+    def columns_from(self) -> Mapping[str, str]:
+        """Column of the graph's table of nodes -> column of the source that decides it, for a source of tables."""
+        return {}
+
     def brings_split(self) -> bool:
         """Tells whether the source has a split of its own, as far as that is known without reading it; otherwise one is drawn."""
         return False

@@ -17,21 +17,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from assets.building.child import module_environment, start_child
-from assets.pipeline.file import FOLDER_VARIABLE, shows_examples
+from assets.pipeline.file import FOLDER_VARIABLE
 from assets.storage.filesystem import take_lock
 from assets.storage.home import ROOT
 from jobs.operations.reload import UI_VARIABLE
 from jobs.runs import guard
 from jobs.runs.dead_runs import fail_dead_runs
 from jobs.runs.instance import environment, init_home, open_instance
+from jobs.runs.shown import shown_examples
 from jobs.web.__main__ import NAMES_VARIABLE, PORT_VARIABLE
+from jobs.web.healthy import LOCK
 from kernels.errors import InputError
 
 ADDRESS = "127.0.0.1"
 PORT = 3000
 PORTS_TRIED = 20
 WORKSPACE = ROOT / "workspace.yaml"
-LOCK = "ui.lock"
 LONGEST_ADDRESS = 64
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, `kill`, and a terminal that is closed."""
@@ -69,7 +70,7 @@ def serve(
         InputError: a web UI of this home runs already, the port is taken, the home cannot be written, or GRAPHMILL_EXAMPLES is neither 0
             nor 1; or the servers ended by themselves.
     """
-    shows_examples()
+    shown_examples()
     folder, _ = init_home(home)
     lock = only_one(folder)
     with open_instance(folder) as instance:

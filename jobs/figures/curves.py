@@ -25,28 +25,28 @@ MAX_ROWS = 200
 
 
 def curve_metadata(models: Sequence[Artifact], splits: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the figure and the table of the models' epochs.
+    """Returns the figure for the UI.
 
     Args:
         models: the models of a train table.
         splits: the split of each model, if there are several.
     """
-    histories = [read_history(model) for model in models]
+    names = [called(model, split) for model, split in zip(models, splits or [""] * len(models), strict=True)]
+    drawn = draw_curves([read_history(model) for model in models], names, models[0].config["train"]["metric"])
+    return {"learning curve": figure("learning curve", drawn)}
+
+
+def epoch_metadata(models: Sequence[Artifact]) -> dict[str, Any]:
+    """Returns the table of the models' epochs."""
     records = [
         dg.TableRecord({"model": model.label, **{name: _plain(value) for name, value in row.items()}})
-        for model, history in zip(models, histories, strict=True)
-        for row in history
+        for model in models
+        for row in read_history(model)
     ]
     columns = {name: value for record in records for name, value in record.data.items()}
     schema = dg.TableSchema([dg.TableColumn(name, _type(value)) for name, value in columns.items()])
     rows = [dg.TableRecord({name: record.data.get(name) for name in columns}) for record in records[-MAX_ROWS:]]
-    names = [called(model, split) for model, split in zip(models, splits or [""] * len(models), strict=True)]
-    metric = models[0].config["train"]["metric"]
-    drawn = draw_curves(histories, names, metric)
-    return {
-        "learning curve": figure("learning curve", drawn),
-        "epochs": dg.MetadataValue.table(records=rows, schema=schema),
-    }
+    return {"epochs": dg.MetadataValue.table(records=rows, schema=schema)}
 
 
 def read_history(model: Artifact) -> list[dict[str, Any]]:

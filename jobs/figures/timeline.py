@@ -5,25 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from assets.storage.artifact import Artifact
 from assets.storage.version import short
 from kernels.errors import InputError
-from trainers.record.timeline import COMPUTE, SYNCHRONISE, WAIT, hidden_share, lanes
+from trainers.record.timeline import COMPUTE, SYNCHRONISE, TRAIN, WAIT, hidden_share, lanes
 
 COLOURS = {
-    "train": "#4477aa",
-    COMPUTE: "#4477aa",
+    # computing
+    TRAIN: "#4477aa",
+    COMPUTE: "#88bbee",
+    "accumulate": "#5566dd",
+    "gradients": "#aa99dd",
+    "update": "#222266",
+    "history": "#aa3377",
+    # what a batch is
     "sample": "#ee6677",
-    "load graph": "#ee6677",
-    "load rows": "#228833",
+    "load graph": "#882233",
+    "mark": "#ffbbcc",
+    "prune": "#cc3311",
+    # its rows
     "gather": "#ccbb44",
-    "extract": "#ccbb44",
-    "assemble": "#ccbb44",
+    "extract": "#88882a",
+    "load rows": "#228833",
+    "assemble": "#aacc99",
+    "copy": "#44bb99",
+    # from place to place
+    "exchange": "#ee8833",
+    "h2d": "#ffcc99",
+    "d2d": "#11bbcc",
+    "d2h": "#aa7744",
+    # nothing
     WAIT: "#dddddd",
-    SYNCHRONISE: "#eeeeee",
+    SYNCHRONISE: "#999999",
 }
-"""Colours of phases; the others take matplotlib's."""
+"""Word for a phase -> its colour in every picture."""
+
+SPARE = ("#114444", "#ee77ee", "#66aa00", "#553311")
+"""Colours of words that are not listed, as phases of a technique of your own have."""
+
+
+def colour_of(word: str) -> str:
+    """Returns the colour of a phase, which depends on its word alone."""
+    return COLOURS.get(word) or SPARE[crc32(word.encode()) % len(SPARE)]
 
 
 def read_timeline(model: Artifact) -> Mapping[str, Any]:
@@ -90,8 +115,8 @@ def draw_timeline(record: Mapping[str, Any]) -> bytes:
     drawing = new_figure(1.2 + 0.35 * len(rows))
     axes = drawing.subplots()
     phases = sorted({span[1] for span in record["spans"]}, key=lambda phase: (phase == WAIT, phase))
-    for number, phase in enumerate(phases):
-        colour, label = COLOURS.get(phase, f"C{number}"), phase
+    for phase in phases:
+        colour, label = colour_of(phase), phase
         for place, lane in enumerate(rows):
             bars = [(begin, end - begin) for at, what, _, begin, end in record["spans"] if (at, what) == (lane, phase)]
             # A white edge separates neighbours, and would cover a bar that is not much wider.

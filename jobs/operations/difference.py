@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from assets.definitions import DATA_TAG, key_of
+from assets.definitions import DATA_TAG, HIDDEN, key_of
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version
 from assets.storage.store import Store
 from assets.storage.version import canonical_json
 from kernels.errors import InputError
 
-PIPELINE_TAG, DIFFERENCE_TAG, PRIORITY_TAG = "graphmill/pipeline", "graphmill/difference", "dagster/priority"
+PIPELINE_TAG, DIFFERENCE_TAG, PRIORITY_TAG = f"{HIDDEN}pipeline", f"{HIDDEN}difference", "dagster/priority"
 BROWSER_JOB = "__ASSET_JOB"
 """Dagster's own job of all assets. Materialising from a page of assets in the browser runs it: such a run lacks our tags and may be about
 several pipelines."""

@@ -1,9 +1,4 @@
-"""The home of Dagster's history: `$GRAPHMILL_HOME`, which the web UI and the command line share.
-
-On import it sets how long a process waits for another that writes to the history, for every SQLite file that SQLAlchemy opens. A write of
-one process locks the file until it is on the disk, which takes many seconds while the disk is busy with artifacts. Dagster waits half a
-minute for its events and five seconds, Python's default, for runs and ticks; then a run or a tick fails with "database is locked".
-"""
+"""The home of Dagster's history: `$GRAPHMILL_HOME`, which the web UI and the command line share."""
 
 import logging
 import os
@@ -13,18 +8,15 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
-from sqlalchemy import event
-from sqlalchemy.engine import Dialect, Engine
 
+import jobs.runs.history_files  # noqa: F401 - how its files are opened
 from assets.storage.filesystem import locked, make_folder, replace_atomically
 from assets.storage.home import ROOT, VARIABLE, home_folder
 from assets.storage.refused import refusal
 from kernels.errors import InputError
 
-PATIENCE_SECONDS = 60.0
 SETTINGS = "dagster.yaml"
 HISTORY_LOCK = ".history.lock"
 IN_A_URL = re.compile(r"\?|%[0-9A-Fa-f]{2}")
@@ -265,9 +257,3 @@ def reporting_history(home: Path) -> Iterator[None]:
 
 # dagster-postgres logs every try to reach a server before it raises an error that says the same.
 logging.getLogger().addFilter(lambda record: not str(record.msg).startswith(RETRYING))
-
-
-@event.listens_for(Engine, "do_connect")
-def _wait(dialect: Dialect, record: Any, arguments: list[Any], named: dict[str, Any]) -> None:
-    if dialect.name == "sqlite":
-        named["timeout"] = PATIENCE_SECONDS

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from assets.building.needs import Need, sizes_of
-from assets.definitions import Surroundings, asset_of, materialized
+from assets.definitions import Surroundings, asset_of, key_of, materialized
 from assets.pipeline.file import Pipeline
 from assets.pipeline.notes import origin_of
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_steps, split_steps
@@ -111,13 +111,15 @@ def training_asset(
                         reported |= dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)
             reported["trained_models"] = len(models)
-        from jobs.figures.cost import cost_metadata, traffic_metadata
-        from jobs.figures.curves import curve_metadata
-        from jobs.figures.timeline import timeline_metadata
+        from jobs.figures.cost import traffic_metadata
+        from jobs.figures.curves import epoch_metadata
+        from jobs.figures.pictures import DRAWN_TAG, drawn_from, pictures
 
-        last, splits = models[-1], [each.split for each in step.apart for _ in each.configs]
-        shown = curve_metadata(models, splits) | cost_metadata(last) | timeline_metadata(last) | traffic_metadata(last)
-        yield materialized(step, models, versions, reused=reused, extra=reported | shown)
+        splits = [each.split for each in step.apart for _ in each.configs]
+        shown = pictures(context.instance, key_of(step), models, splits)
+        shown |= epoch_metadata(models) | traffic_metadata(models[-1])
+        drawn = {DRAWN_TAG: drawn_from(models, splits)}
+        yield materialized(step, models, versions, reused=reused, extra=reported | shown, tags=drawn)
 
     # Trainings run in the order of the file, after data that is ready to be built.
     place = [table.name for table in pipeline.train].index(step.name)

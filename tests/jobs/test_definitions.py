@@ -4,20 +4,23 @@ import subprocess
 import sys
 
 import dagster as dg
+import polars
 import pytest
 from dagster._core.remote_representation.external_data import RepositorySnap
+from dagster._core.storage.tags import TagType, get_tag_type
 
 import jobs.definitions
-from assets.definitions import Surroundings, allowed_name
+from assets.definitions import MACHINE_TAG, SEEN_TAG, SLOT_TAG, Surroundings, allowed_name
 from assets.features.stage import FEATURES
 from assets.graph.stage import GRAPH
 from assets.hotness.stage import COUNTING_CHECKS, HOTNESS, LAYER_CHECKS
 from assets.storage.store import Store
-from jobs import definitions
-from jobs.definitions import build_defs, read_pipelines
+from jobs.definitions import build_defs, job_names, read_pipelines
+from jobs.operations.difference import DIFFERENCE_TAG, PIPELINE_TAG
 from jobs.runs.children import ROOT
 from kernels.errors import InputError
-from tests.recipes import load_tiny, write_tiny
+from tests.jobs.trained import trained_home
+from tests.recipes import load_tiny, recipe, write_tiny
 from trainers.recipe.recipe import ModelRecipe
 from trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 
@@ -36,7 +39,8 @@ def test_assets_have_keys_groups_versions_owners_and_checks(tiny, tmp_path):
     specs = _specs(definitions)
     assert set(specs) == {"ti-ny/graph", "ti-ny/features", "ti-ny/sage", "ti-ny/gcn"}
     assert {spec.group_name for spec in specs.values()} == {"ti_ny"}
-    assert all(list(spec.owners) == ["team:graph"] and spec.code_version and spec.kinds for spec in specs.values())
+    assert all(spec.code_version and spec.kinds for spec in specs.values())
+    assert not any(spec.owners for spec in specs.values()), "nobody wrote an owner"
     assert [dep.asset_key.to_user_string() for dep in specs["ti-ny/sage"].deps] == ["ti-ny/graph", "ti-ny/features"]
     checks = {check.name for check in definitions.resolve_asset_graph().asset_check_keys}
     assert checks == {
@@ -240,6 +244,8 @@ def test_assets_and_jobs_explain_themselves_and_name_their_line(tmp_path):
     lines = path.read_text().splitlines()
     for name, spec in _specs(definitions).items():
         assert spec.description and spec.description.startswith("Who **knows** whom.\n\n"), name
+        said = f"Model `{name[5:]}`: 2 layers, 8 wide. Trainer `minibatch`: 2 epochs, batches of at most 64 seeds, fan-outs 4, 4"
+        assert (said in spec.description) == (name in ("tiny/sage", "tiny/gcn")), name
         assert list(spec.owners) == ["ann@example.org"] and spec.tags["area"] == "social"
         page = (
             ModelRecipe.page
@@ -260,50 +266,82 @@ def test_assets_and_jobs_explain_themselves_and_name_their_line(tmp_path):
     assert "`sage`" not in (definitions.resolve_job_def("tiny__preprocess").description or "")
 
 
-def test_models_link_to_their_data_and_columns_to_those_that_they_come_from(tmp_path):
-    path = write_tiny(tmp_path)
-    text = path.read_text()
-    start, end = text.index("[graph]"), text.index("[sampling]")
-    source = """[graph]
-source = "edges"
-edges = "edges.parquet"
-nodes = "nodes.parquet"
-id_column = "paper"
-label_column = "field"
-name_column = "title"
-"""
-    path.write_text(text[:start] + source + text[end:])
-    (pipeline,), _ = read_pipelines({path: path.read_bytes()})
-    specs = _specs(build_defs([pipeline], Surroundings(store=Store(tmp_path / "home"))))
-    model, graph = specs["tiny/sage"].metadata, specs["tiny/graph"].metadata
-    for role in ("graph", "features"):
-        assert model[f"reads {role}"].asset_key == dg.AssetKey(["tiny", role])
-
-    def lineage(metadata):
-        deps = metadata["dagster/column_lineage"].deps_by_column
-        return {column: {(dep.asset_key.path[-1], dep.column_name) for dep in found} for column, found in deps.items()}
-
-    assert lineage(graph) == {
-        "in_degree": {("raw", "dst")},
-        "out_degree": {("raw", "src")},
-        "labels": {("raw", "field")},
-        "node_id": {("raw", "paper")},
-        "original_id": {("raw", "paper")},
-        "name": {("raw", "title")},
-        "class": {("raw", "field")},
-    }
-    assert lineage(model)["label"] == {("graph", "class")} and lineage(model)["node_id"] == {("graph", "original_id")}
-    assert lineage(model).keys() <= ModelRecipe.page.written.keys()
-
-
-def test_artifacts_that_are_tables_say_so_under_the_keys_of_dagster(tiny, tmp_path):
-    definitions = build_defs([tiny], Surroundings(store=Store(tmp_path / "home")))
+def _shown(pipeline, home, selection="preprocess"):
+    """Runs a job of a pipeline; returns name of an asset -> the metadata of its materialisation."""
+    definitions = build_defs([pipeline], Surroundings(store=Store(home)))
     with dg.instance_for_test() as instance:
-        result = definitions.resolve_job_def("ti_ny__preprocess").execute_in_process(instance=instance)
-    shown = {
+        result = definitions.resolve_job_def(job_names(pipeline.name)[selection]).execute_in_process(instance=instance)
+    return {
         event.asset_key.path[-1]: event.step_materialization_data.materialization.metadata
         for event in result.get_asset_materialization_events()
     }
+
+
+def _from_tables(folder, **keys):
+    """Writes tables of edges and nodes and a pipeline that reads them; returns the pipeline."""
+    polars.DataFrame({"src": [4, 4, 7], "dst": [7, 9, 9]}).write_parquet(folder / "edges.parquet")
+    nodes = {"paper": [4, 7, 9], "field": ["a", "b", "a"], "title": ["x", "y", "z"]}
+    polars.DataFrame(nodes).write_parquet(folder / "nodes.parquet")
+    path = folder / "tables.toml"
+    path.write_text(recipe(graph={"source": "edges", "edges": "edges.parquet"} | keys))
+    (pipeline,), mistakes = read_pipelines({path: path.read_bytes()})
+    assert not mistakes
+    return pipeline
+
+
+def test_columns_lead_to_those_of_the_source_that_decide_them(tmp_path):
+    nodes = {"nodes": "nodes.parquet", "id_column": "paper", "label_column": "field", "labels": "names"}
+    graph = _shown(_from_tables(tmp_path, **nodes, name_column="title"), tmp_path / "home")["graph"]
+
+    def lineage(metadata):
+        deps = metadata["dagster/column_lineage"].column_lineage.deps_by_column
+        return {column: {(dep.asset_key.path[-1], dep.column_name) for dep in found} for column, found in deps.items()}
+
+    of_edges = {"in_degree": {("raw", "dst")}, "out_degree": {("raw", "src")}}
+    of_nodes = {
+        "labels": {("raw", "field")},
+        "node_id": {("raw", "paper")},
+        "original_id": {("raw", "paper")},
+        "class": {("raw", "field")},
+    }
+    assert lineage(graph) == of_edges | of_nodes | {"name": {("raw", "title")}}
+    unnamed = _shown(_from_tables(tmp_path, **nodes), tmp_path / "home")["graph"]
+    assert lineage(unnamed) == of_edges | of_nodes, "a graph without names has no such column"
+    alone = _shown(_from_tables(tmp_path), tmp_path / "home")["graph"]
+    assert lineage(alone) == of_edges, "no table of nodes is there"
+
+
+def test_nothing_has_columns_before_its_file_is_there(tiny, tmp_path):
+    specs = _specs(build_defs([tiny], Surroundings(store=Store(tmp_path / "home"))))
+    for name, spec in specs.items():
+        assert not {key for key in spec.metadata if "column" in key}, name
+    for role in ("graph", "features"):
+        assert specs["ti-ny/sage"].metadata[f"reads {role}"].asset_key == dg.AssetKey(["ti-ny", role])
+
+
+def test_a_model_has_no_columns_of_predictions_that_nobody_wrote(tmp_path):
+    pipeline = load_tiny(tmp_path)
+    store = trained_home(tmp_path)
+    shown = _shown(pipeline, store.home, "train")
+    assert shown["sage"]["reused"].value is True and not {key for key in shown["sage"] if "column" in key}
+    assert "dagster/row_count" not in shown["sage"]
+
+
+def test_tags_that_only_programs_read_are_hidden(tiny, tmp_path):
+    definitions = build_defs([tiny], Surroundings(store=Store(tmp_path / "home")))
+    job = definitions.resolve_job_def("ti_ny__preprocess")
+    with dg.instance_for_test() as instance:
+        run = instance.get_run_by_id(job.execute_in_process(instance=instance).run_id)
+    ours = {tag for tag in run.tags if "graphmill" in tag}
+    assert {MACHINE_TAG, SEEN_TAG, PIPELINE_TAG} == ours
+    assert {get_tag_type(tag) for tag in (*ours, SLOT_TAG, DIFFERENCE_TAG)} == {TagType.HIDDEN}
+    assert all(
+        not spec.tags.keys() - {f"dagster/kind/{kind}" for kind in spec.kinds} for spec in _specs(definitions).values()
+    )
+
+
+def test_artifacts_that_are_tables_say_so_under_the_keys_of_dagster(tiny, tmp_path):
+    shown = _shown(tiny, tmp_path / "home")
     for name, columns in (("graph", {"in_degree": "int32", "class": "string"}), ("features", {"rows": "float32[8]"})):
         assert shown[name]["dagster/row_count"].value == 300
         found = {column.name: column.type for column in shown[name]["dagster/column_schema"].schema.columns}
@@ -324,16 +362,3 @@ def test_what_the_launchpad_does_not_know_is_refused_before_a_step_starts(tiny, 
                 job.execute_in_process(instance=instance, run_config={"ops": {"ti_ny__sage": {"config": config}}})
             assert instance.get_runs() == []
     assert dg.validate_run_config(job, {"ops": {"ti_ny__sage": {"config": {"epoch_lines": "none", "resume": True}}}})
-
-
-def test_shipped_pipelines_can_be_left_out(tmp_path, monkeypatch):
-    write_tiny(tmp_path / "mine")
-    monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path / "mine"))
-    shown = {}
-    for value in ("0", "1", ""):
-        monkeypatch.setenv("GRAPHMILL_EXAMPLES", value)
-        shown[value] = {path.stem for path in definitions._read_all()}
-    assert shown["0"] == {"tiny"} and shown["1"] == shown[""] > {"tiny", "sbm", "cora"}
-    monkeypatch.setenv("GRAPHMILL_EXAMPLES", "no")
-    with pytest.raises(InputError, match="GRAPHMILL_EXAMPLES is 'no'"):
-        definitions._read_all()

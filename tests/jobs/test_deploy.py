@@ -1,13 +1,20 @@
 """The files of deploy/: what they name exists, and the installed packages take them."""
 
 import importlib.util
+import json
 import re
+import subprocess
+import sys
+import threading
+import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 import yaml
 
 from jobs.commands.ui import ADDRESS
+from jobs.web.healthy import LOCK
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -59,6 +66,57 @@ def test_the_page_runs_the_image_where_its_ui_can_be_reached():
     assert runs and all("--network host" in line for line in runs)
     for place in ("/home/graphmill/data", "/pipelines"):
         assert all(f":{place}" in line for line in runs)
+
+
+def test_the_image_takes_an_extra_for_cuda():
+    """The words that a shell makes of the line that installs the package, without the extra and with each."""
+    build = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")[1]
+    default = re.search(r"^ARG CUDA_EXTRA=(.*)$", build, re.M)
+    install = re.search(r'-e (".*?") ', build)
+    assert default and install and default[1] == "" and default.start() < install.start()
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for given, extras in (("", ["postgres"]), ("cuda12", ["postgres", "cuda12"]), ("cuda13", ["postgres", "cuda13"])):
+        command = f'CUDA_EXTRA={given}; printf "%s\\n" {install[1]}'
+        shown = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout.splitlines()
+        assert shown == [f".[{','.join(extras)}]"] and {*extras} <= known.keys()
+
+
+class _Answering(BaseHTTPRequestHandler):
+    """Answers as the UI does to the health check, and to nothing else."""
+
+    def do_GET(self):
+        self.send_response(200 if self.path == "/server_info" else 404)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_the_health_check_asks_the_address_in_the_lock(tmp_path):
+    text = (DEPLOY / "Dockerfile").read_text()
+    (listed,) = re.findall(r"^HEALTHCHECK (?:--\S+ )+\\\n  CMD (\[.*\])$", text, re.M)
+    program, *rest = json.loads(listed)
+    assert program == "python"
+
+    def healthy():
+        env = {"GRAPHMILL_HOME": str(tmp_path)}
+        done = subprocess.run([sys.executable, *rest], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stderr
+        return done.returncode == 0
+
+    assert not healthy(), "no UI was started"
+    server = HTTPServer((ADDRESS, 0), _Answering)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    # The UI pads its address, so that a shorter one leaves nothing of a longer one.
+    (tmp_path / LOCK).write_text(f"http://{ADDRESS}:{server.server_port}".ljust(64))
+    try:
+        assert healthy()
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert not healthy(), "the UI has ended"
 
 
 def test_no_secret_stands_in_them():

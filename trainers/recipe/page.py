@@ -8,6 +8,8 @@ from statistics import fmean, stdev
 
 from assets.building.page import Page
 from assets.storage.artifact import Artifact
+from trainers.recipe.config import ModelConfig
+from trainers.recipe.techniques import find_technique
 from trainers.record.checks import TIERS
 
 ON_DEVICE = ("hits_device", "hits_arena")
@@ -66,6 +68,22 @@ def device_share(model: Artifact) -> float | None:
     return sum(rows.get(name, 0) for name in ON_DEVICE) / rows["inputs"]
 
 
+def sentence(config: ModelConfig) -> str:
+    """Returns model, trainer and sizes of a recipe in Markdown."""
+    train, sampling = config.train, config.sampling
+    layers = "1 layer" if train.layers == 1 else f"{train.layers} layers"
+    heads = f", {train.heads} heads" if train.heads > 1 else ""
+    epochs = "1 epoch" if train.epochs == 1 else f"{train.epochs} epochs"
+    steps = "one step over the whole graph each"
+    if sampling is not None and not find_technique(train.trainer).whole_graph:
+        fanouts = ", ".join("all" if fanout < 0 else str(fanout) for fanout in sampling.fanouts)
+        steps = f"batches of at most {sampling.batch_size:,} seeds, fan-outs {fanouts}"
+    return (
+        f"Model `{train.model}`: {layers}, {train.hidden:,} wide{heads}. "
+        f"Trainer `{train.trainer}`: {epochs}, {steps}, learning rate {train.lr:g}."
+    )
+
+
 MODEL_PAGE = Page(
     about="The trained models of one `[[train]]` table, one per seed and split: the weights that were best on validation, the "
     "metrics of each epoch and a ledger of what moved. "
@@ -99,21 +117,6 @@ MODEL_PAGE = Page(
         "device_hit_ratio": "rows from the device (%)",
         "cache_device_rows": "rows kept on the device",
         "cache_host_rows": "rows kept on the host",
-    },
-    written={
-        "node_id": ("original_id", "what the source calls the node"),
-        "class": ("string", "name of the most probable class; a number where labels are numbers"),
-        "probability": ("float32", "of that class"),
-        "label": ("string", "name of the class that the node has; empty where it is not known"),
-        "split": ("string", "train, valid or test; empty where the node is in none"),
-        "embedding": ("float32[hidden]", "what the last layer reads"),
-    },
-    columns_from={
-        "node_id": (("graph", "original_id"),),
-        "class": (("features", "rows"), ("graph", "class")),
-        "probability": (("features", "rows"), ("graph", "labels")),
-        "label": (("graph", "class"),),
-        "embedding": (("features", "rows"),),
     },
     kinds=frozenset({"pytorch"}),
 )

@@ -15,7 +15,7 @@ from assets.building.stage import Stage
 from assets.storage.user_code import code_digests
 from trainers.recipe.config import ModelConfig, TrainExecution
 from trainers.recipe.need import training_need, waiting_term
-from trainers.recipe.page import MODEL_PAGE
+from trainers.recipe.page import MODEL_PAGE, sentence
 from trainers.recipe.techniques import find_technique
 from trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 
@@ -59,6 +59,10 @@ class ModelRecipe(Stage):
         """Returns the model's checks; the ledger is tested if the technique predicts it."""
         predicts = find_technique(semantic.train.trainer).predicts
         return (*self.checks, LEDGER_EQUALS_PLAN) if predicts else self.checks
+
+    def sentence(self, semantic: ModelConfig) -> str:
+        """Returns model, trainer and sizes."""
+        return sentence(semantic)
 
     def need(self, semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> Need | None:
         """Returns the memory of a training with the processes that wait for it; None for a technique or a device without a formula."""

@@ -82,6 +82,15 @@ class EdgesConfig(SpooledConfig):
         """The attributes that edges get: of weights, edge_types, edge_ids."""
         return (*super().attributes, *(("edge_types",) if self.type_column is not None else ()))
 
+    @property
+    def columns_from(self) -> Mapping[str, str]:
+        """The columns of the edge tables, and those of the node tables if there are some."""
+        found = {"in_degree": self.target_column, "out_degree": self.source_column}
+        if self.nodes is not None:
+            found |= {"node_id": self.id_column, "original_id": self.id_column, "name": self.name_column}
+            found |= {"labels": self.label_column, "class": self.label_column}
+        return {name: column for name, column in found.items() if column is not None}
+
     def problems(self) -> Iterator[KeyProblem]:
         """Yields keys that need node tables or tables of entries, and those that exclude each other."""
         yield from super().problems()

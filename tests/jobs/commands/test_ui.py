@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from jobs import cli
-from jobs.commands.ui import LOCK, free_port, only_one
+from jobs.commands.ui import free_port, only_one
+from jobs.web.healthy import LOCK
 from kernels.errors import InputError
 
 HOLD = """

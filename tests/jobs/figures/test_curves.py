@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jobs.figures.curves import called, chosen_row, curve_metadata, draw_curves, read_history
+from jobs.figures.curves import called, chosen_row, curve_metadata, draw_curves, epoch_metadata, read_history
 from tests.jobs.trained import trained_home
 
 ROWS = [
@@ -65,7 +65,7 @@ def test_many_long_curves_are_a_small_picture() -> None:
 def test_the_table_of_a_model_says_what_its_metrics_say(tmp_path: Path) -> None:
     store = trained_home(tmp_path)
     models = [each for each in store.artifacts() if each.stage == "model" and each.config["train"]["epochs"] == 3]
-    shown = curve_metadata(models)
+    shown = curve_metadata(models) | epoch_metadata(models)
     records = [record.data for record in shown["epochs"].records]
     expected = [row | {"model": m.label} for m in models for row in read_history(m)]
     assert len(records) == len(expected) and {called(model) for model in models} == {"seed 1", "seed 2"}

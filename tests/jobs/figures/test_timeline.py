@@ -1,13 +1,26 @@
 """`graphmill timeline`: what it prints and draws, and what it refuses."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from assets.storage.home import ROOT
 from assets.storage.store import Store
-from jobs.figures.timeline import draw_timeline, print_timeline, timeline_metadata, write_timeline
+from jobs.figures.timeline import (
+    COLOURS,
+    SPARE,
+    colour_of,
+    draw_timeline,
+    print_timeline,
+    timeline_metadata,
+    write_timeline,
+)
 from kernels.errors import InputError
 from tests.jobs.trained import trained_home
+from trainers.record.timeline import COMPUTE, SYNCHRONISE, TRAIN, WAIT
+from trainers.techniques.factored.roles import COPY, EXTRACT, MARK, SAMPLE
 
 PNG = b"\x89PNG"
 
@@ -43,3 +56,39 @@ def test_a_long_epoch_stays_a_small_picture() -> None:
     spans = [[f"sampler {n % 8}", "sample", n, n * 0.01, n * 0.01 + 0.02] for n in range(320)]
     record = {"epoch": 1, "seconds": 3.2, "busy_seconds": {"sampler 0": {"sample": 1.0}}, "spans": spans}
     assert len(draw_timeline(record)) < 100_000
+
+
+def phases_in(text: str) -> set[str]:
+    """Words for phases in the source of a trainer."""
+    spans = re.findall(r"span\([^\n\"]*\"([a-z0-9 ]+)\"", text)
+    return {*spans, *re.findall(r"Work\(\"([a-z0-9 ]+)\"", text)}
+
+
+def test_every_word_of_the_trainers_has_a_colour_of_its_own() -> None:
+    used = {TRAIN, COMPUTE, WAIT, SYNCHRONISE, SAMPLE, MARK, COPY, EXTRACT}
+    for path in (ROOT / "trainers").rglob("*.py"):
+        used |= phases_in(path.read_text())
+    assert {"update", "gather", "load rows", "h2d", "prune"} <= used, "the words are found"
+    assert used == COLOURS.keys()
+    assert len({*COLOURS.values(), *SPARE}) == len(COLOURS) + len(SPARE)
+
+
+def test_the_colour_of_a_word_does_not_depend_on_the_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib.axes
+
+    bars: list[tuple[str, str]] = []
+    plain = matplotlib.axes.Axes.broken_barh
+
+    def drawn(self: Any, *args: Any, facecolor: str, label: str | None, **more: Any) -> Any:
+        bars.append((str(label), facecolor))
+        return plain(self, *args, facecolor=facecolor, label=label, **more)
+
+    monkeypatch.setattr(matplotlib.axes.Axes, "broken_barh", drawn)
+    seen: dict[str, set[str]] = {}
+    for words in (["train", "brew"], ["brew", "sample", "wait"], ["aaa", "brew", "update", "train"]):
+        spans = [["step", word, 0, place, place + 1.0] for place, word in enumerate(words)]
+        bars.clear()
+        draw_timeline({"epoch": 1, "seconds": 9.0, "busy_seconds": {"step": {"train": 1.0}}, "spans": spans})
+        for word, colour in bars:
+            seen.setdefault(word, set()).add(colour)
+    assert {word: {colour_of(word)} for word in seen} == seen and seen["brew"] <= {*SPARE}

@@ -85,7 +85,7 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
 def test_the_extra_and_the_image_hold_sqlalchemy_below_2_1() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert any(each.startswith("sqlalchemy") and each.endswith("<2.1") for each in extras["postgres"])
-    assert '-e ".[postgres]"' in (ROOT / "deploy" / "Dockerfile").read_text()
+    assert '-e ".[postgres' in (ROOT / "deploy" / "Dockerfile").read_text()
 
 
 def test_tries_to_reach_a_server_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

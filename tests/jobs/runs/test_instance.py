@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -15,7 +16,8 @@ from assets.definitions import MACHINE_TAG, SEEN_TAG, _note_machine, seen_at
 from assets.storage.machine import here_and_now, seconds_since_boot
 from jobs.commands import ui
 from jobs.runs.dead_runs import fail_dead_runs, may_live, process_lives, run_process
-from jobs.runs.instance import DAGSTER_YAML, PATIENCE_SECONDS, SETTINGS, init_home, open_instance
+from jobs.runs.history_files import PATIENCE_SECONDS, held_open
+from jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home, open_instance
 from jobs.runs.slot import slot_holders
 from kernels.errors import InputError
 
@@ -42,6 +44,25 @@ def test_every_history_file_is_waited_for(tmp_path):
             with connect() as connection:
                 milliseconds = connection.exec_driver_sql("PRAGMA busy_timeout").scalar()
                 assert milliseconds == 1000 * PATIENCE_SECONDS
+
+
+def test_files_of_the_history_stay_open_during_a_run_and_no_longer(tmp_path):
+    with open_instance(tmp_path) as instance:
+        index = Path(instance.event_log_storage.path_for_shard("index"))
+        logs = index.with_name(f"{index.name}-wal")
+        with held_open():
+            instance.report_runless_asset_event(dg.AssetMaterialization("some"))
+            assert logs.stat().st_size > 0, "no connection was the last one"
+            # A file that begins its life in the run, and is in write-ahead mode from then on.
+            run_id = instance.create_run_for_job(_nothing).run_id
+            for number in range(3):
+                instance.report_engine_event(f"event {number}", run_id=run_id, job_name="_nothing")
+            own = Path(instance.event_log_storage.path_for_shard(run_id))
+            assert own.with_name(f"{own.name}-wal").stat().st_size > 0
+        with instance.event_log_storage.index_connection() as connection:
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 1, "NORMAL"
+        assert not logs.exists(), "the last connection wrote it back"
+        assert instance.get_asset_keys() == [dg.AssetKey("some")]
 
 
 def test_dagster_accepts_the_settings(tmp_path):

@@ -1,0 +1,76 @@
+"""The pipeline files that the web UI shows: all of a user's own, and of the shipped ones those that ran.
+
+A newcomer's page of assets would otherwise begin with a dozen examples. So a shipped pipeline appears with its first
+run in this home, however that was started, and stays for as long as the history knows it. A home without anything to show has the
+pipeline of `make demo`, which needs no data: there is something to press. Commands know all names in any case, and the schedules of a
+user's own files do not depend on this.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from assets.pipeline.file import pipeline_files
+from assets.storage.filesystem import read_whole_file
+from assets.storage.home import home_folder
+from jobs.runs.instance import SETTINGS, open_instance, reporting_history
+from kernels.errors import InputError
+
+VARIABLE = "GRAPHMILL_EXAMPLES"
+CHOICES: dict[str, Literal["none", "all", "ran"]] = {"0": "none", "1": "all", "": "ran"}
+DEMO = "python-environment"
+"""The shipped pipeline that a home without any other shows."""
+
+
+def shown_examples() -> Literal["none", "all", "ran"]:
+    """Returns which of the shipped pipelines the web UI shows: none with `$GRAPHMILL_EXAMPLES` 0, all with 1, else those that ran.
+
+    Raises:
+        InputError: the variable is neither 0 nor 1.
+    """
+    value = os.environ.get(VARIABLE, "")
+    if value not in CHOICES:
+        raise InputError(
+            f"{VARIABLE} is {value!r}",
+            "set it to 0 to leave the shipped pipelines out of the web UI, to 1 to show all of them, or unset it to show those that ran",
+        )
+    return CHOICES[value]
+
+
+def shown_files() -> dict[Path, bytes]:
+    """Returns path -> content of the pipeline files that the web UI of this home shows.
+
+    Raises:
+        InputError: `$GRAPHMILL_EXAMPLES` is neither 0 nor 1.
+    """
+    files = {}
+    for path in _shown_paths(shown_examples()):
+        try:
+            files[path] = read_whole_file(path)
+        except OSError:  # removed since it was listed, or not a file
+            continue
+    return files
+
+
+def _shown_paths(examples: Literal["none", "all", "ran"]) -> list[Path]:
+    own = pipeline_files(shipped=False)
+    if examples == "none":
+        return list(own.values())
+    found = pipeline_files()
+    if examples == "ran":
+        ran = pipelines_that_ran(home_folder(None))
+        found = {name: path for name, path in found.items() if name in own or name in ran} or {DEMO: found[DEMO]}
+    return list(found.values())
+
+
+def pipelines_that_ran(home: Path) -> set[str]:
+    """Returns the names of the pipelines that the history of a home has assets of; none if the history cannot be read."""
+    if not (home / SETTINGS).is_file():
+        return set()
+    try:
+        with reporting_history(home), open_instance(home) as instance:
+            return {key.path[0] for key in instance.get_asset_keys()}
+    except InputError:  # the web UI, which reads the same history, reports it
+        return set()
