@@ -42,7 +42,7 @@ $(READY): $(TOOLS) $(SOURCES)
 	touch $@
 
 $(READY_DEV): $(TOOLS) $(SOURCES)
-	GRAPHMILL_NATIVE=apart $(INSTALL) --no-build-isolation -e ".[dev,dgl]"
+	GRAPHMILL_NATIVE=apart $(INSTALL) --no-build-isolation -e ".[dev,dgl,pyg]"
 	touch $(READY) $@
 
 demo:

@@ -204,7 +204,7 @@ def _reading(home: Path) -> Iterator[Finding]:
 
 def _extras() -> Iterator[Finding]:
     there = importlib.util.find_spec("dgl") is not None
-    found = "installed" if there else "not installed: DGL files and models over DGL blocks need it"
+    found = "installed" if there else "not installed: DGL files and models over its blocks need it"
     yield _finding("optional", "DGL", there, found, 'pip install -e ".[dgl]"', otherwise=NOTE)
 
 

@@ -33,7 +33,7 @@ def to_dgl(block: Block) -> Any:
         raise InputError(f"DGL cannot be imported: {error}", 'pip install -e ".[dgl]" on Python 3.11') from error
     import torch
 
-    edges, indptr = _present(block)
+    edges, indptr = present_edges(block)
     indices = torch.from_numpy(block.indices[edges].astype(np.int64))
     # DGL 1.1.3 fails in its sparse product when the edge ids are left to be understood.
     every = torch.arange(len(indices))
@@ -51,8 +51,8 @@ def to_dgl(block: Block) -> Any:
     return made
 
 
-def _present(block: Block) -> tuple[Any, Any]:
-    """Returns the edges that are still there (a slice or positions) and the row pointers over them."""
+def present_edges(block: Block) -> tuple[Any, Any]:
+    """Returns the edges that are still in a block (a slice, or i64[E] positions) and the row pointers over them, i64[num_dst+1]."""
     counts = (block.end - block.start).astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     if indptr[-1] == len(block.indices):
