@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphmill.calls import pipeline as pipeline
     from graphmill.calls import predict as predict
     from graphmill.calls import run as run
+    from graphmill.component import PipelineComponent as PipelineComponent
     from jobs.launch import Outcome as Outcome
     from jobs.launch import StepError as StepError
     from kernels.errors import InputError as InputError
@@ -49,6 +50,7 @@ _PLACES = {
     "assets.storage.artifact": ("Artifact",),
     "assets.storage.store": ("Store",),
     "graphmill.calls": ("artifact", "batches", "open", "pipeline", "predict", "run"),
+    "graphmill.component": ("PipelineComponent",),
     "jobs.launch": ("Outcome", "StepError"),
     "kernels.errors": ("InputError",),
     "kernels.sampling.sample": ("Sampler",),

@@ -73,7 +73,7 @@ ROOMS = {
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
     "trainers": "record devices ranks rows batches recipe models loop inference techniques training run notebook __main__",
     "jobs": "figures runs web operations definitions launch commands cli",
-    "graphmill": "calls",
+    "graphmill": "calls component",
 }
 
 
