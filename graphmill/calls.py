@@ -67,7 +67,7 @@ def run(
         retrain: whether models that exist are trained again.
         threads: threads that build the data, None for the default.
         epoch_lines: epochs that get a printed line: "some" (about a hundred), "all" or "none".
-        report: gets a line about each artifact; None prints nothing.
+        report: gets a line about each artifact; None for no lines. Trainings print theirs on standard error in any case.
         home: the home.
 
     Raises:

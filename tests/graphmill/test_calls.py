@@ -1,5 +1,7 @@
 """The functions of `graphmill` on a home of their own: a run, what it made by every form of name, and mistakes."""
 
+import io
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +84,17 @@ def test_mistakes_are_input_errors_with_a_remedy(made: tuple[Path, Path], tmp_pa
         with pytest.raises(graphmill.InputError, match=said) as error:
             call()
         assert error.value.remedy
+
+
+def test_a_run_goes_on_without_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some notebooks have streams in memory for output and errors."""
+    load_tiny(tmp_path)
+    for name in ("GRAPHMILL_HOME", "DAGSTER_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    outcome = graphmill.run(tmp_path / "tiny.toml", selection="preprocess")
+    assert set(outcome.artifacts) == {"graph", "features"}
 
 
 def test_keys_that_are_set_lead_to_other_artifacts(tmp_path: Path) -> None:
