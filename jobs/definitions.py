@@ -6,6 +6,7 @@ whose modules steps import later. Pipelines that do not parse stay visible, as a
 
 import assets, jobs, kernels, trainers  # noqa: E401, F401  # isort: skip
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -76,7 +77,7 @@ def build_defs(
     Raises:
         InputError: a given pipeline cannot be turned into assets.
     """
-    around = around or Surroundings(store=Store(), make_progress=lambda context: CancelableProgress(Silent(), context))
+    around = around or surroundings()
     children = children or ChildProcesses()
     parts: list[dg.Definitions] = []
     if pipelines is None:
@@ -88,7 +89,7 @@ def build_defs(
         found = list(pipelines)
     for pipeline in found:
         try:
-            parts.append(_definitions_of(pipeline, around, children, threads))
+            parts.append(definitions_of(pipeline, around, children, threads))
         except Exception as error:  # any error: one file must not take the others out of the UI
             if pipelines is not None:
                 raise
@@ -142,9 +143,22 @@ def job_names(pipeline: str) -> dict[str, str]:
     return {selection: f"{group_of(pipeline)}__{selection}" for selection in JOBS}
 
 
-def _definitions_of(
+def surroundings(home: str | os.PathLike[str] | None = None) -> Surroundings:
+    """Returns the store of a home, with steps that a cancellation ends and without other listeners; None for the default home."""
+    return Surroundings(store=Store(home), make_progress=lambda context: CancelableProgress(Silent(), context))
+
+
+def definitions_of(
     pipeline: Pipeline, around: Surroundings, children: ChildProcesses, threads: int | None
 ) -> dg.Definitions:
+    """Returns the assets, checks, jobs, schedules and sensors of one pipeline, without an executor.
+
+    Args:
+        pipeline: the recipe.
+        around: the store and the listeners.
+        children: client that runs trainings.
+        threads: number of threads that a stage may use, None for its default.
+    """
     data = preprocessing_steps(pipeline, around.store.home)
     training = training_steps(pipeline, data)
     source = [step for step in data if isinstance(step.recipe, OnePass)]

@@ -194,7 +194,7 @@ def _execute_here(
             make_progress=lambda context: CancelableProgress(open_progress(err), context),
             report=order.report or (lambda line: print(line, file=out, flush=True)),
         )
-        children = ChildProcesses(stderr=err.fileno())
+        children = ChildProcesses(stderr=_descriptor(err))
         definitions = build_defs([order.pipeline], around, children, order.threads)
         result = definitions.resolve_job_def(_job_name(order)).execute_in_process(
             instance=instance,
@@ -271,13 +271,20 @@ def _run_config(order: Launch, steps: list[Step]) -> dict[str, Any]:
 def _copy_of(stream: TextIO) -> Iterator[TextIO]:
     """Yields a stream to the present target of `stream`, even if its descriptor is redirected later."""
     stream.flush()
-    try:
-        descriptor = os.dup(stream.fileno())
-    except (OSError, ValueError):  # a stream in memory, as tests have: use it as it is
+    descriptor = _descriptor(stream)
+    if descriptor is None:  # use it as it is
         yield stream
         return
-    with open(descriptor, "w", encoding="utf-8") as copy:
+    with open(os.dup(descriptor), "w", encoding="utf-8") as copy:
         yield copy
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    """Returns the file descriptor of a stream; None for one in memory, as some notebooks have."""
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):
+        return None
 
 
 def _raise_failures(events: Sequence[dg.DagsterEvent], home: Path) -> None:

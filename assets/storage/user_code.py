@@ -20,6 +20,9 @@ from kernels.errors import InputError
 
 PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
+EXTRAS = {"dgl": "dgl", "torch_geometric": "pyg"}
+"""Library that a module may import -> the extra of this project that installs it."""
+
 
 class Reference(str):
     """A text "package.module:name", with the folder in which its module may be besides Python's path.
@@ -78,7 +81,9 @@ def load_reference(reference: str) -> Any:
         module = importlib.import_module(module_name)
     except Exception as error:
         problem = f'"{reference}": importing {source} failed: {type(error).__name__}: {error}'
-        raise InputError(problem, "correct the module; python -c 'import ...' shows where") from error
+        extra = EXTRAS.get(getattr(error, "name", None) or "")
+        remedy = f'pip install -e ".[{extra}]"' if extra else "correct the module; python -c 'import ...' shows where"
+        raise InputError(problem, remedy) from error
     loaded = Path(getattr(module, "__file__", None) or "")
     if loaded.resolve() != source.resolve():
         problem = f'"{reference}" means {source}, but a module {module_name} is loaded from {loaded}'

@@ -205,9 +205,13 @@ def _reading(home: Path) -> Iterator[Finding]:
 
 
 def _extras() -> Iterator[Finding]:
-    there = importlib.util.find_spec("dgl") is not None
-    found = "installed" if there else "not installed: DGL files and models over DGL blocks need it"
-    yield _finding("optional", "DGL", there, found, 'pip install -e ".[dgl]"', otherwise=NOTE)
+    for name, module, extra, use in (
+        ("DGL", "dgl", "dgl", "DGL files and models over its blocks"),
+        ("PyG", "torch_geometric", "pyg", "models over its convolutions"),
+    ):
+        there = importlib.util.find_spec(module) is not None
+        found = "installed" if there else f"not installed: {use} need it"
+        yield _finding("optional", name, there, found, f'pip install -e ".[{extra}]"', otherwise=NOTE)
 
 
 def _speeds(home: Path, again: bool) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import is_pipeline, load_pipeline
+from assets.pipeline.file import Pipeline, is_pipeline, load_pipeline
 from assets.pipeline.steps import Step, Versions
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
@@ -29,39 +29,61 @@ def find_artifact(store: Store, name: str) -> Artifact:
     Raises:
         InputError: none or several artifacts have that name, or the named one is not built.
     """
+    named = split_name(name)
+    return (
+        store.resolve(name)
+        if named is None
+        else artifact_of(store, load_pipeline(named[0], TrainTable), named[1], name)
+    )
+
+
+def split_name(name: str) -> tuple[str, str] | None:
+    """Returns the pipeline and the step, with its split and seed, that a name has; None for the beginning of a version.
+
+    The longest beginning that is a pipeline counts.
+
+    Raises:
+        InputError: the name is neither.
+    """
     pipeline = name.rpartition("/")[0]
     if PREFIX.fullmatch(name) and not (pipeline and is_pipeline(pipeline)):
-        return store.resolve(name)
+        return None
     if not pipeline:
         raise InputError(
             f"{name!r} is neither the beginning of a version nor PIPELINE/STEP",
             "`graphmill ls` lists versions; `graphmill status PIPELINE` lists the steps of a pipeline",
         )
-    return _artifact_of(store, *_parts(name))
-
-
-def _parts(name: str) -> tuple[str, str, list[str]]:
-    """Returns pipeline, step, and the words for split and seed; the longest beginning that is a pipeline counts."""
     cuts = [name.rsplit("/", count) for count in (1, 2, 3)]
-    pipeline, step, *which = next((cut for cut in cuts if len(cut) > 1 and is_pipeline(cut[0])), cuts[0])
-    return pipeline, step, which
+    first, *rest = next((cut for cut in cuts if len(cut) > 1 and is_pipeline(cut[0])), cuts[0])
+    return first, "/".join(rest)
 
 
-def _artifact_of(store: Store, pipeline_name: str, name: str, which: list[str]) -> Artifact:
+def artifact_of(store: Store, pipeline: Pipeline, step: str, called: str = "") -> Artifact:
+    """Returns the artifact that a step of a pipeline asks for.
+
+    Args:
+        store: the store with the artifact.
+        pipeline: the recipe.
+        step: name of the step, with /SPLIT, /SEED or both if it asks for several artifacts.
+        called: its name in messages; "" for PIPELINE/STEP.
+
+    Raises:
+        InputError: the pipeline has no such step, or the artifact is not built.
+    """
     from jobs.runs.training import training_steps
 
-    pipeline = load_pipeline(pipeline_name, TrainTable)
+    name, *which = step.split("/")
     data = preprocessing_steps(pipeline, store.home)
     steps = {step.name: step for step in [*data, *training_steps(pipeline, data)]}
     if name not in steps:
         raise InputError(f"{pipeline.path} has no step {name!r}", f"its steps are: {', '.join(steps)}")
-    step = steps[name]
-    version = _version(step, which)
-    artifact = store.find(step.recipe.name, version)
+    wanted = steps[name]
+    version = _version(wanted, which)
+    artifact = store.find(wanted.recipe.name, version)
     if artifact is None:
-        called = "/".join([pipeline_name, name, *which])
-        problem = f"{called} is {step.recipe.name}/{short(version)}, which {store.home} does not have"
-        raise InputError(problem, f"build it first: {step.command}")
+        called = called or f"{pipeline.name}/{step}"
+        problem = f"{called} is {wanted.recipe.name}/{short(version)}, which {store.home} does not have"
+        raise InputError(problem, f"build it first: {wanted.command}")
     return artifact
 
 

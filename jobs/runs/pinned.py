@@ -15,18 +15,19 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 KEY = "graphmill/pipeline_files"
 
 
-def pinned_files(read: Callable[[], Mapping[Path, bytes]]) -> dict[Path, bytes]:
+def pinned_files(read: Callable[[], Mapping[Path, bytes]], name: str = "") -> dict[Path, bytes]:
     """Returns path -> content of the pipeline files: read now on a first load, and as they were then on every later one.
 
     Args:
         read: function that reads the files.
+        name: a name for these files, where one code location reads several sets of them.
     """
-    context = DefinitionsLoadContext.get()
+    context, key = DefinitionsLoadContext.get(), f"{KEY}/{name}" if name else KEY
     # Latin-1 maps each byte to one character and back, so a file that is not UTF-8 is reported as such, and not changed.
-    if context.load_type == DefinitionsLoadType.RECONSTRUCTION and KEY in context.reconstruction_metadata:
-        pinned = json.loads(context.reconstruction_metadata[KEY])
+    if context.load_type == DefinitionsLoadType.RECONSTRUCTION and key in context.reconstruction_metadata:
+        pinned = json.loads(context.reconstruction_metadata[key])
         return {Path(path): data.encode("latin-1") for path, data in pinned.items()}
     files = dict(read())
     text = json.dumps({str(path): data.decode("latin-1") for path, data in files.items()})
-    context.add_to_pending_reconstruction_metadata(KEY, text)
+    context.add_to_pending_reconstruction_metadata(key, text)
     return files

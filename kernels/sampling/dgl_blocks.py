@@ -16,7 +16,7 @@ def to_dgl(block: Block) -> Any:
 
     Edges keep their order and removed ones are left out. Ids are int64, for DGL 1.1.3 dies on sampled blocks of 32-bit ids. Global ids
     are in `srcdata[dgl.NID]` and `dstdata[dgl.NID]`; edge weights in `edata["weight"]`, shares of the mean in `edata["share"]` and the
-    destinations' own weights in `dstdata["self_weight"]`, if the block has them.
+    destinations' own weights in `dstdata["self_weight"]`, relations in `edata["edge_type"]` (int64), if the block has them.
 
     Args:
         block: a block whose destinations are its first sources, as in every mini-batch.
@@ -33,7 +33,7 @@ def to_dgl(block: Block) -> Any:
         raise InputError(f"DGL cannot be imported: {error}", 'pip install -e ".[dgl]" on Python 3.11') from error
     import torch
 
-    edges, indptr = _present(block)
+    edges, indptr = present_edges(block)
     indices = torch.from_numpy(block.indices[edges].astype(np.int64))
     # DGL 1.1.3 fails in its sparse product when the edge ids are left to be understood.
     every = torch.arange(len(indices))
@@ -46,13 +46,15 @@ def to_dgl(block: Block) -> Any:
         made.edata["weight"] = torch.from_numpy(block.weight[edges])
     if block.share is not None:
         made.edata["share"] = torch.from_numpy(block.share[edges])
+    if block.edge_type is not None:
+        made.edata["edge_type"] = torch.from_numpy(block.edge_type[edges].astype(np.int64))
     if block.self_weight is not None:
         made.dstdata["self_weight"] = torch.from_numpy(block.self_weight)
     return made
 
 
-def _present(block: Block) -> tuple[Any, Any]:
-    """Returns the edges that are still there (a slice or positions) and the row pointers over them."""
+def present_edges(block: Block) -> tuple[Any, Any]:
+    """Returns the edges that are still in a block (a slice, or i64[E] positions) and the row pointers over them, i64[num_dst+1]."""
     counts = (block.end - block.start).astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     if indptr[-1] == len(block.indices):

@@ -22,7 +22,7 @@ WALKED = ("docs/tutorial.md", "docs/python.md")
 """Pages that a reader goes through from the first line to the last, in one folder: tests/docs/test_tutorial.py does so."""
 GENERATED = ("docs/cli.md",)
 """Pages in whose sentences nothing is looked for, since a program writes them; tests/docs/test_cli_page.py does so again."""
-LANGUAGES = {"sh", "text", "toml", "python", "sql", "nginx"}
+LANGUAGES = {"sh", "text", "toml", "python", "sql", "nginx", "yaml"}
 PROGRAMS = {"dagster", "graphmill", "make", "pip", "pytest", "python"}
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 ASSIGNMENT = re.compile(r"[A-Z_]+=.*", re.S)

@@ -7,8 +7,8 @@ import pytest
 
 from tests.docs.pages import LANGUAGES, PAGES, ROOT, fences, inline_code, prose, slugs
 
-FOLDERS = ("kernels", "assets", "trainers", "jobs", "tests", "benchmarks", "docs")
-LAYERS = FOLDERS[:4]
+FOLDERS = ("kernels", "assets", "trainers", "jobs", "graphmill", "tests", "benchmarks", "docs")
+LAYERS = FOLDERS[:5]
 NAMED = re.compile(rf"(?<![\w/.$-])(?:{'|'.join(FOLDERS)})/[\w./*-]*")
 BARE_FILE = re.compile(r"[\w*-]+\.(?:py|cpp|h|cu|cuh)")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

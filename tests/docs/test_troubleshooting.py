@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
-FOLDERS = ("kernels", "assets", "trainers", "jobs")
+FOLDERS = ("kernels", "assets", "trainers", "jobs", "graphmill")
 HOLE = "\0"
 """Stands for a value that a message gets when it is raised."""
 

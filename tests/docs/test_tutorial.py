@@ -32,6 +32,8 @@ MEASURED = re.compile(r"\d+\.\d+( [KMG]iB)?|[0-9a-f]{12}|in epoch \d+|\s+|(?<=â”
 def test_every_line_does_what_it_says(name: str, tmp_path: Path) -> None:
     said = ""
     for fence in fences(ROOT / name):
+        if "from torch_geometric" in fence.text:  # the last program of its page, so all lines before it have been tried
+            pytest.importorskip("torch_geometric")
         if fence.language in ("python", "toml"):
             path = tmp_path / fence.text.splitlines()[0].removeprefix("# ")
             path.parent.mkdir(exist_ok=True)

@@ -20,6 +20,7 @@ from assets.pipeline.steps import Versions
 from assets.sources.registry import config_class
 from assets.storage.collect import find_garbage
 from assets.storage.store import Store
+from graphmill import calls
 from jobs.cli import graphmill
 from jobs.commands.inspect_source import survey_of
 from jobs.commands.leaderboard import leaderboard_rows, print_leaderboard, stored_entries
@@ -196,6 +197,16 @@ def test_an_asset_has_one_materialisation_for_all_splits(swept: tuple[Path, Path
         data = preprocessing_steps(fewer, store.home)
         wanted = find_difference(instance, store, [*data, *training_steps(fewer, data)], Versions())
         assert [each.step.name for each in wanted] == ["graph", "hotness", "sage"]
+
+
+def test_python_opens_the_model_of_one_split(swept: tuple[Path, Path]) -> None:
+    path, home = swept
+    one, other = (calls.open(path, f"sage/{split}/4", home=home) for split in (0, 2))
+    assert (one.graph.train_ids != other.graph.train_ids).any() and one.semantic.seed == 4
+    assert one.artifact.version == calls.artifact(f"{path}/sage/0/4", home=home).version
+    assert len(other.classes()) == 90
+    with pytest.raises(InputError, match="is 6 artifacts, of the splits 0, 1, 2"):
+        calls.open(path, "sage", home=home)
 
 
 def test_what_is_about_one_graph_asks_for_a_split(swept: tuple[Path, Path]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LAYERS = ("kernels", "assets", "trainers", "jobs")
+LAYERS = ("kernels", "assets", "trainers", "jobs", "graphmill")
 
 
 def test_no_public_class_name_stands_twice() -> None:

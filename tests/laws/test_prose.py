@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import GENERATED, PAGES
 
 ROOT = Path(__file__).parents[2]
-LAYERS = ("kernels", "assets", "trainers", "jobs")
+LAYERS = ("kernels", "assets", "trainers", "jobs", "graphmill")
 TURNS = {
     "a clause where a noun belongs": r"\b(Returns|Yields|Tells|Says|Gives|Counts|Finds|Reads|Writes|Prints) what\b",
     "'is not a'": r"(?<![Tt]here\s)\b(is|are|was|were) no (?!more\b|longer\b|less\b|fewer\b|later\b|better\b|worse\b)\w+",

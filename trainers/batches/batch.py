@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.sampling.coefficients import gcn_weights, self_mean_weights, sum_weights
 from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.sampling.pyg_blocks import PygBlock, to_pyg
 from kernels.types import Array, BatchKey, Block, Topology
 from trainers.record.ledger import Ledger
 
@@ -62,6 +63,14 @@ class MiniBatch:
         import torch
 
         made[-1].dstdata["y"] = torch.from_numpy(self.labels.astype(np.int64))
+        return made
+
+    def to_pyg(self) -> list[PygBlock]:
+        """Returns the blocks as bipartite edges of PyG, with `x` on the first and `y` (int64) on the last; PyG is not imported."""
+        import torch
+
+        made = [to_pyg(block) for block in self.blocks]
+        made[0].x, made[-1].y = self.x, torch.from_numpy(self.labels.astype(np.int64))
         return made
 
 

@@ -2,7 +2,7 @@
 
 A cost is a number of edges and of computed rows, layer by layer: of an exact evaluation those of the nodes that the scored ones reach, of
 an epoch those of its first batch times the number of batches. Nothing is timed, so that the choice follows from the graph and the recipe.
-The walk ends when the cost is known to be too high. A user's module over DGL blocks computes whole neighbourhoods, one batch after the
+The walk ends when the cost is known to be too high. A user's module over whole blocks computes whole neighbourhoods, one batch after the
 other, and so more than is counted. Memory: N bytes, as for exact inference of some nodes.
 """
 

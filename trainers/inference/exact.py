@@ -15,7 +15,7 @@ A layer that projects before it aggregates is two passes: the first maps every r
 projected rows, however wide the input is. A third set of rows is then alive, and each has W / 6. A projection of the features is likewise a
 pass of its own before the first layer. A head runs on each range of the last layer. One that reads the outputs of all layers carries them
 in folded rows (trainers/models/ends.py), which are made anew with every layer: two more sets of rows are then alive, of W / 8 each, or W /
-10. A user's module over DGL blocks exposes no layers: it gets the whole neighbourhood of a batch at once, and needs memory for all of it.
+10. A user's module over whole blocks exposes no layers: it gets the whole neighbourhood of a batch at once, and needs memory for all of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from trainers.inference.needed import NeededNodes, find_needed, pays, spread
 from trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
-from trainers.models.own import DglModel, Model, dtype_of
+from trainers.models.own import Model, OwnModule, dtype_of
 from trainers.models.precision import BF16
 from trainers.record.ledger import Ledger
 from trainers.rows.source import FeatureSource, RowIds
@@ -163,7 +163,7 @@ class Inference:
         if isinstance(self.model, LayeredModel):
             yield from _Layers(self, self.model, needed).ranges()
             return
-        assert isinstance(self.model, DglModel)
+        assert isinstance(self.model, OwnModule)
         sampler = self.bounds.whole(self.topology, self.model.depth)
         for low, high in self.nodes.ranges(_WHOLE_BATCH, 0, 1, needed):
             if self.nodes.skips(needed, 0, low, high):

@@ -4,8 +4,9 @@
 
 - a list of `Layer`s: modules with the halves `aggregate` and `update`. It runs in every trainer. A `LayeredModel` of them may also have a
   projection of the features and a linear head.
-- any `torch.nn.Module` whose forward(blocks, x) takes DGL blocks, `config.layers` of them, and the input rows. It runs in the trainers that
-  train on mini-batches; others cut a layer into its two halves, which such a module does not expose.
+- any `torch.nn.Module` whose forward(blocks, x) takes blocks, `config.layers` of them, and the input rows. `config.blocks` says which:
+  those of DGL, or bipartite edges as PyG's convolutions take them. It runs in the trainers that train on mini-batches; others cut a
+  layer into its two halves, which such a module does not expose.
 
 Its own initial values are drawn from torch's generator, and so is its dropout. Both are seeded here, from the run's seed and from the
 step's place in the run, so the same recipe gives the same model and a resumed run continues with the same bits.
@@ -24,6 +25,7 @@ from assets.storage.user_code import load_reference
 from kernels.errors import InputError
 from kernels.rng import key as rng_key
 from kernels.sampling.dgl_blocks import to_dgl
+from kernels.sampling.pyg_blocks import to_pyg
 from kernels.sampling.sample import Transposes
 from kernels.types import Block, Stream
 from trainers.models.layer import Between, LayeredModel
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from trainers.recipe.config import TrainConfig
 
 HALVES = ("aggregate", "update")
+FORMS = {"dgl": ("dgl.nn.pytorch.conv.", to_dgl), "pyg": ("torch_geometric.nn.conv.", to_pyg)}
+"""Value of the key `blocks` -> where the convolutions stand that read such blocks, and the function that makes them."""
 
 
 class OwnLayers(LayeredModel):
@@ -45,15 +49,33 @@ class OwnLayers(LayeredModel):
             return super().forward(blocks, x, rng, between)
 
 
-class DglModel(nn.Module):
-    """A user's module over DGL blocks, behind the interface of a `LayeredModel`; it has no halves and no layers to call separately."""
+class OwnModule(nn.Module):
+    """A user's module over whole blocks, behind the interface of a `LayeredModel`; it has no halves and no layers to call separately.
+
+    Args:
+        inner: the module; its forward takes a list of blocks and the input rows.
+        name: the reference that led to it.
+        depth: number of its blocks.
+        blocks: their form, one of `FORMS`.
+
+    Raises:
+        InputError: a part of the module is of a library that reads other blocks.
+    """
 
     edge_weight: str | None = None
     transpose: Transposes = "none"
 
-    def __init__(self, inner: nn.Module, name: str, depth: int):
+    def __init__(self, inner: nn.Module, name: str, depth: int, blocks: str):
         super().__init__()
         self.inner, self.name, self.depth = inner, name, depth
+        self._form = FORMS[blocks][1]
+        for other, (place, _) in FORMS.items():
+            found = next((each for each in inner.modules() if _is_from(each, place)), None)
+            if other != blocks and found is not None:
+                problem = (
+                    f'{name} has a {type(found).__name__} inside, which does not read what blocks = "{blocks}" gives'
+                )
+                raise InputError(problem, f'set blocks = "{other}" in its [[train]] table')
 
     def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom) -> Tensor:
         """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F].
@@ -63,7 +85,7 @@ class DglModel(nn.Module):
         """
         self.train(rng.training)
         with seeded(rng):
-            logits = self.inner([to_dgl(block) for block in blocks], x)
+            logits = self.inner([self._form(block) for block in blocks], x)
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != blocks[-1].num_dst:
             given = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             problem = f"{self.name} returned {given} for {blocks[-1].num_dst} seeds"
@@ -71,7 +93,12 @@ class DglModel(nn.Module):
         return logits
 
 
-Model = LayeredModel | DglModel
+Model = LayeredModel | OwnModule
+
+
+def _is_from(module: nn.Module, place: str) -> bool:
+    """Tells whether a module is of a class, or derived from one, whose source stands at a place."""
+    return any(f"{cls.__module__}.".startswith(place) for cls in type(module).__mro__)
 
 
 def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
@@ -92,11 +119,16 @@ def build_own_model(config: TrainConfig, in_width: int, num_classes: int, seed: 
     if isinstance(made, LayeredModel):
         made, ends = list(made.layers), {"projection": made.projection, "readout": made.readout}
     if isinstance(made, list | tuple):
+        if config.blocks != "dgl":
+            problem = (
+                f'{name} made a list of layers, which read the blocks of graphmill, and blocks = "{config.blocks}"'
+            )
+            raise InputError(problem, "remove the key blocks")
         return OwnLayers(_checked(list(made), config, name), config.input_dropout, **ends)
     if isinstance(made, nn.Module):
-        return DglModel(made, name, config.layers)
+        return OwnModule(made, name, config.layers, config.blocks)
     problem = f"{name} made {type(made).__name__}, not a model"
-    raise InputError(problem, "return a list of layers, or a torch module whose forward takes DGL blocks and rows")
+    raise InputError(problem, "return a list of layers, or a torch module whose forward takes blocks and rows")
 
 
 def dtype_of(model: Model) -> torch.dtype:
@@ -108,12 +140,12 @@ def require_layers(model: Model, trainer: str) -> LayeredModel:
     """Returns the model for a trainer that calls the halves of its layers separately.
 
     Raises:
-        InputError: the model is a module over DGL blocks; the message explains why that is not enough.
+        InputError: the model is a module over whole blocks; the message explains why that is not enough.
     """
     if isinstance(model, LayeredModel):
         return model
     problem = (
-        f'model = "{model.name}" is one module over DGL blocks, and trainer = "{trainer}" runs the two halves of each layer (aggregate, '
+        f'model = "{model.name}" is one module over whole blocks, and trainer = "{trainer}" runs the two halves of each layer (aggregate, '
         "update) at different times"
     )
     raise InputError(

@@ -69,6 +69,8 @@ class Architecture(Checked):
     input_dropout: float = field(default=0.0, metadata=within(0, below=1))
     # Probability that an attention weight of `gat` is dropped.
     attention_dropout: float = field(default=0.0, metadata=within(0, below=1))
+    # Form of the blocks that a module of your own reads: those of DGL, or bipartite edges as PyG's convolutions take them.
+    blocks: Literal["dgl", "pyg"] = field(default="dgl", metadata={"hashed": "unless default"})
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields keys that do not fit the model."""
@@ -76,6 +78,9 @@ class Architecture(Checked):
         if self.jk != "none" and self.head != "linear":
             text = f'jk = {self.jk!r} is read by a linear head, and head = {self.head!r}: write head = "linear" too'
             yield KeyProblem("jk head", text)
+        if self.blocks != "dgl" and not is_reference(self.model):
+            text = f"blocks = {self.blocks!r} is for a module of your own, not for {self.model}: remove the key"
+            yield KeyProblem("blocks model", text)
         if is_reference(self.model):
             ends = {"input": "none", "head": "convolution"}
             given = [name for name, none in ends.items() if getattr(self, name) != none]
@@ -198,11 +203,18 @@ class TrainConfig(Architecture):
         if isinstance(weights, tuple) and not (weights and min(weights) >= 0 < max(weights)):
             yield KeyProblem("class_weights", f"class_weights = {list(weights)!r} has negative weights or only zeros")
         if self.device != "cpu" and is_reference(self.model):
-            why = f"runs the models of graphmill, not {self.model}: its blocks are DGL's, on the CPU"
+            why = f"runs the models of graphmill, not {self.model}: its blocks are on the CPU"
             yield KeyProblem("device model", f"device = {self.device!r} {why}")
         if self.device != "cpu" and not technique.on_device:
             text = f"device = {self.device!r}, but trainer = {self.trainer!r} runs on the CPU alone"
             yield KeyProblem("device trainer", text)
+        if self.blocks != "dgl" and technique.halves:
+            text = (
+                f"blocks = {self.blocks!r}, but trainer = {self.trainer!r} runs the two halves of a layer at different times, "
+                "which a module over whole blocks does not have: train it on mini-batches, or write it as a list of layers "
+                "(docs/own-models.md)"
+            )
+            yield KeyProblem("blocks trainer", text)
         yield from size_problem("eval_workspace", self.eval_workspace)
         if isinstance(self.threads, str) and self.threads != "auto":
             yield KeyProblem("threads", f'threads = {self.threads!r} is not "auto", nor a whole number')

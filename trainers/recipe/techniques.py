@@ -39,6 +39,7 @@ class Technique:
         queue_share: parts of `queue` of which one must hold the rows of a batch; 0 if a batch may be smaller than it was drawn.
         by_parts: whether several processes may share a training, each with the rows of its parts.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
+        halves: whether it runs the two halves of a layer at different times, so that models have to be lists of layers.
         approximate: whether it trains on less than the whole batches, so that its weights differ from every other technique's.
     """
 
@@ -60,6 +61,7 @@ class Technique:
     queue_share: int = 0
     by_parts: bool = False
     whole_graph: bool = False
+    halves: bool = False
     approximate: bool = False
 
     def load(self) -> ModuleType:
@@ -130,6 +132,7 @@ TECHNIQUES: dict[str, Technique] = {
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
             settings="trainers.techniques.fresh.settings:FreshSettings",
+            halves=True,
             approximate=True,
         ),
         Technique(
@@ -142,6 +145,7 @@ TECHNIQUES: dict[str, Technique] = {
             on_device=True,
             settings="trainers.techniques.fullgraph.settings:FullGraphSettings",
             whole_graph=True,
+            halves=True,
         ),
         Technique(
             name="distributed",
@@ -167,6 +171,7 @@ TECHNIQUES: dict[str, Technique] = {
             settings="trainers.techniques.fresh_distributed.settings:FreshDistributedSettings",
             data="trainers.techniques.distributed.open_parts:open_data",
             by_parts=True,
+            halves=True,
             approximate=True,
         ),
     )

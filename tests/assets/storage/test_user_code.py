@@ -49,6 +49,30 @@ def test_the_python_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert load_reference("ref_twice:Outer.inner") == 5
 
 
+@pytest.mark.parametrize(
+    ("imports", "remedy"),
+    [("torch_geometric.nn", '.[pyg]"'), ("dgl", '.[dgl]"'), ("ref_no_such", "correct the module")],
+)
+def test_a_library_that_is_missing_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: str, remedy: str
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in [each for each in sys.modules if each.partition(".")[0] == imports.partition(".")[0]]:
+        monkeypatch.delitem(sys.modules, name)
+
+    class Missing:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == imports.partition(".")[0]:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    module = f"ref_needs_{imports.partition('.')[0]}"
+    (tmp_path / f"{module}.py").write_text(f"import {imports}\nvalue = 3")
+    with pytest.raises(InputError, match=f"importing .*{module}.py failed: ModuleNotFoundError") as error:
+        load_reference(Reference(f"{module}:value", tmp_path))
+    assert remedy in error.value.remedy
+
+
 def test_a_module_finds_its_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "ref_part.py").write_text("value = 3")

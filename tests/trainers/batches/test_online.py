@@ -151,6 +151,19 @@ def test_mapped_and_memory_features_give_the_same_rows(graph: Graph, tmp_path: P
     assert memory == [contents(b) for b in open_online(graph, MappedSource(graph.features)).batches(0)]
 
 
+def test_a_batch_turns_into_blocks_of_pyg_with_rows_and_labels(graph: Graph) -> None:
+    batch = next(open_online(graph).batches(0))
+    first, last = batch.to_pyg()
+    assert [each.size for each in (first, last)] == [(b.num_src, b.num_dst) for b in batch.blocks]
+    assert first.x is batch.x and last.x is None and first.y is None
+    np.testing.assert_array_equal(last.y.numpy(), batch.labels)
+    np.testing.assert_array_equal(first.n_id.numpy(), batch.input_ids)
+    np.testing.assert_array_equal(last.n_id[: last.size[1]].numpy(), batch.seeds)
+    # Local ids of a layer are those of the layer below, as `h[: size[1]]` takes them for.
+    np.testing.assert_array_equal(last.n_id.numpy(), first.n_id[: first.size[1]].numpy())
+    np.testing.assert_array_equal(last.edge_weight.numpy(), batch.blocks[1].weight)
+
+
 def test_a_batch_turns_into_dgl_blocks_with_rows_and_labels(graph: Graph) -> None:
     dgl = pytest.importorskip("dgl")
     batch = next(open_online(graph).batches(0))

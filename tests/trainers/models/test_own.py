@@ -26,7 +26,7 @@ from tests.trainers.inference.infer import infer_exact
 from tests.trainers.runs import SAMPLING, content, train_fresh, train_parts, train_small, train_whole
 from trainers.models.build import build_model
 from trainers.models.masks import StepRandom
-from trainers.models.own import DglModel, require_layers
+from trainers.models.own import OwnModule, require_layers
 from trainers.recipe.config import TrainConfig, TrainTable
 from trainers.rows.source import MemorySource
 from trainers.run import train_table
@@ -83,12 +83,14 @@ def trained(folder: Path, home: Path, **execution: Any) -> Artifact:
 
 
 def test_there_is_an_example_of_each_form() -> None:
-    assert [name for name, _, _ in EXAMPLES] == ["maxpool", "over_dgl", "hubs"]
+    assert [name for name, _, _ in EXAMPLES] == ["maxpool", "over_dgl", "over_pyg", "hubs"]
 
 
 @pytest.mark.parametrize(("name", "code", "toml"), EXAMPLES, ids=[name for name, _, _ in EXAMPLES])
 def test_the_documented_examples_run_and_repeat_themselves(tmp_path: Path, name: str, code: str, toml: str) -> None:
-    pytest.importorskip("dgl")
+    for library in ("dgl", "torch_geometric"):
+        if library in code:
+            pytest.importorskip(library)
     (tmp_path / f"{name}.py").write_text(code)
     (tmp_path / "mine.toml").write_text(toml)
     first = trained(tmp_path, tmp_path / "a", samplers=1)
@@ -133,7 +135,7 @@ def test_a_module_draws_by_the_step_and_leaves_torchs_generator_alone(tmp_path: 
     evaluated = [model(blocks, x, StepRandom(seed, training=False)) for seed in (0, 1)]
     assert torch.equal(*evaluated) and not torch.equal(one, evaluated[0])
     assert torch.equal(state, torch.get_rng_state())
-    assert isinstance(model, DglModel)
+    assert isinstance(model, OwnModule)
     with pytest.raises(InputError, match='trainer = "fullgraph" runs the two halves of each layer'):
         require_layers(model, "fullgraph")
 

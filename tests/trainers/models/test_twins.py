@@ -1,6 +1,7 @@
 """Each layer equals its twin in dgl.nn, forward and gradients, on sampled blocks and on the full graph."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,14 @@ def test_a_plain_gin_block_is_summed_like_dgls() -> None:
     rng = StepRandom(0).layer(1, block.dst_ids)
     out = layer.update(layer.aggregate(block, x, rng), x[: block.num_dst], rng)
     torch.testing.assert_close(out, GinTwin(layer, 7, 8)(block, x), rtol=1e-9, atol=1e-9)
+
+
+def test_relations_are_handed_over() -> None:
+    types = np.arange(TOPOLOGY.num_edges).astype(np.uint8) % 7
+    topology = replace(TOPOLOGY, edge_types=types)
+    block = sampled_block(topology, LayeredModel([SageLayer(5, 4, OPTIONS)]))
+    assert block.edge_type is not None and len(set(block.edge_type.tolist())) > 3
+    assert to_dgl(block).edata["edge_type"].tolist() == block.edge_type.tolist()
 
 
 def test_removed_edges_are_not_handed_over() -> None:

@@ -207,7 +207,9 @@ def test_no_file_outside_the_techniques_names_one() -> None:
     """ "disk" is also a link and a level of memory, so it counts where a `trainer` is compared with it; other names count everywhere."""
     named = {*TECHNIQUES} - {"disk", *TOYS}
     wrong = []
-    for path in sorted(p for layer in ("kernels", "assets", "trainers", "jobs") for p in (ROOT / layer).rglob("*.py")):
+    for path in sorted(
+        p for layer in ("kernels", "assets", "trainers", "jobs", "graphmill") for p in (ROOT / layer).rglob("*.py")
+    ):
         if (
             path.is_relative_to(ROOT / "trainers" / "techniques")
             or path == ROOT / "trainers" / "recipe" / "techniques.py"

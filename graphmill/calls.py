@@ -1,0 +1,206 @@
+"""What the command line does, as functions: find a pipeline, run it, open what it made, take its batches, predict.
+
+A pipeline is given by its name, by the path of its TOML file, or as `pipeline` returns it, with keys that were set. Every function takes
+`home`, the folder of artifacts and history; None stands for `$GRAPHMILL_HOME`, or `.graphmill` in the current folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assets.pipeline.file import Pipeline, load_pipeline
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from kernels.errors import InputError
+from trainers.recipe.config import TrainTable
+
+if TYPE_CHECKING:
+    from jobs.launch import Outcome, Selection
+    from trainers.batches.batch import MiniBatch
+    from trainers.notebook import Trained
+    from trainers.record.epoch_lines import Lines
+
+Asked = str | os.PathLike[str] | Pipeline
+"""A pipeline, or its name, or the path of its file."""
+Home = str | os.PathLike[str] | None
+
+
+def pipeline(source: Asked, *settings: str) -> Pipeline:
+    """Returns a checked pipeline.
+
+    Args:
+        source: its name, the path of its file, or the pipeline itself.
+        settings: KEY=VALUE each, keys of the file that are set, as `--set` does: "train.lr=0.01".
+
+    Raises:
+        InputError: the file does not exist, or all mistakes in it, each with its line; or a pipeline is to be set once more.
+    """
+    if not isinstance(source, Pipeline):
+        return load_pipeline(source, TrainTable, settings=settings)
+    if settings:
+        problem = f"{source.path} is read already, and {', '.join(settings)} sets keys in its text"
+        raise InputError(problem, f'give its name or path: graphmill.pipeline("{source.path}", ...)')
+    return source
+
+
+def run(
+    source: Asked,
+    *names: str,
+    selection: Selection = "all",
+    resume: bool = False,
+    retrain: bool = False,
+    threads: int | None = None,
+    epoch_lines: Lines = "none",
+    report: Callable[[str], None] | None = None,
+    home: Home = None,
+) -> Outcome:
+    """Builds the data of a pipeline, trains its models and waits; what the store has is reused, and the web UI shows the run.
+
+    Args:
+        source: the pipeline.
+        names: `[[train]]` tables that are trained; all if none is named.
+        selection: "preprocess" builds the data alone, "train" trains on data that is there, "all" does both.
+        resume: whether trainings go on from their checkpoints.
+        retrain: whether models that exist are trained again.
+        threads: threads that build the data, None for the default.
+        epoch_lines: epochs that get a printed line: "some" (about a hundred), "all" or "none".
+        report: gets a line about each artifact; None for no lines. Trainings print theirs on standard error in any case.
+        home: the home.
+
+    Raises:
+        InputError: an input of a step is missing, or a value of the recipe does not fit.
+        graphmill.StepError: a step failed by a defect.
+        KeyboardInterrupt: the run was interrupted, or cancelled in the UI.
+    """
+    from jobs.launch import Launch, launch
+
+    order = Launch(
+        pipeline=pipeline(source),
+        selection=selection,
+        names=names,
+        home=Store(home).home,
+        threads=threads,
+        resume=resume,
+        retrain=retrain,
+        epoch_lines=epoch_lines,
+        report=report or (lambda line: None),
+    )
+    return launch(order)
+
+
+def artifact(source: Asked, step: str = "", *, home: Home = None) -> Artifact:
+    """Returns an artifact, which has files and numbers: `array(name)`, `file(name)`, `summary["numbers"]`, `verify()`.
+
+    Args:
+        source: the pipeline that asks for it; or, without `step`, its name as on the command line: "cora/graph", "graph/VERSION".
+        step: the stage, or the name of the `[[train]]` table; with "/SEED" for one of several seeds, "/SPLIT" for one of several splits.
+        home: the home.
+
+    Raises:
+        InputError: the artifact is not built, or several have this name.
+    """
+    from jobs.commands.names import artifact_of, find_artifact
+
+    if step:
+        return artifact_of(Store(home), pipeline(source), step)
+    if isinstance(source, Pipeline):
+        raise InputError(
+            f"{source.path} asks for several artifacts", 'name a step: graphmill.artifact(pipeline, "graph")'
+        )
+    return find_artifact(Store(home), os.fspath(source))
+
+
+def open(source: Asked, step: str = "", *, home: Home = None) -> Any:
+    """Opens an artifact as what it is, mapped and not read.
+
+    Args:
+        source, step: the artifact, named as for `artifact`.
+        home: the home.
+
+    Returns:
+        The `Graph` of a graph; the `FeatureTable` of features; the `Trained` model of a `[[train]]` table, which predicts; and the
+        `Artifact` itself of any other stage, and of a model that is named by its version.
+
+    Raises:
+        InputError: the artifact is not built, or several have this name.
+    """
+    from assets.features.read import open_features
+    from assets.graph.read import open_graph
+    from jobs.commands.names import split_name
+    from trainers.recipe.recipe import ModelRecipe
+
+    found = artifact(source, step, home=home)
+    if found.stage == ModelRecipe.name:
+        named = (source, step) if step or isinstance(source, Pipeline) else split_name(os.fspath(source))
+        return found if named is None else _trained(pipeline(named[0]), named[1], home)
+    read: dict[str, Callable[[Artifact], Any]] = {"graph": open_graph, "features": open_features}
+    return read.get(found.stage, lambda each: each)(found)
+
+
+def _trained(asked: Pipeline, step: str, home: Home) -> Trained:
+    """Returns the model of NAME, NAME/SEED, NAME/SPLIT or NAME/SPLIT/SEED, which the store has."""
+    from trainers.notebook import open_trained
+
+    name, *which = step.split("/")
+    if len(asked.by_split) > 1:
+        asked = asked.by_split[asked.splits.index(which.pop(0))]
+    return open_trained(Store(home), asked, name, int(which[0]) if which else None)
+
+
+def batches(
+    source: Asked, name: str, epoch: int = 0, *, start: int = 0, seed: int | None = None, home: Home = None
+) -> Generator[MiniBatch, None, None]:
+    """Yields the mini-batches of an epoch as in the training of a table: the same seeds, blocks and input rows to the byte.
+
+    The bytes of a batch are released when the next one is asked for; copy data to keep it.
+
+    Args:
+        source, name: the pipeline and the name of its `[[train]]` table.
+        epoch: training epoch, from 0.
+        start: position of the first batch in the epoch.
+        seed: seed of the training; None for the table's first.
+        home: the home.
+
+    Raises:
+        InputError: an artifact is missing, or the table's technique does not train on mini-batches in one process.
+    """
+    from trainers.notebook import mini_batches
+
+    return mini_batches(Store(home), pipeline(source), name, epoch, start=start, seed=seed)
+
+
+def predict(
+    source: Asked,
+    name: str,
+    out: str | os.PathLike[str],
+    *,
+    seed: int | None = None,
+    nodes: str | os.PathLike[str] | None = None,
+    probabilities: bool = False,
+    workspace: str = "1GiB",
+    threads: int | None = None,
+    home: Home = None,
+) -> int:
+    """Writes the class of every node, as the trained model of a table predicts it, and returns the number of rows.
+
+    Args:
+        source, name: the pipeline and the name of its `[[train]]` table.
+        out: the Parquet file; replaced if it exists. A row has node_id, class, probability, label, split and embedding.
+        seed: seed of the table's model; None for the first.
+        nodes: a file that names nodes, which alone are predicted; None for all nodes.
+        probabilities: whether the probabilities of all classes are written, beside the largest.
+        workspace: a size that bounds the memory of one range of a layer.
+        threads: number of threads; None for the table's.
+        home: the home.
+
+    Raises:
+        InputError: the model is not trained, a named node does not exist, or the file cannot be written.
+    """
+    from trainers.inference.predict import predict_table
+
+    more: dict[str, Any] = {"seed": seed, "workspace": workspace, "threads": threads, "probabilities": probabilities}
+    wanted = None if nodes is None else Path(nodes)
+    return predict_table(Store(home), pipeline(source), name, Path(out), nodes=wanted, **more)[1]
