@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from assets.building.needs import Need
@@ -105,7 +105,7 @@ class Build:
         *,
         part: str | None = None,
         parts: Mapping[str, Artifact] | None = None,
-        work: tuple[Need, float] | None = None,
+        work: tuple[Need | None, float] | None = None,
     ) -> Artifact:
         """Builds and publishes the artifact, or a part of it, without a look at the store first; callers use `materialize`.
 
@@ -113,7 +113,7 @@ class Build:
             progress: listener.
             part: name of the part to build, None for the artifact.
             parts: name -> finished part, for the artifact of a fan-out stage.
-            work: need of the artifact and its parts, and the `time.perf_counter` when they were begun; None records neither.
+            work: need of the artifact and its parts, None to record none, and the `time.perf_counter` when they were begun; None for now.
 
         Raises:
             InputError: an error of the stage, with the name of the part; or a blocking check failed.
@@ -249,12 +249,14 @@ class _Clock:
 
     Args:
         need: need of the artifact and its parts, None to record none.
-        began: `time.perf_counter` when their work began.
+        began: `time.perf_counter` when their work began; None for now.
     """
 
-    def __init__(self, need: Need | None = None, began: float = 0):
-        self.started, self._clock = datetime.now(UTC), time.perf_counter()
-        self._need, self._began = need, began
+    def __init__(self, need: Need | None = None, began: float | None = None):
+        now = time.perf_counter()
+        self._need, self._began = need, now if began is None else began
+        self._clock = self._began
+        self.started = datetime.now(UTC) - timedelta(seconds=now - self._began)
 
     def work(self) -> dict[str, Any]:
         """Returns the field of run.json that later predictions read, with the memory that was predicted; empty without a need."""

@@ -63,13 +63,13 @@ class Checked:
     """A configuration that checks itself: choices (`Literal`), ranges (`within`), and `problems`.
 
     Attributes:
-        remedy: what to do about any of its problems.
+        remedy: what to do about any of its problems, where their sentences do not say it.
 
     Raises:
         ConfigError: a value is not among its choices, outside its range, or contradicts another; the error has all problems.
     """
 
-    remedy = "give values in these ranges"
+    remedy = ""
 
     def __post_init__(self):
         if found := [*_field_problems(self), *self.problems()]:

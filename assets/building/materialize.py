@@ -83,7 +83,7 @@ def _build(build: Build, listener: Progress) -> Artifact:
         found = build.find() if parts else None
         if found is not None:
             return found
-    return build.publish(listener, parts=parts, work=None if need is None else (need, began))
+    return build.publish(listener, parts=parts, work=(need, began))
 
 
 def _require_fit(build: Build) -> Need | None:

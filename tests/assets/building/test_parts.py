@@ -58,6 +58,8 @@ def test_the_parent_lists_its_parts_and_progress_is_their_sum(store, workers):
     assert list(made.parts) == ["p0", "p1", "p2", "p3"] and made.array("sums").tolist() == [1000, 2001, 3003, 4006]
     assert {entry["version"] for entry in made.parts.values()} == parts_of(store)
     assert all(entry["version"] == part_version(made.version, name) for name, entry in made.parts.items())
+    run, parts = made.run_record(), [made.open_part(name).run_record() for name in made.parts]
+    assert run["seconds"] >= max(part["seconds"] for part in parts) and run["started"] <= parts[0]["started"]
     assert made.open_part("p2").part_of == ("parted", made.version) and made.part_of is None
     assert made.total_bytes == made.num_bytes + sum(made.open_part(name).num_bytes for name in made.parts)
     assert progress.started == [("parted, 4 parts", 10, "rows")] and progress.total == 10
