@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from assets.building.materialize import materialize, stage_version
 from assets.building.stage import Progress
 from assets.pipeline.file import Pipeline
 from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
+from assets.storage.artifact import MANIFEST, Artifact
 from assets.storage.store import Store
 from assets.storage.version import short
 from trainers.ranks.group import ALONE, Ranks
@@ -19,6 +19,7 @@ from trainers.recipe.config import ModelConfig, TrainTable, model_configs
 from trainers.recipe.recipe import REUSED
 from trainers.record.checkpoint_head import checkpoint_path
 from trainers.record.epoch_lines import Lines
+from trainers.training.longer import go_on, may_go_on
 from trainers.training.stage import ModelStage
 from trainers.training.training import RunExecution
 
@@ -64,11 +65,18 @@ def train_table(
     # Held for the whole table: between two seeds nothing else protects its inputs and the finished models from collection.
     with store.lease(*read, *((stage.name, version) for version in versions)):
         for version, config in versions.items():
-            path, old = checkpoint_path(folder, version), _stored_model(store, version)
+            path, old, how = checkpoint_path(folder, version), _stored_model(store, version), execution
+            if retrain and old is not None and path.exists() and path.stat().st_mtime < old.published:
+                path.unlink()  # of the model that is to be replaced
             if path.exists() and not resume and (old is None or retrain):
                 report(f"{table.name}: starts over; --resume would go on from {path}")
-            model = materialize(store, stage, config, execution, inputs, progress, reads=reads, anew=retrain)
-            _finish(model, path, ranks)
+            elif old is None and not path.exists() and ranks.world == 1:
+                epochs = go_on(stage, config, inputs, version, folder)
+                if epochs:
+                    report(f"{table.name}: goes on from the model with epochs = {epochs}, whose recipe is the same")
+                    how = replace(execution, resume=True)
+            model = materialize(store, stage, config, how, inputs, progress, reads=reads, anew=retrain)
+            _finish(model, path, ranks, keep=may_go_on(config))
             for line in _said(model, old, config.seed, inputs["graph"]):
                 report(f"{table.name}: {line}")
             models.append(model)
@@ -84,28 +92,40 @@ def _begin(store: Store, table: TrainTable, report: Callable[[str], None]) -> No
 
 
 class _Earlier(NamedTuple):
-    """The model that the store had: the digest of its weights, and the number of threads that trained it if it was recorded."""
+    """The model that the store had.
+
+    Attributes:
+        weights: digest of its weights.
+        threads: number of threads that trained it, None if that was not recorded.
+        published: time at which it was published, in seconds since 1970.
+    """
 
     weights: str
     threads: int | None
+    published: float
 
 
 def _stored_model(store: Store, version: str) -> _Earlier | None:
     """Returns facts about the model that the store has for a version, None if it has none."""
     model = store.find(ModelStage.name, version)
-    return None if model is None else _Earlier(_weights(model), model.run_record().get("threads"))
+    return (
+        None
+        if model is None
+        else _Earlier(_weights(model), model.run_record().get("threads"), (model.path / MANIFEST).stat().st_mtime)
+    )
 
 
 def _weights(model: Artifact) -> str:
     return model.files["weights.safetensors"]["digest"]
 
 
-def _finish(model: Artifact, checkpoint: Path, ranks: Ranks) -> None:
-    """Removes the checkpoint of a stored model, and tells the other ranks if nothing was trained."""
+def _finish(model: Artifact, checkpoint: Path, ranks: Ranks, keep: bool) -> None:
+    """Removes the checkpoint of a stored model unless longer trainings may go on from it; tells other ranks if nothing was trained."""
     if model.reused:  # otherwise the other ranks learnt it when the training began
         ranks.tell({"train": ""})
     # A kill before this line costs nothing but the file.
-    checkpoint.unlink(missing_ok=True)
+    if not keep:
+        checkpoint.unlink(missing_ok=True)
 
 
 def trained_models(

@@ -79,6 +79,15 @@ def waiting_run(path: Path, version: str) -> Waiting | None:
         return None
 
 
+def finished_epochs(path: Path) -> int | None:
+    """Returns the number of epochs of a training that ended, None if its checkpoint is one to resume from, or none."""
+    try:
+        state = _read_head(path)["state"]
+        return int(state["epoch"]) if state["done"] else None
+    except UNREADABLE:
+        return None
+
+
 def _read_head(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))

@@ -19,6 +19,7 @@ from tests.trainers.runs import SAMPLING, train_fresh, train_small, train_whole
 from trainers.devices.protocol import OverBudget
 from trainers.loop.loop import Loop
 from trainers.recipe.config import ModelConfig, TrainConfig, TrainTable
+from trainers.record.checkpoint_head import finished_epochs
 from trainers.run import train_table
 from trainers.training.training import Training, class_weights, require_range, scored_splits
 
@@ -71,7 +72,8 @@ def test_the_second_time_it_is_reused(tmp_path: Path) -> None:
     again = train_small(tmp_path, report=lines.append)
     assert (first.reused, again.reused) == (False, True) and first.version == again.version
     assert [line.split()[1] for line in lines] == ["trained", "reused"]
-    assert not list((tmp_path / "checkpoints").iterdir())
+    (checkpoint,) = (tmp_path / "checkpoints").iterdir()  # a longer training goes on from it
+    assert finished_epochs(checkpoint) == 3
 
 
 @pytest.mark.parametrize(
