@@ -61,7 +61,9 @@ def _shown_paths(examples: Literal["none", "all", "ran"]) -> list[Path]:
     found = pipeline_files()
     if examples == "ran":
         ran = pipelines_that_ran(home_folder(None))
-        found = {name: path for name, path in found.items() if name in own or name in ran} or {DEMO: found[DEMO]}
+        # A shipped pipeline in a folder has the folder in its own name, too.
+        shown = {name: path for name, path in found.items() if name in own or name.replace("/", "-") in ran}
+        found = shown or {DEMO: found[DEMO]}
     return list(found.values())
 
 
