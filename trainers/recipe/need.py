@@ -227,7 +227,13 @@ def queue_terms(case: Case, ranks: int = 1) -> list[Term]:
             at_most=True,
         ),
         Term(what="batches that wait", num_bytes=ranks * (count - busy) * each, key="queue", at_most=True),
+        _kept_term(ranks * min(case.queue_bytes // 2, count * space_for(case.batch.inputs * case.row_bytes))),
     ]
+
+
+def _kept_term(num_bytes: int) -> Term:
+    """Returns the term of input rows that came back and are too small for the next batches (trainers/batches/source.py)."""
+    return Term(what="memory of input rows that is kept", num_bytes=num_bytes, key="queue", at_most=True)
 
 
 def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
@@ -242,8 +248,12 @@ def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
         return []
     most = max(1, -(-max(sizes.num_valid, sizes.num_test) // case.semantic.sampling.batch_size))
     count = case.held(case.queue_bytes, case.batch_bytes, most)
-    more = count * (space_for(case.batch.inputs * case.row_bytes) + case.block_bytes) - inputs_bytes
-    return [Term(what="batches of an evaluation that wait", num_bytes=max(0, more), key="queue", at_most=True)]
+    inputs = count * space_for(case.batch.inputs * case.row_bytes)
+    more = inputs + count * case.block_bytes - inputs_bytes
+    return [
+        Term(what="batches of an evaluation that wait", num_bytes=max(0, more), key="queue", at_most=True),
+        _kept_term(min(case.queue_bytes // 2, inputs)),
+    ]
 
 
 def row_terms(case: Case) -> list[Term]:

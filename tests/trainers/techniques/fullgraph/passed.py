@@ -10,6 +10,7 @@ from kernels.types import Block
 from trainers.batches.batch import attach_weights
 from trainers.devices.logical import LogicalDevice
 from trainers.models.build import build_model
+from trainers.models.loss import Loss
 from trainers.models.masks import StepRandom
 from trainers.recipe.config import TrainConfig
 from trainers.record.ledger import Ledger
@@ -82,5 +83,5 @@ def cut(
         dtype=kept, hybrid=hybrid, folder=None,
     )  # fmt: skip
     inputs = InputRows(TableSource(x, False, 1), model, kept)
-    loss = WholePass(passes, inputs, labels, train_ids, None)(RANDOM)
+    loss = WholePass(passes, inputs, labels, train_ids, Loss())(RANDOM)
     return loss, gradients(model)
