@@ -26,7 +26,7 @@ from kernels.types import Array
 from trainers.batches.batch import MiniBatch
 from trainers.inference.bounds import Bounds
 from trainers.inference.exact import Inference
-from trainers.inference.predict import find_model, find_recipe, load_model
+from trainers.inference.predict import class_column, find_model, find_recipe, load_model
 from trainers.loop.executor import BatchExecutor
 from trainers.models.own import Model
 from trainers.recipe.config import ModelConfig
@@ -71,9 +71,10 @@ class Trained:
         )
         return Inference(self.model, self.graph.topology, open_source(self.features, "auto"), bounds).exact(node_ids)
 
-    def classes(self, node_ids: Array | None = None) -> list[str]:
-        """Returns the name of the most probable class of each node."""
-        return [self.graph.class_names[place] for place in self.logits(node_ids).argmax(dim=1).tolist()]
+    def classes(self, node_ids: Array | None = None) -> list[str] | list[int]:
+        """Returns the name of the most probable class of each node; a number if the labels are numbers."""
+        names = class_column(self.graph.class_names).to_list()
+        return [names[place] for place in self.logits(node_ids).argmax(dim=1).tolist()]
 
 
 def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None = None) -> Trained:

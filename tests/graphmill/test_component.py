@@ -80,7 +80,7 @@ def test_an_asset_below_a_model_reads_it(project: Path, quick_launches: None) ->
     assert own.metadata["test accuracy"].value == trained.artifact.summary["numbers"]["test_accuracy"]
     assert model.metadata["dagster/uri"].value == trained.artifact.path.as_uri()
     assert trained.artifact.path.is_relative_to(project / ".graphmill")
-    assert own.metadata["class"].value in trained.graph.class_names
+    assert str(own.metadata["class"].value) in trained.graph.class_names
 
 
 def test_a_home_inside_the_project_and_a_shipped_pipeline(project: Path, quick_launches: None) -> None:
