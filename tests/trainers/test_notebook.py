@@ -82,7 +82,7 @@ def test_a_model_predicts_as_it_was_scored(trained):
     accuracy = float((logits.argmax(1).numpy() == np.asarray(found.graph.labels)[ids]).mean())
     assert accuracy == pytest.approx(model.summary["numbers"]["test_accuracy"])
     assert torch.equal(found.logits()[torch.from_numpy(ids.copy())], logits)
-    assert found.classes(ids[:3]) == [found.graph.class_names[place] for place in logits[:3].argmax(1).tolist()]
+    assert found.classes(ids[:3]) == [int(found.graph.class_names[place]) for place in logits[:3].argmax(1).tolist()]
     with pytest.raises(InputError, match="no seed 9"):
         open_trained(store, pipeline, "sage", seed=9)
 
