@@ -146,9 +146,11 @@ def train_whole(
     table = TrainTable(**(TABLE | made | options))
     run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
     inputs = random_graph_artifacts(home, **(graph or {})).inputs
+    if "chunks" in table.inputs:  # an uncut graph has none
+        inputs = inputs | {"chunks": build_chunks(home, inputs["graph"], parts, chunks, self_term)}
     return train_table(
         Store(home),
-        inputs | {"chunks": build_chunks(home, inputs["graph"], parts, chunks, self_term)},
+        inputs,
         table,
         None,
         5,
