@@ -21,6 +21,7 @@ import click
 import numpy as np
 import pytest
 
+from assets.pipeline.file import pipeline_files
 from benchmarks.__main__ import NAMES, ON_DEMAND
 from benchmarks.__main__ import parser as benchmark_parser
 from jobs import cli
@@ -35,7 +36,7 @@ COMMANDS = [
     if path.relative_to(ROOT).as_posix() not in WALKED + GENERATED
     for command in commands(path)
 ]
-SHIPPED = {path.stem for path in (ROOT / "jobs" / "pipelines").glob("*.toml")}
+SHIPPED = set(pipeline_files()) - set(pipeline_files(shipped=False))
 ENVIRONMENT = {"DAGSTER_HOME", "GRAPHMILL_HOME", "GRAPHMILL_PIPELINES", "GRAPHMILL_TEST_DATA"}
 NOT_RUN = {
     "ui": "serves until it is stopped; tests/jobs/served/test_server.py runs it",
