@@ -12,6 +12,7 @@ from trainers.recipe.need import (
     BATCH,
     LAUNCHER_BYTES,
     PARAMETER_COPIES,
+    PRODUCT_BYTES,
     Case,
     evaluation_terms,
     model_terms,
@@ -103,6 +104,10 @@ def factored_terms(case: Case) -> list[Term]:
         *process_terms(case),
         Term(what="blocks of sampled batches", num_bytes=waiting * case.block_bytes, key="queue", at_most=True),
         Term(what="rows of the trainers' batches", num_bytes=taken * ready, key="trainers", at_most=True),
+        # Each computes on a thread of its own.
+        Term(
+            what="libraries of further trainers", num_bytes=(trainers - 1) * PRODUCT_BYTES, key="trainers", at_most=True
+        ),
         Term(what="gradients that an update waits for", num_bytes=sums, key="accumulate", at_most=True),
         Term(what="visits of nodes", num_bytes=visits, key="presample"),
         *evaluation_terms(case, 0),  # roles keep their rows
