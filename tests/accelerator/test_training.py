@@ -20,7 +20,8 @@ MEMORY = {"device": "2KiB", "host": "3KiB", "seed": 3}
 
 
 def options(model):
-    return {"model": model, "epochs": 2, "dropout": 0.3, "norm": "layer", **OPTIONS.get(model, {})}
+    own = {"aggregator": "gcn"} if model == "mean with self" else {"model": model}
+    return own | {"epochs": 2, "dropout": 0.3, "norm": "layer", **OPTIONS.get(model, {})}
 
 
 def weights(artifact):
@@ -88,7 +89,7 @@ def test_where_features_lie_changes_no_bit(tmp_path, place, features):
 
 
 @pytest.mark.parametrize("topology", ["uva", "device"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", (*MODELS, "mean with self"))
 def test_who_samples_changes_no_bit(tmp_path, place, model, topology):
     by_cpu = train_small(tmp_path / "host", device="cuda", **options(model))
     place.begin()

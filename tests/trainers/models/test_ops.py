@@ -12,7 +12,7 @@ from kernels.layers.aggregate import Reduce
 from kernels.sampling.transpose import transpose
 from kernels.types import Block, Splice
 from tests.kernels.graphs import blocks
-from trainers.models.ops import aggregate, attend, dropout, splice
+from trainers.models.ops import aggregate, attend, dropout, maximum, splice
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -119,3 +119,22 @@ def test_cached_rows_take_the_type_of_the_computed_ones(dtype: torch.dtype) -> N
     out.backward(grad)
     assert computed.grad is not None and cached.grad is not None and cached.grad.dtype == torch.float32
     assert torch.equal(computed.grad, grad[places.computed]) and torch.equal(cached.grad, grad[places.hist_pos].float())
+
+
+def test_the_maximum_skips_removed_edges_and_shares_the_gradient_of_equals() -> None:
+    """Rows by hand: of destination 0 sources 0 and 1, of 1 nothing any more, of 2 sources 2, 0 and 2 again."""
+    block = Block(
+        num_dst=3,
+        num_src=3,
+        start=np.array([0, 2, 3], np.int32),
+        end=np.array([2, 2, 6], np.int32),
+        indices=np.array([0, 1, 1, 2, 0, 2], np.int32),
+        src_ids=np.arange(3, dtype=np.int32),
+    )
+    x = torch.tensor([[1.0, -5.0], [1.0, -4.0], [0.5, 9.0]], requires_grad=True)
+    out = maximum(block, x)
+    assert out.tolist() == [[1.0, -4.0], [0.0, 0.0], [1.0, 9.0]]
+    out.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [[1.5, 0.0], [0.5, 1.0], [0.0, 1.0]]
+    empty = replace(block, start=np.zeros(3, np.int32), end=np.zeros(3, np.int32), indices=np.zeros(0, np.int32))
+    assert maximum(empty, x).tolist() == [[0.0, 0.0]] * 3

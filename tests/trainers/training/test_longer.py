@@ -22,7 +22,17 @@ def went_on(lines: list[str]) -> bool:
     return any("goes on from the model with epochs = " in line for line in lines)
 
 
-@pytest.mark.parametrize("keys", [{}, {"warmup": 1, "model": "gat", "heads": 2}, {"trainer": "factored"}], ids=str)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"warmup": 1, "model": "gat", "heads": 2},
+        {"trainer": "factored", "optimizer": "adamw", "weight_decay": 0.1},
+        {"optimizer": "sgd", "lr": 0.1, "clip_norm": 0.5, "label_smoothing": 0.1},
+        {"optimizer": "sgd", "momentum": 0.9, "aggregator": "max"},
+    ],
+    ids=str,
+)
 def test_a_longer_training_goes_on_with_equal_bits(tmp_path: Path, keys: dict[str, Any]) -> None:
     (whole, said) = longer(tmp_path / "whole", 6, **keys)
     assert not went_on(said)

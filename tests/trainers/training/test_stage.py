@@ -242,6 +242,9 @@ def test_a_schedule_changes_the_steps_and_survives_a_restart_at_any_epoch(tmp_pa
     assert first[0]["loss"] == second[0]["loss"] and first[2]["loss"] != second[2]["loss"]
 
 
+FORWARD = {"feed_forward": 1.0, "input": "linear", "head": "linear"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -251,6 +254,17 @@ def test_a_schedule_changes_the_steps_and_survives_a_restart_at_any_epoch(tmp_pa
         ({"model": "gatt"}, "model = 'gatt' is not one of sage, gcn, gat, gin"),
         ({"class_weights": (0.0,)}, "class_weights = .* negative weights or only zeros"),
         ({"warmup": -1}, "warmup = -1 is below 0"),
+        ({"model": "gcn", "aggregator": "max"}, "aggregator = 'max' is for sage, not for gcn"),
+        ({"residual": "linaer"}, "residual = 'linaer' is not true, false or \"linear\""),
+        ({"optimizer": "adam", "momentum": 0.9}, "momentum = 0.9 is for sgd, not for adam"),
+        ({"optimizer": "sgd", "betas": (0.8, 0.9)}, r"betas = \[0.8, 0.9\] is for adam and adamw, not for sgd"),
+        ({"betas": (0.9,)}, r"betas = \[0.9\] are not two numbers from 0 to below 1"),
+        ({"label_smoothing": 1.0}, "label_smoothing = 1.0 is not below 1"),
+        ({"feed_forward": 1.0}, "feed_forward = 1 makes layers of equal width, and input = 'none'"),
+        (FORWARD | {"model": "pinsage"}, "feed_forward = 1 is for gcn, sage, gin and gat, not for pinsage"),
+        (FORWARD | {"norm": "batch"}, "norm is 'layer' or 'none' there"),
+        (FORWARD | {"residual": True}, "added to their input rows already"),
+        ({"patience_epochs": 3, "eval_every": 0}, "patience_epochs = 3 needs evaluations on the way"),
     ],
 )
 def test_impossible_settings_are_named(options: dict, message: str) -> None:
