@@ -60,27 +60,55 @@ def train_table(
     if not ranks.first:
         _follow(stage, inputs, reads, configs, execution)
         return []
+    say = _titled(table.name, report)
     versions = {stage_version(stage, config, inputs): config for config in configs}
     read = [(each.stage, each.version) for each in (*inputs.values(), *reads.values())]
     # Held for the whole table: between two seeds nothing else protects its inputs and the finished models from collection.
     with store.lease(*read, *((stage.name, version) for version in versions)):
         for version, config in versions.items():
-            path, old, how = checkpoint_path(folder, version), _stored_model(store, version), execution
-            if retrain and old is not None and path.exists() and path.stat().st_mtime < old.published:
-                path.unlink()  # of the model that is to be replaced
-            if path.exists() and not resume and (old is None or retrain):
-                report(f"{table.name}: starts over; --resume would go on from {path}")
-            elif old is None and not path.exists() and ranks.world == 1:
-                epochs = go_on(stage, config, inputs, version, folder)
-                if epochs:
-                    report(f"{table.name}: goes on from the model with epochs = {epochs}, whose recipe is the same")
-                    how = replace(execution, resume=True)
+            path, old = checkpoint_path(folder, version), _stored_model(store, version)
+            how = _checkpointed(_Asked(stage, config, inputs, version), execution, old, retrain, say)
             model = materialize(store, stage, config, how, inputs, progress, reads=reads, anew=retrain)
             _finish(model, path, ranks, keep=may_go_on(config))
             for line in _said(model, old, config.seed, inputs["graph"]):
-                report(f"{table.name}: {line}")
+                say(line)
             models.append(model)
     return models
+
+
+def _titled(name: str, report: Callable[[str], None]) -> Callable[[str], None]:
+    """Returns a function that reports a line about the table of a name."""
+    return lambda line: report(f"{name}: {line}")
+
+
+class _Asked(NamedTuple):
+    """A training: its stage and recipe, the artifacts that decide its weights, and its version."""
+
+    stage: ModelStage
+    config: ModelConfig
+    inputs: Mapping[str, Artifact]
+    version: str
+
+
+def _checkpointed(
+    training: _Asked, execution: RunExecution, old: _Earlier | None, retrain: bool, say: Callable[[str], None]
+) -> RunExecution:
+    """Returns the execution of a training, which resumes where a shorter one ended.
+
+    The checkpoint of a finished model that is trained again is removed; one of an unfinished run that is not gone on from is told.
+    """
+    path = checkpoint_path(execution.checkpoints, training.version)
+    if retrain and old is not None and path.exists() and path.stat().st_mtime < old.published:
+        path.unlink()
+    if path.exists() and not execution.resume and (old is None or retrain):
+        say(f"starts over; --resume would go on from {path}")
+    if old is not None or path.exists() or training.stage.ranks.world > 1:
+        return execution
+    epochs = go_on(*training, folder=execution.checkpoints)
+    if not epochs:
+        return execution
+    say(f"goes on from the model with epochs = {epochs}, whose recipe is the same")
+    return replace(execution, resume=True)
 
 
 def _begin(store: Store, table: TrainTable, report: Callable[[str], None]) -> None:

@@ -4,7 +4,7 @@ No `from __future__ import annotations` here: Dagster reads the types of a run's
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -111,19 +111,25 @@ def training_asset(
                         reported |= dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)
             reported["trained_models"] = len(models)
-        from jobs.figures.cost import traffic_metadata
-        from jobs.figures.curves import epoch_metadata
-        from jobs.figures.pictures import DRAWN_TAG, drawn_from, pictures
-
-        splits = [each.split for each in step.apart for _ in each.configs]
-        shown = pictures(context.instance, key_of(step), models, splits)
-        shown |= epoch_metadata(models) | traffic_metadata(models[-1])
-        drawn = {DRAWN_TAG: drawn_from(models, splits)}
+        shown, drawn = _shown(context.instance, step, models)
         yield materialized(step, models, versions, reused=reused, extra=reported | shown, tags=drawn)
 
     # Trainings run in the order of the file, after data that is ready to be built.
     place = [table.name for table in pipeline.train].index(step.name)
     return asset_of([step], body, config=TrainingRun, priority=-1 - place, pool=POOL)
+
+
+def _shown(
+    instance: dg.DagsterInstance, step: Step, models: Sequence[Artifact]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the figures and numbers of a table's models, and the tag that says what the figures were drawn from."""
+    from jobs.figures.cost import traffic_metadata
+    from jobs.figures.curves import epoch_metadata
+    from jobs.figures.pictures import DRAWN_TAG, drawn_from, pictures
+
+    splits = [each.split for each in step.apart for _ in each.configs]
+    shown = pictures(instance, key_of(step), models, splits) | epoch_metadata(models) | traffic_metadata(models[-1])
+    return shown, {DRAWN_TAG: drawn_from(models, splits)}
 
 
 def _ignored(pipeline: Pipeline, step: Step, around: Surroundings, versions: Versions) -> list[str]:

@@ -17,6 +17,7 @@ from assets.storage.machine import usable_cores
 from assets.storage.user_code import is_reference
 from kernels.cuda.driver import num_gpus
 from kernels.errors import InputError
+from trainers.recipe.architecture import Architecture
 from trainers.recipe.settings import Settings
 from trainers.recipe.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
 from trainers.record.metrics import PROGRAMS
@@ -25,110 +26,10 @@ if TYPE_CHECKING:
     from assets.pipeline.file import Pipeline
 
 Part = TypeVar("Part")
-MODELS = ("sage", "gcn", "gat", "gin", "pinsage")
 CACHE_STAGES = ("hotness", "budgets")
 """Stages that a training reads only to cache rows."""
 PACKED_STAGES = ("samples", "cache_plan", "packed_chunks")
 """Stages that a training reads to take rows from packed chunks."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Architecture(Checked):
-    """The architecture of a model: kind, depth, width, its two ends, and the end of each layer."""
-
-    # One of `MODELS`, see trainers/models; or "module:name" of your own model, see trainers/models/own.py.
-    model: Literal["sage", "gcn", "gat", "gin", "pinsage"] | str = "sage"
-    # Number of message-passing layers, equal to the number of fanouts.
-    layers: int = field(default=2, metadata=within(1, 1_000))
-    # Width of the hidden layers.
-    hidden: int = field(default=256, metadata=within(1, 1_000_000))
-    # Projection of the features: linear = a linear map to `hidden` columns, and dropout, before the first convolution.
-    input: Literal["none", "linear"] = field(default="none", metadata={"hashed": "unless default"})
-    # Head of the model: convolution = the last layer gives the logits; linear = all layers are hidden, and one linear map gives the logits.
-    head: Literal["convolution", "linear"] = field(default="convolution", metadata={"hashed": "unless default"})
-    # Input of a linear head (jumping knowledge): none = the last layer's output; or the sum, maximum or all layers side by side.
-    jk: Literal["none", "sum", "max", "cat"] = field(default="none", metadata={"hashed": "unless default"})
-    # Aggregate of `sage`: mean, sum or max of the neighbours' rows beside the node's own; gcn = the mean of both, with one map.
-    aggregator: Literal["mean", "gcn", "max", "sum"] = field(default="mean", metadata={"hashed": "unless default"})
-    # Attention heads of `gat`: side by side in hidden layers (each hidden / heads wide), averaged in a layer that gives logits.
-    heads: int = field(default=1, metadata=within(1, 10_000))
-    # Normalisation between a hidden layer's convolution and its activation; batch = by the mini-batch's own statistics.
-    norm: Literal["none", "layer", "batch"] = "none"
-    # Every layer adds its own input rows, through a linear map if the widths differ; "linear" = through one in any case.
-    residual: bool | Literal["linear"] = False
-    # Function of the hidden values.
-    activation: Literal["relu", "gelu", "elu", "leaky_relu", "tanh"] = field(
-        default="relu", metadata={"hashed": "unless default"}
-    )
-    # Feed-forward part of every layer: its columns over `hidden`, 0 = none. Such a layer has its norm before its convolution, and is added
-    # to its input rows.
-    feed_forward: float = field(default=0.0, metadata=within(0, 64, hashed="unless default"))
-    # Probability that a hidden activation is dropped, in [0, 1).
-    dropout: float = field(default=0.5, metadata=within(0, below=1))
-    # Probability that an input feature is dropped.
-    input_dropout: float = field(default=0.0, metadata=within(0, below=1))
-    # Probability that an attention weight of `gat` is dropped.
-    attention_dropout: float = field(default=0.0, metadata=within(0, below=1))
-    # Form of the blocks that a module of your own reads: those of DGL, or bipartite edges as PyG's convolutions take them.
-    blocks: Literal["dgl", "pyg"] = field(default="dgl", metadata={"hashed": "unless default"})
-
-    def problems(self) -> Iterator[KeyProblem]:
-        """Yields keys that do not fit the model."""
-        yield from super().problems()
-        if self.jk != "none" and self.head != "linear":
-            text = f'jk = {self.jk!r} is read by a linear head, and head = {self.head!r}: write head = "linear" too'
-            yield KeyProblem("jk head", text)
-        if self.blocks != "dgl" and not is_reference(self.model):
-            text = f"blocks = {self.blocks!r} is for a module of your own, not for {self.model}: remove the key"
-            yield KeyProblem("blocks model", text)
-        if is_reference(self.model):
-            ends = {"input": "none", "head": "convolution"}
-            given = [name for name, none in ends.items() if getattr(self, name) != none]
-            if given:
-                words = " and ".join(f"{name} = {getattr(self, name)!r}" for name in given)
-                yield KeyProblem(
-                    f"{' '.join(given)} model",
-                    f"{words}: for the models of graphmill, not for {self.model}, which brings its own: leave it out and "
-                    "return LayeredModel(layers, projection=..., readout=...) (docs/own-models.md)",
-                )
-        elif self.model not in MODELS:
-            text = f"model = {self.model!r} is not one of {', '.join(MODELS)}, nor a reference module:name"
-            yield KeyProblem("model", text)
-        else:
-            yield from self._model_problems()
-
-    def _model_problems(self) -> Iterator[KeyProblem]:
-        """Yields keys that are for other models than this one, or contradict each other in it."""
-        own = {
-            "gat": {"heads": 1, "attention_dropout": 0.0},
-            "sage": {"aggregator": "mean"},
-        }
-        for model, keys in own.items():
-            for name, default in keys.items() if model != self.model else ():
-                if (value := getattr(self, name)) != default:
-                    yield KeyProblem(f"{name} model", f"{name} = {value!r} is for {model}, not for {self.model}")
-        if isinstance(self.residual, str) and self.residual != "linear":
-            yield KeyProblem("residual", f'residual = {self.residual!r} is not true, false or "linear"')
-        if self.model == "gat" and (self.layers > 1 or self.head == "linear") and self.hidden % max(1, self.heads):
-            yield KeyProblem("hidden heads", f"hidden = {self.hidden} is not a multiple of heads = {self.heads}")
-        if self.feed_forward:
-            yield from self._feed_forward_problems()
-
-    def _feed_forward_problems(self) -> Iterator[KeyProblem]:
-        """Yields keys that do not fit layers with a feed-forward part."""
-        given = f"feed_forward = {self.feed_forward:g}"
-        if self.model == "pinsage":
-            yield KeyProblem("feed_forward model", f"{given} is for gcn, sage, gin and gat, not for {self.model}")
-        for name in ("input", "head"):
-            if (value := getattr(self, name)) != "linear":
-                text = f'{given} makes layers of equal width, and {name} = {value!r}: write {name} = "linear" too'
-                yield KeyProblem(f"feed_forward {name}", text)
-        if self.norm == "batch":
-            text = f"{given} has its norm before the convolution, where rows of neighbours are read: norm is 'layer' or 'none' there"
-            yield KeyProblem("norm feed_forward", text)
-        if self.residual:
-            text = f"residual = {self.residual!r}, but layers with {given} are added to their input rows already: remove the key"
-            yield KeyProblem("residual feed_forward", text)
 
 
 @dataclass(frozen=True, kw_only=True)

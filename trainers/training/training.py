@@ -23,6 +23,7 @@ from assets.storage.version import canonical
 from assets.storage.writer import Writer
 from kernels.errors import InputError
 from trainers.batches.source import Batching
+from trainers.devices.protocol import Device
 from trainers.inference.choice import choose_evaluation
 from trainers.inference.scores import score
 from trainers.loop.checkpoint import apart, checkpoint_bytes, parse_checkpoint
@@ -111,11 +112,7 @@ class Training:
         self.features = self.data.features
         model = build_model(semantic.train, self.features.source.width, self.graph.num_classes, semantic.seed)
         self.model = send_model(model, self.features.device)
-        weights = class_weights(semantic.train, self.graph)
-        if weights is not None:
-            device = self.features.device
-            weights = device.send_tensor(weights, PARAMETERS, device.traffic)
-        self.loss = Loss(weights, semantic.train.label_smoothing)
+        self.loss = open_loss(semantic.train, self.graph, self.features.device)
         self._require_scores()
         path = checkpoint_path(execution.checkpoints, version)
         self.run, self.threads = self._build_run(opening), threads
@@ -325,6 +322,18 @@ def scored_splits(train: TrainConfig, graph: Graph) -> tuple[str, ...]:
     others = len(graph.valid_ids) + len(graph.test_ids)
     few = len(graph.train_ids) <= max(others, FEW_NODES) or not len(graph.valid_ids)
     return ("train", "valid", "test") if few or train.score_train else ("valid", "test")
+
+
+def open_loss(train: TrainConfig, graph: Graph, device: Device) -> Loss:
+    """Returns the loss of a train table, with its class weights on a device.
+
+    Raises:
+        InputError: the list of weights does not fit the classes.
+    """
+    weights = class_weights(train, graph)
+    if weights is not None:
+        weights = device.send_tensor(weights, PARAMETERS, device.traffic)
+    return Loss(weights, train.label_smoothing)
 
 
 def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
