@@ -9,6 +9,8 @@ aggregates into A and gives H, the backward pass holds, in values of the model's
     v H (c + 3)    c results that the update keeps for its gradients, and three that come and go
     attention      3 r A for projected rows, their products with the attention vectors and their gradients;
                    2 heads (e + v) for weights and their gradients
+    max            2 e F for a row of every edge, and its gradient, at most three times
+    feed-forward   3 r F for normalised rows, and v H (2 k + 4) for a part that is k times as wide
     pinsage        3 r A for projected rows, their positive part, and their gradients
 
 (a first layer without the gradients, unless the features are projected). Added to it are 4 times the parameters (values, gradients, Adam's
@@ -23,6 +25,7 @@ forwards, c rows of F backwards. All of it counts for each part of the device.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +41,8 @@ CONVOLUTION = {"gcn": 0, "sage": 0, "gin": 2, "gat": 1, "pinsage": 2}
 """Results of v rows that a layer's own operations keep for their gradients."""
 OWN = 2
 """What a user's own layer is taken to keep."""
+FEED_FORWARD = 4
+"""Results of v rows that a feed-forward part keeps besides those between its maps."""
 PASSING = 3
 """Rows of the output's width that come and go while a gradient passes one operation."""
 EDGE_BYTES, NODE_BYTES, ROW_BYTES = 24, 24, 24
@@ -133,16 +138,21 @@ class _Shape:
         self.aggregate = self.depth if self.attends else pooled if self.pools else width
         self.needed = index > 0 or config.input == "linear"
         self.chain = CONVOLUTION.get(config.model, OWN) + (0 if last else 2 + (config.norm != "none"))
+        if config.feed_forward:
+            self.chain += FEED_FORWARD + ceil(2 * config.feed_forward)
 
     def again(self, way: Way) -> bool:
         """Returns whether the layer is computed again in the backward pass."""
-        return self.attends or self.pools or not way.hybrid
+        return not (way.hybrid and keeps_aggregate(self.config))
 
     def projected(self, chunk: ChunkCounts) -> int:
-        """Returns the values of one intermediate result of a layer that maps rows before it aggregates them."""
+        """Returns the values of one intermediate result of a layer that maps rows, or takes them by edge, before it aggregates them."""
+        found = chunk.rows * self.width if self.config.feed_forward else 0  # normalised rows
+        if self.config.aggregator == "max":
+            found += 2 * chunk.edges * self.width
         if self.attends:
-            return chunk.rows * self.depth + self.config.heads * (chunk.edges + chunk.nodes)
-        return chunk.rows * self.aggregate if self.pools else 0
+            return found + chunk.rows * self.depth + self.config.heads * (chunk.edges + chunk.nodes)
+        return found + (chunk.rows * self.aggregate if self.pools else 0)
 
 
 def _forward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
