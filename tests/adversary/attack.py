@@ -7,8 +7,8 @@ no end.
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import select
 import signal
 import time
@@ -71,8 +71,8 @@ def carried_out(attack: Attack, seeds: Sequence[int], folder: Path) -> list[tupl
         The way each ended, and what was said of one that did not end as it should.
     """
     found = in_child(lambda: [_named(attack, seed, folder) for seed in seeds])
-    if isinstance(found, list):
-        return found
+    if isinstance(found, list):  # ("died", how) is a tuple
+        return [(way, said) for way, said in found]
     return [(TRACEBACK, found[1])] if len(seeds) == 1 else [carried_out(attack, [seed], folder)[0] for seed in seeds]
 
 
@@ -88,14 +88,14 @@ def _named(attack: Attack, seed: int, folder: Path) -> tuple[str, str]:
 
 
 def in_child(work: Callable[[], Any], patience: float = PATIENCE) -> Any:
-    """Returns what a function returns in a forked child, or ("died", how) where the child ended otherwise."""
+    """Returns what a function returns in a forked child, as JSON gives it back, or ("died", how) where the child ended otherwise."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         os.setpgid(0, 0)
-        with open(writer, "wb") as file:
-            pickle.dump(work(), file)
+        with open(writer, "w", encoding="utf-8") as file:
+            json.dump(work(), file)
         os._exit(0)
     os.close(writer)
     with open(reader, "rb") as file:
@@ -105,7 +105,7 @@ def in_child(work: Callable[[], Any], patience: float = PATIENCE) -> Any:
         kill_group(child)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if data and status == 0:
-        return pickle.loads(data)
+        return json.loads(data)
     return "died", "it never ends" if not there else f"the process ended with {status}"
 
 
