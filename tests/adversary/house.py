@@ -142,9 +142,9 @@ def grounds_of(reference: Path) -> Path:
     return reference.with_name("grounds")
 
 
-def recipe(grounds: Path) -> Pipeline:
-    """Returns the pipeline of the house."""
-    return load_pipeline(str(grounds / "house.toml"), TrainTable)
+def recipe(grounds: Path, *settings: str) -> Pipeline:
+    """Returns the pipeline of the house, with keys set."""
+    return load_pipeline(str(grounds / "house.toml"), TrainTable, settings=settings)
 
 
 def moved_in(grounds: Path, folder: Path) -> Path:
@@ -218,9 +218,9 @@ def _silent_children() -> Iterator[None]:
         os.close(own)
 
 
-def models(grounds: Path, home: Path, table: str, **run: Any) -> list[str]:
-    """Trains a table unless the home has its model; returns the digests of its weights, losses and scores."""
-    pipeline = recipe(grounds)
+def models(grounds: Path, home: Path, table: str, *settings: str, **run: Any) -> list[str]:
+    """Trains a table unless the home has its model, with keys set; returns the digests of its weights, losses and scores."""
+    pipeline = recipe(grounds, *settings)
     steps = training_steps(pipeline, preprocessing_steps(pipeline, home))
     step = next(each for each in steps if each.name == table)
     return digests(workshop.carry_out(home, step, pipeline=pipeline, **run))

@@ -35,6 +35,11 @@ def resume(grounds: Path, house: Path) -> Any:
     return models(grounds, house / "home", WAITING, resume=True)
 
 
+def longer(grounds: Path, house: Path) -> Any:
+    """Goes on from the checkpoint of the training that ended, with more epochs."""
+    return models(grounds, house / "home", TRAINED, f"train.{TRAINED}.epochs=4")
+
+
 def status(grounds: Path, house: Path) -> Any:
     """Which versions a run would build, and from where it would go on."""
     rows = json.loads(said(grounds, house, "status", "RECIPE", "--json"))

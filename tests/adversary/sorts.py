@@ -31,7 +31,7 @@ class Sort:
 SORTS: Mapping[str, Sort] = {
     "checkpoint": Sort(
         pattern=r"home/checkpoints/[0-9a-f]{64}\.safetensors",
-        readers=(readers.status, readers.look_over, readers.resume),
+        readers=(readers.status, readers.look_over, readers.resume, readers.longer),
         less=(readers.status,),
     ),
     "record": Sort(  # and every other file of the store; what steps make of them is the matter of the sort "artifact"
