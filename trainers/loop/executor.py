@@ -120,6 +120,16 @@ class Executor(ABC):
             made.inputs = self.source.inputs
         return made
 
+    def exact_logits(self, node_ids: Array) -> Tensor | None:
+        """Returns the logits of nodes by all their neighbours, float[n, num_classes] on the host, from what the training holds.
+
+        By default None: such an evaluation reads graph and features range by range (trainers/inference/exact.py).
+
+        Args:
+            node_ids: ids[n], global.
+        """
+        return None
+
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns numbers that the ledger of all ranks has after a number of training epochs, by name (trainers/record/checks.py).
 

@@ -32,6 +32,8 @@ from trainers.record.epoch_lines import EpochLines
 from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import STEP, Timeline
 
+SAVING_SHARE = 20
+"""An epoch whose work since the last checkpoint took less than this many times as long as writing that one leaves no checkpoint."""
 TO_HOST, TO_DEVICE, LOSS = Line("d2h", "checkpoint"), Line("h2d", "checkpoint"), Line("d2h", "loss")
 
 
@@ -89,6 +91,7 @@ class Loop:
         self.sound: int | Tensor = 0  # batches of the epoch before the first loss that is not finite
         self.device, self.bounded, self.ranks, self.threads = device or LogicalDevice(), bounded, ranks, threads
         self.seconds: dict[str, list[float]] = {"train": [], "evaluate": []}
+        self._next_save = 0.0  # of time.monotonic()
         self.lines = lines or EpochLines(progress, "", config.epochs, "none")
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -225,7 +228,9 @@ class Loop:
         state.history.append(row)
         state.done = last or self._waited_enough()
         state.epoch, state.position, state.loss_sum = state.epoch + 1, 0, 0.0
-        self._save()
+        # Ranks save together, and each has a clock of its own.
+        if state.done or self.ranks.world > 1 or time.monotonic() >= self._next_save:
+            self._save()
 
     def _waited_enough(self) -> bool:
         """Returns whether the score has not been better for as many evaluations, or epochs, as the recipe waits."""
@@ -263,6 +268,7 @@ class Loop:
         return whole
 
     def _save(self) -> None:
+        started = time.monotonic()
         self._settled_loss()
         ledger, self.state.moved = self.ledger, self.moved
         if self.ranks.world > 1:
@@ -281,6 +287,8 @@ class Loop:
             for part, tensors in parts.items()
         }
         write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, ledger.rows(), parts, self.threads))
+        ended = time.monotonic()
+        self._next_save = ended + SAVING_SHARE * (ended - started)
 
 
 def rate_factor(schedule: str, step: int, warmup_steps: int, num_steps: int) -> float:

@@ -294,6 +294,11 @@ class Training:
         return found
 
     def _infer(self, node_ids: np.ndarray) -> torch.Tensor:
+        if self.semantic.train.eval == "exact":
+            with self.features.device.evaluating():
+                logits = self.loop.executor.exact_logits(node_ids)
+            if logits is not None:
+                return logits
         folder, source = self.execution.checkpoints.parent / "spill", self.loop.executor.evaluation_source
         return self.data.infer(self.model, node_ids, folder, self.progress, source)
 

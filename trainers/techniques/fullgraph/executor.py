@@ -32,11 +32,13 @@ from assets.storage.control_group import free_bytes
 from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 from kernels.sampling.transpose import transpose
-from kernels.types import Block
+from kernels.types import Array, Block
 from trainers.batches.batch import attach_weights
 from trainers.batches.send import LABELS, send_blocks
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
+from trainers.inference.bounds import OUTPUT_ROWS
+from trainers.inference.exact import EVALUATION
 from trainers.loop.executor import Done, Executor, Run
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
@@ -193,6 +195,16 @@ class Uncut(OneStep):
             loss = run.loss(logits[self.seeds], self.labels)
             loss.backward()
         return loss.item() if loss.device.type == "cpu" else loss.detach().double()
+
+    def exact_logits(self, node_ids: Array) -> Tensor | None:
+        """Returns the logits of nodes by a pass over what is on the device already; None if an evaluation reads other neighbours."""
+        drawing, device = self.run.drawing, self.run.features.device
+        if drawing is not None and drawing.chooses_in_evaluation:
+            return None
+        with torch.no_grad(), computing(self.run.semantic.train.dtype, self.x.device):
+            logits = widened(self.model((self.block,) * len(self.model.layers), self.x, EVALUATION))
+        ids = torch.as_tensor(np.asarray(node_ids, np.int64), device=logits.device)
+        return device.fetch(logits[ids], OUTPUT_ROWS, device.traffic)
 
 
 def whole_block(run: Run) -> Block:

@@ -48,10 +48,13 @@ def terms(case: Case) -> list[Term]:
 
 
 def _evaluated(case: Case, taken: int) -> list[Term]:
-    """Returns the terms of an evaluation: exact, after a pass whose memory is free again, or of sampled batches."""
-    sampling = case.semantic.sampling
+    """Returns the terms of an evaluation: exact, after a pass whose memory is free again, or of sampled batches.
+
+    An uncut pass evaluates exactly with what it holds, in less memory than a step takes.
+    """
+    sampling, settings = case.semantic.sampling, case.semantic.train.settings
     if case.semantic.train.eval == "exact" or sampling is None:
-        return [exact_term(case, beside=taken)]
+        return [] if settings.mode == "device" else [exact_term(case, beside=taken)]
     drawn = replace(case, batch=batch_sizes(sampling, case.sizes))
     return [*evaluation_terms(drawn, 0), *sampler_terms(drawn)]
 

@@ -14,9 +14,11 @@ from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import build_chunks, content, train_whole
+from trainers.inference.exact import Inference
 from trainers.recipe.config import TrainTable
 from trainers.record.checks import LEDGER_EQUALS_PLAN
 from trainers.techniques.fullgraph.budget import cut_counts, needed_bytes
+from trainers.techniques.fullgraph.executor import Uncut
 from trainers.techniques.fullgraph.memory import largest
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
@@ -105,6 +107,22 @@ def test_a_tenth_of_the_memory_of_an_uncut_pass_trains(tmp_path):
     cut = train_whole(tmp_path, 1, 48, workspace=str(budget), **options)
     assert cut.run_record()["peak_bytes"]["total"] <= budget
     assert losses(cut) == pytest.approx(losses(uncut), rel=1e-5)
+
+
+@pytest.mark.parametrize("model", [*MODELS, "batch"])
+def test_an_uncut_pass_evaluates_with_what_it_holds_to_the_bits_of_ranges(tmp_path, monkeypatch, model):
+    """Neither graph nor rows are read again; the scores, the best epoch and the weights are those of an evaluation that reads them."""
+    options = MODELS.get(model, {"norm": "batch", "model": "gcn", "layers": 3})
+    ways = []
+    ranges = Inference.exact
+    monkeypatch.setattr(Inference, "exact", lambda *given: ways.append("ranges") or ranges(*given))
+    held = train_whole(tmp_path / "held", mode="device", **options)
+    assert not ways
+    monkeypatch.setattr(Uncut, "exact_logits", lambda self, node_ids: None)
+    read = train_whole(tmp_path / "read", mode="device", **options)
+    assert len(ways) == 4  # an epoch each, and the final scores
+    assert content(held) == content(read)
+    assert held.summary["numbers"] == read.summary["numbers"]
 
 
 @pytest.mark.parametrize("model", ["gcn", "gat"])
