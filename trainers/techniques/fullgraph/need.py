@@ -29,6 +29,8 @@ from trainers.techniques.fullgraph.memory import ChunkCounts, Way, device_bytes,
 CHUNKS = "[chunks] chunks_per_part"
 KEPT_BLOCKS_SHARE = 4
 """Prepared blocks stay in memory up to the free memory divided by this number."""
+HOLES = 0.6
+"""Share of an uncut step's activations that the heap holds at most beside them, in holes between tensors of 100 MB and more (docs/log.md)."""
 ROWS_SHARE = 2
 """Rows of all nodes stay in memory up to the free memory divided by this number."""
 
@@ -67,6 +69,7 @@ def _uncut(case: Case) -> list[Term]:
         Term(what="the whole graph as a block", num_bytes=block, at_most=not sizes.exact),
         Term(what="features on the device", num_bytes=sizes.num_nodes * case.row_bytes, at_most=not sizes.exact),
         Term(what="activations of a step", num_bytes=int(HEAP * step), key="hidden", at_most=not sizes.exact),
+        Term(what="holes between activations", num_bytes=int(HOLES * step), key="hidden", at_most=True),
     ]
 
 
