@@ -152,7 +152,7 @@ class Case:
         places = [Place(part=i, device=device, several=parts > 1) for i, device in enumerate(devices)]
         passes = TimedPasses(
             model=self.model, walk=walk(steps, mode),
-            blocks=ChunkBlocks(steps, self.topology, self.model.edge_weight, 1 << 34),
+            blocks=ChunkBlocks(steps, self.topology, self.model, 1 << 34),
             mover=Mover(places, Ledger(), Timeline(), PEER_GBPS / parts if linked else None, THREADS),
             dtype="float32", hybrid=hybrid, folder=None,
         )  # fmt: skip

@@ -28,6 +28,7 @@ class Graph:
         labels: i32[N], -1 unknown.
         train_ids, valid_ids, test_ids: ids[n], ascending, disjoint.
         num_classes, class_names: the classes, in label order.
+        relations: names of the edge types, in the order of their numbers; none if edges have no types.
     """
 
     topology: Topology
@@ -37,6 +38,7 @@ class Graph:
     test_ids: Array
     num_classes: int
     class_names: tuple[str, ...]
+    relations: tuple[str, ...] = ()
 
     @property
     def splits(self) -> tuple[Array, Array, Array]:
@@ -75,4 +77,5 @@ def open_graph(artifact: Artifact) -> Graph:
         test_ids=array("test_ids"),
         num_classes=len(names),
         class_names=names,
+        relations=tuple(artifact.summary["numbers"].get("edge_types", ())),
     )

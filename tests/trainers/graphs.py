@@ -12,20 +12,27 @@ from kernels.rows.pages import PAGE_BYTES, page_digests
 from kernels.types import Topology
 from tests.graphs import GraphArtifacts, OpenedGraph
 
+RELATIONS = 0
+"""Number of relations of the edges that `random_graph_artifacts` makes; 0 = edges have none. A test may change it."""
 
-def random_topology(num_nodes: int, num_edges: int, seed: int, rename: np.ndarray | None = None) -> Topology:
-    """A random directed graph without duplicates; `rename` maps old ids to new ones."""
+
+def random_topology(
+    num_nodes: int, num_edges: int, seed: int, rename: np.ndarray | None = None, relations: int = 0
+) -> Topology:
+    """A random directed graph without duplicates; `rename` maps old ids to new ones, and edges have one of `relations` if there are any."""
     rng = np.random.default_rng(seed)
     pairs = np.unique(rng.integers(0, num_nodes, (num_edges, 2)), axis=0)
     if rename is not None:
         pairs = rename[pairs]
     src, dst = pairs[:, 0], pairs[:, 1]
-    order = np.lexsort((src, dst))
+    kinds = rng.integers(0, max(1, relations), len(pairs)).astype(np.uint8)
+    order = np.lexsort((src, kinds, dst))
     return Topology(
         indptr=np.concatenate([[0], np.cumsum(np.bincount(dst, minlength=num_nodes))]).astype(np.int64),
         indices=src[order].astype(np.int32),
         in_degree=np.bincount(dst, minlength=num_nodes).astype(np.int32),
         out_degree=np.bincount(src, minlength=num_nodes).astype(np.int32),
+        edge_types=kinds[order] if relations else None,
     )
 
 
@@ -45,16 +52,18 @@ def random_graph_artifacts(
         featureless: every node whose id is a multiple of it has no features; 0 = all have.
         dtype: stored type of the rows; "uint16" takes the upper half of each float32, which is bfloat16.
     """
-    topology = random_topology(num_nodes, num_edges, seed=7)
+    topology = random_topology(num_nodes, num_edges, seed=7, relations=RELATIONS)
     rng = np.random.default_rng(8)
     labels = rng.integers(0, 4, num_nodes).astype(np.int32)
     rows = (rng.normal(size=(num_nodes, width)) + 1.5 * np.eye(4, width)[labels]).astype(np.float32)
     ids = rng.permutation(num_nodes).astype(np.int32)
     cuts = {"train_ids": ids[:num_train], "valid_ids": ids[200 : 200 + num_valid], "test_ids": ids[300:]}
     arrays = {name: getattr(topology, name) for name in ("indptr", "indices", "in_degree", "out_degree")}
+    arrays |= {"edge_types": topology.edge_types} if RELATIONS else {}
     arrays |= {"labels": labels} | {name: np.sort(part) for name, part in cuts.items()}
-    config = {"nodes": num_nodes, "edges": num_edges, "train": num_train, "valid": num_valid}
+    config = {"nodes": num_nodes, "edges": num_edges, "train": num_train, "valid": num_valid, "relations": RELATIONS}
     numbers = {"num_nodes": num_nodes, "num_edges": topology.num_edges, "class_names": list("abcd")}
+    numbers |= {"edge_types": [f"relation {number}" for number in range(RELATIONS)]} if RELATIONS else {}
     graph = _published(home, "graph", config, arrays, numbers)
     rows = (rows.view(np.uint32) >> 16).astype(np.uint16) if dtype == "uint16" else rows.astype(dtype)
     arrays = {"rows": rows}

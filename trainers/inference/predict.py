@@ -252,7 +252,7 @@ def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, width: i
 
     Args:
         artifact, semantic: the trained model and its recipe.
-        graph: the graph, which names the classes.
+        graph: the graph, which names classes and relations.
         width: number of feature columns.
 
     Raises:
@@ -260,7 +260,7 @@ def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, width: i
     """
     from safetensors.torch import load
 
-    model = build_model(semantic.train, width, graph.num_classes, semantic.seed)
+    model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations))
     try:
         model.load_state_dict(load(artifact.file("weights.safetensors").read_bytes()))
     except RuntimeError as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from assets.storage.user_code import is_reference
+from kernels.errors import InputError
 from trainers.devices.protocol import Device
 from trainers.models.ends import LinearHead, Projection
 from trainers.models.feed_forward import feed_forward_layer
@@ -20,6 +22,7 @@ from trainers.models.layer import LayeredModel, initialise
 from trainers.models.own import Model, build_own_model
 from trainers.models.pinsage import PinSageLayer
 from trainers.models.precision import kept_dtype
+from trainers.models.rgcn import RgcnLayer
 from trainers.models.sage import AGGREGATORS
 from trainers.record.ledger import Line
 
@@ -35,7 +38,7 @@ LAYERS: dict[str, type[nn.Module]] = {
 }
 
 
-def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
+def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int, relations: int = 0) -> Model:
     """Builds and initialises the model of a train table.
 
     Args:
@@ -43,12 +46,13 @@ def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int)
         in_width: number of feature columns.
         num_classes: number of logits.
         seed: with the parameter names, decides every initial value.
+        relations: number of the graph's relations.
 
     Raises:
-        InputError: the user's own model cannot be made.
+        InputError: the user's own model cannot be made, or the graph has no relations and the model reads them.
     """
     # Initial values are drawn in float32, so that models of all types begin at the same point.
-    return _build(config, in_width, num_classes, seed).to(getattr(torch, kept_dtype(config.dtype)))
+    return _build(config, in_width, num_classes, seed, relations).to(getattr(torch, kept_dtype(config.dtype)))
 
 
 def send_model(model: Model, device: Device) -> Model:
@@ -62,7 +66,7 @@ def send_model(model: Model, device: Device) -> Model:
     return model
 
 
-def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> Model:
+def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int, relations: int) -> Model:
     if is_reference(config.model):
         return build_own_model(config, in_width, num_classes, seed)
     depth, hidden, linear_head = config.layers, config.hidden, config.head == "linear"
@@ -77,11 +81,8 @@ def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> M
         attention_dropout=config.attention_dropout,
     )
     options = [replace(inner, last=i + 1 == depth and not linear_head) for i in range(depth)]
-    kind, blocks = (
-        AGGREGATORS[config.aggregator] if config.model == "sage" else LAYERS[config.model],
-        config.feed_forward,
-    )
-    layers = [
+    kind, blocks = _kind(config, relations), config.feed_forward
+    layers: list[nn.Module] = [
         feed_forward_layer(kind, hidden, blocks, options[i]) if blocks else kind(widths[i], widths[i + 1], options[i])
         for i in range(depth)
     ]
@@ -95,3 +96,17 @@ def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int) -> M
     )
     initialise(model, seed)
     return model
+
+
+def _kind(config: TrainConfig, relations: int) -> Any:
+    """Returns the function (columns of the input, of the output, options) -> layer."""
+    if config.model == "sage":
+        return AGGREGATORS[config.aggregator]
+    if config.model != "rgcn":
+        return LAYERS[config.model]
+    if not relations:
+        problem = 'model = "rgcn" has matrices per relation, and the edges of the graph have no relations'
+        raise InputError(
+            problem, "give the source a column or folders of relations (docs/own-data.md), or take another model"
+        )
+    return partial(RgcnLayer, relations=relations, bases=config.bases)

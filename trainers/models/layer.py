@@ -99,6 +99,11 @@ class LayeredModel(nn.Module):
         return next((layer.edge_weight for layer in self.layers if layer.edge_weight), None)  # pyright: ignore[reportReturnType]
 
     @property
+    def reads_relations(self) -> bool:
+        """Whether a layer reads the relations of edges, which every block must carry then."""
+        return any(getattr(layer, "reads_relations", False) for layer in self.layers)
+
+    @property
     def transpose(self) -> Transposes:
         """The blocks that need a transpose: all if the first layer's aggregation or a projection has parameters, else the hidden ones."""
         return "hidden" if self.layers[0].cacheable and self.projection is None else "all"

@@ -9,7 +9,7 @@ from typing import Literal
 from assets.building.keys import Checked, KeyProblem, within
 from assets.storage.user_code import is_reference
 
-MODELS = ("sage", "gcn", "gat", "gin", "pinsage")
+MODELS = ("sage", "gcn", "gat", "gin", "pinsage", "rgcn")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Architecture(Checked):
     """The architecture of a model: kind, depth, width, its two ends, and the end of each layer."""
 
     # One of `MODELS`, see trainers/models; or "module:name" of your own model, see trainers/models/own.py.
-    model: Literal["sage", "gcn", "gat", "gin", "pinsage"] | str = "sage"
+    model: Literal["sage", "gcn", "gat", "gin", "pinsage", "rgcn"] | str = "sage"
     # Number of message-passing layers, equal to the number of fanouts.
     layers: int = field(default=2, metadata=within(1, 1_000))
     # Width of the hidden layers.
@@ -30,6 +30,8 @@ class Architecture(Checked):
     jk: Literal["none", "sum", "max", "cat"] = field(default="none", metadata={"hashed": "unless default"})
     # Aggregate of `sage`: mean, sum or max of the neighbours' rows beside the node's own; gcn = the mean of both, with one map.
     aggregator: Literal["mean", "gcn", "max", "sum"] = field(default="mean", metadata={"hashed": "unless default"})
+    # Matrices that those of the relations of `rgcn` are sums of; 0 = every relation has a matrix of its own.
+    bases: int = field(default=0, metadata=within(0, 1_000, hashed="unless default"))
     # Attention heads of `gat`: side by side in hidden layers (each hidden / heads wide), averaged in a layer that gives logits.
     heads: int = field(default=1, metadata=within(1, 10_000))
     # Normalisation between a hidden layer's convolution and its activation; batch = by the mini-batch's own statistics.
@@ -82,6 +84,7 @@ class Architecture(Checked):
         own = {
             "gat": {"heads": 1, "attention_dropout": 0.0},
             "sage": {"aggregator": "mean"},
+            "rgcn": {"bases": 0},
         }
         for model, keys in own.items():
             for name, default in keys.items() if model != self.model else ():
@@ -97,7 +100,7 @@ class Architecture(Checked):
     def _feed_forward_problems(self) -> Iterator[KeyProblem]:
         """Yields keys that do not fit layers with a feed-forward part."""
         given = f"feed_forward = {self.feed_forward:g}"
-        if self.model == "pinsage":
+        if self.model in ("pinsage", "rgcn"):
             yield KeyProblem("feed_forward model", f"{given} is for gcn, sage, gin and gat, not for {self.model}")
         for name in ("input", "head"):
             if (value := getattr(self, name)) != "linear":

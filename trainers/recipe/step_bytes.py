@@ -8,6 +8,9 @@ A layer of d destinations and s sources, from rows of i to rows of o columns, ho
     gin       d i + d o                       3 d i + 2 d o              2 s i
     gat       s o                             2 s o + 2 d o              4 s o + d o
     pinsage   s o + d o                       2 s o + 4 d o              2 s o, or s o + 2 s i
+    rgcn      e i                             e i + 3 d o + 20 e         e i + s i
+
+The means of an rgcn are those of runs, at most one per edge e; 20 e are whole numbers of the runs.
 
 A hidden layer keeps its activation as well, d o, and so does a norm. The rows that a layer reads are kept by it, but for gcn's. Before a
 layer's own gradients, that of its output is there twice, 2 d o. Features need no gradient. The peak is the largest of these moments; what a
@@ -22,6 +25,9 @@ from typing import NamedTuple
 
 from trainers.recipe.batch_sizes import BatchSizes
 from trainers.recipe.config import TrainConfig
+
+TAKEN_RELATIONS = 16
+"""Matrices of an rgcn without bases: what is taken here, where the number of the graph's relations is not known."""
 
 
 class _Layer(NamedTuple):
@@ -69,11 +75,8 @@ def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
     for number, (wide, out) in enumerate(widths):
         last = number + 1 == len(widths) and train.head != "linear"
         pooled = train.model == "sage" and train.aggregator == "gcn"
-        maps = (
-            1
-            if pooled
-            else {"sage": 2, "gcn": 1, "gin": 1, "gat": train.heads if last else 1, "pinsage": 2}.get(train.model, 2)
-        )
+        maps = {"gcn": 1, "gin": 1, "gat": train.heads if last else 1, "rgcn": 1 + (train.bases or TAKEN_RELATIONS)}
+        maps = 1 if pooled else maps.get(train.model, 2)
         count += maps * wide * out + out * out * (train.model == "gin")
         count += wide * (wide if last else out) * (train.model == "pinsage")
         count += wide * out * (train.residual == "linear" or (train.residual and wide != out))
@@ -84,7 +87,7 @@ def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
 
 def transposed_layers(train: TrainConfig) -> int:
     """Returns the number of layers, from the top, whose blocks have a transpose."""
-    whole = train.model in ("gat", "pinsage") or train.input == "linear" or ":" in train.model
+    whole = train.model in ("gat", "pinsage", "rgcn") or train.input == "linear" or ":" in train.model
     return train.layers if whole else train.layers - 1
 
 
@@ -128,6 +131,9 @@ def _convolution(
     if train.model == "gat":
         columns, scores = out * (train.heads if last else 1), (edges + d + 2 * s) * train.heads
         return s * columns + scores, 2 * (s + d) * columns + scores, (4 * s + d) * columns + (s + d) * train.heads
+    if train.model == "rgcn":
+        means = edges * wide
+        return means, means + 3 * d * out + 20 * edges, 0 if first else means + s * wide
     if train.model == "pinsage":
         pooled = wide if last else out
         backward = max(2 * s * pooled, 0 if first else s * (pooled + 2 * wide))

@@ -53,7 +53,7 @@ def simulated_peak(
     drawing = drawing or Drawing(neighbours=semantic.sampling)
     with torch.random.fork_rng(devices=[]):
         item, device = next(iter(plan.batches(0))), LogicalDevice(work_bytes=work_bytes)
-        model = build_model(semantic.train, features.width, graph.num_classes, semantic.seed)
+        model = build_model(semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations))
         largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
         sampler = largest.sampler(graph.topology, seed=semantic.seed)
         blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)

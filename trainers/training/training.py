@@ -110,7 +110,8 @@ class Training:
         )
         self.data = find_technique(semantic.train.trainer).open_data(opening)
         self.features = self.data.features
-        model = build_model(semantic.train, self.features.source.width, self.graph.num_classes, semantic.seed)
+        graph, width = self.graph, self.features.source.width
+        model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations))
         self.model = send_model(model, self.features.device)
         self.loss = open_loss(semantic.train, self.graph, self.features.device)
         self._require_scores()

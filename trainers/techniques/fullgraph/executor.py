@@ -141,7 +141,7 @@ class FullGraph(OneStep):
         passes = Passes(
             model=model,
             walk=walk(chunks, settings.mode),
-            blocks=ChunkBlocks(chunks, run.graph.topology, model.edge_weight, most_bytes),
+            blocks=ChunkBlocks(chunks, run.graph.topology, model, most_bytes),
             mover=mover,
             dtype=train.dtype,
             hybrid=settings.hybrid,
@@ -225,6 +225,7 @@ def whole_block(run: Run) -> Block:
         end=indptr[1:].astype(np.int32),
         indices=np.asarray(topology.indices).astype(np.int32),
         src_ids=np.arange(topology.num_nodes, dtype=topology.indices.dtype),
+        edge_type=np.asarray(topology.edge_types) if run.model.reads_relations else None,
     )
     block = transpose(block)
     attach_weights((block,), topology, run.model.edge_weight)

@@ -30,7 +30,7 @@ CHUNKS = "[chunks] chunks_per_part"
 KEPT_BLOCKS_SHARE = 4
 """Prepared blocks stay in memory up to the free memory divided by this number."""
 HOLES = 0.6
-"""Share of an uncut step's activations that the heap holds at most beside them, in holes between tensors of 100 MB and more (docs/log.md)."""
+"""Share of an uncut step's activations that the heap holds at most beside them, in holes between tensors of 100 MB and more."""
 ROWS_SHARE = 2
 """Rows of all nodes stay in memory up to the free memory divided by this number."""
 

@@ -28,6 +28,7 @@ from trainers.batches.batch import attach_weights, block_bytes
 from trainers.batches.flow import Task, Work, flow
 from trainers.batches.send import send_blocks
 from trainers.devices.protocol import Device
+from trainers.models.layer import LayeredModel
 from trainers.record.ledger import Ledger, Line
 from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
 from trainers.techniques.fullgraph.host_rows import HostRows
@@ -44,12 +45,12 @@ class ChunkBlocks:
     Args:
         steps: the source of chunks.
         topology: the graph, whose degrees decide the weights.
-        edge_weight: "gcn", "sum" or None.
+        model: the model, which needs weights or relations on the edges.
         most_bytes: bound on the bytes of kept blocks.
     """
 
-    def __init__(self, steps: Steps, topology: Topology, edge_weight: str | None, most_bytes: int):
-        self.steps, self.topology, self.edge_weight = steps, topology, edge_weight
+    def __init__(self, steps: Steps, topology: Topology, model: LayeredModel, most_bytes: int):
+        self.steps, self.topology, self.model = steps, topology, model
         self._kept: dict[tuple[int, int], Block] = {}
         self._free_bytes, self._lock = most_bytes, Lock()
 
@@ -68,11 +69,22 @@ class ChunkBlocks:
             yield send_blocks((found,), device, ledger)[0]
 
     def _made(self, part: int, step: int) -> Block:
-        block = self.steps.step(part, step).block
+        chunk = self.steps.step(part, step)
         # Unused rows do not belong to a node; any node's number is valid for them.
-        block = transpose(replace(block, src_ids=np.maximum(block.src_ids, 0)))
-        attach_weights((block,), self.topology, self.edge_weight)
+        block = transpose(replace(chunk.block, src_ids=np.maximum(chunk.block.src_ids, 0)))
+        attach_weights((block,), self.topology, self.model.edge_weight)
+        if self.model.reads_relations:
+            block.edge_type = _relations(self.topology, chunk.dst_ids)
         return block
+
+
+def _relations(topology: Topology, node_ids: Array) -> Array:
+    """Returns u8[edges], the relations of the edges of nodes, row by row in the order of the graph, which is that of a chunk."""
+    starts, ends = topology.indptr[node_ids], topology.indptr[node_ids + 1]
+    lengths = ends - starts
+    before = np.cumsum(lengths) - lengths
+    assert topology.edge_types is not None
+    return topology.edge_types[np.arange(lengths.sum()) + np.repeat(starts - before, lengths)]
 
 
 class HostRequest(NamedTuple):

@@ -78,7 +78,7 @@ def cut(
     ]
     kept = str(model_dtype(model)).removeprefix("torch.")
     passes = Passes(
-        model=model, walk=walk(chunks, mode), blocks=ChunkBlocks(chunks, graph, model.edge_weight, 1 << 30),
+        model=model, walk=walk(chunks, mode), blocks=ChunkBlocks(chunks, graph, model, 1 << 30),
         mover=Mover(places, Ledger() if ledger is None else ledger, timeline or Timeline(), None, 1, overlap),
         dtype=kept, hybrid=hybrid, folder=None,
     )  # fmt: skip

@@ -1,0 +1,106 @@
+"""Relational graph convolution (Schlichtkrull et al., 2018, equations 2 and 3):
+
+    h_v = act(W_0 h_v + b + sum over relations r of W_r (mean over the in-neighbours u of v by r of h_u))
+    W_r = sum over bases k of a_rk V_k, or a matrix of its own
+
+Rows are averaged before they are mapped: a destination has fewer relations than edges. If the sampler gave edges shares (weighted sampling,
+walks), the mean of a relation is weighted by them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kernels.errors import InputError
+from kernels.types import Block
+from trainers.models.finish import Finish, LayerOptions
+from trainers.models.masks import LayerRandom
+from trainers.models.ops import aggregate
+from trainers.models.relations import RelationRuns, relation_runs
+
+
+class _MapRuns(torch.autograd.Function):
+    """Maps each run's mean by the matrix of its relation, and adds the results of a destination, relation by relation.
+
+    Kept for the backward pass are the means alone: rows of a relation are gathered again there.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, means: Tensor, runs: RelationRuns, shape: tuple[int, int], *matrices: Tensor) -> Tensor:
+        kind = means.device.type
+        ctx.runs, ctx.dtype = runs, torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else means.dtype
+        ctx.save_for_backward(means, *matrices)
+        out = means.new_zeros(shape)
+        for matrix, places, destinations in zip(matrices, *_split(runs), strict=True):
+            mapped = means.index_select(0, places).to(ctx.dtype) @ matrix.to(ctx.dtype).T
+            out.index_add_(0, destinations, mapped.to(out.dtype))  # each destination at most once
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (means, *matrices) = grads, ctx.saved_tensors
+        below = torch.empty_like(means) if ctx.needs_input_grad[0] else None
+        found = []
+        for matrix, places, destinations in zip(matrices, *_split(ctx.runs), strict=True):
+            above = grad.index_select(0, destinations).to(ctx.dtype)
+            found.append((above.T @ means.index_select(0, places).to(ctx.dtype)).to(matrix.dtype))
+            if below is not None:
+                below.index_copy_(0, places, (above @ matrix.to(ctx.dtype)).to(means.dtype))
+        return below, None, None, *found
+
+
+def _split(runs: RelationRuns) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Returns the runs of each relation, and their destinations."""
+    return runs.order.split(runs.counts), runs.destinations.split(runs.counts)
+
+
+class RgcnLayer(nn.Module):
+    """One layer; its twins are `dgl.nn.RelGraphConv` with norms of 1 / (edges of the run) and `torch_geometric.nn.RGCNConv`.
+
+    Args:
+        in_width, out_width: row widths.
+        options: the options of the layer's end.
+        relations: number of relations.
+        bases: number of bases; 0 = a matrix per relation.
+    """
+
+    cacheable = False  # the matrices of the relations are parameters inside the aggregation
+    reads_own = reads_relations = True
+    edge_weight = None
+
+    def __init__(self, in_width: int, out_width: int, options: LayerOptions, *, relations: int, bases: int = 0):
+        super().__init__()
+        self.width = out_width
+        # A list, since initial values follow from the shape of a matrix.
+        self.matrices = nn.ParameterList(torch.empty(out_width, in_width) for _ in range(bases or relations))
+        self.coefficients = nn.Parameter(torch.empty(relations, bases)) if bases else None
+        self.own = nn.Linear(in_width, out_width)
+        self.finish = Finish(in_width, out_width, options)
+
+    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """The mapped means of all relations: float[num_dst, out_width].
+
+        Raises:
+            InputError: the block has no relations.
+        """
+        if block.edge_type is None:
+            raise InputError(
+                'a block without relations, and model = "rgcn"', "give the sampler a graph with edge_types"
+            )
+        runs = relation_runs(block)
+        means = aggregate(runs.block, h_src, "mean" if runs.block.weight is None else "weighted")
+        matrices = [self._matrix(relation) for relation in runs.relations]
+        return _MapRuns.apply(means, runs, (block.num_dst, self.width), *matrices)  # pyright: ignore[reportReturnType]
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """The node's own term and the layer's end: float[num_dst, out_width]."""
+        return self.finish(self.own(h_dst) + agg, h_dst, rng)
+
+    def _matrix(self, relation: int) -> Tensor:
+        """Returns float[out_width, in_width], the matrix of a relation."""
+        if self.coefficients is None:
+            return self.matrices[relation]
+        return torch.tensordot(self.coefficients[relation], torch.stack(list(self.matrices)), dims=1)
