@@ -1,8 +1,8 @@
 """The edges of a block by relation: the runs of a row, each a row of a block of its own.
 
-A run is the edges of one destination that have one relation. Runs stand in the order of (destination, relation), so a block of them has
-the same edges in the same order where rows are sorted by relation, as a graph's are, and every kernel for blocks works on runs. An edge
-list is never copied then; elsewhere edges are put into that order first.
+A run is the edges of one destination that have one relation. Where rows are sorted by relation, as those of a graph are, a block of runs
+has the same edges in the same places, and every kernel for blocks works on it; edges in another order are put into that one first. A
+second block joins the runs of a destination again.
 """
 
 from __future__ import annotations
@@ -23,19 +23,17 @@ MEMO = "_relation_runs"
 
 @dataclass(frozen=True, kw_only=True)
 class RelationRuns:
-    """The runs of a block.
+    """The runs of a block, by relation and in each by destination.
 
     Attributes:
         block: the runs as destinations, with the sources of the block they come from; its transpose if that one has one. `weight` has each
             edge's part of the mean of its run where the sampler gave shares, else None.
-        order: i64[runs], the runs by relation, in each by destination.
-        destinations: i64[runs], the destinations of the runs in that order; each once per relation.
+        joined: the runs as sources of the destinations of the block they come from, in the order of relations; with its transpose.
         relations, counts: the relations that the block has, ascending, and the number of runs of each.
     """
 
     block: Block
-    order: Tensor
-    destinations: Tensor
+    joined: Block
     relations: tuple[int, ...]
     counts: tuple[int, ...]
 
@@ -59,30 +57,69 @@ def _made(block: Block) -> RelationRuns:
     kind = kind if place is None else kind[place]
     key = row * MOST_RELATIONS + kind
     if bool((key[1:] < key[:-1]).any()):
-        order = torch.argsort(key, stable=True)
-        key, place = key[order], order if place is None else place[order]
+        by_row = torch.argsort(key, stable=True)
+        key, place = key[by_row], by_row if place is None else place[by_row]
     first = torch.ones_like(key, dtype=torch.bool)
     first[1:] = key[1:] != key[:-1]
-    begins = first.nonzero()[:, 0]
-    run = first.cumsum(0) - 1  # of each edge
+    begins, run = first.nonzero()[:, 0], first.cumsum(0) - 1  # runs by destination; the run of each edge
     ends = torch.cat([begins[1:], begins.new_tensor([len(key)])]) if len(begins) else begins
-    of_run, dst = key[begins] % MOST_RELATIONS, key[begins] // MOST_RELATIONS
+    relation, dst = key[begins] % MOST_RELATIONS, key[begins] // MOST_RELATIONS
+    order = _sorted_places(relation)
+    new = torch.empty_like(order)
+    new[order] = torch.arange(len(order), device=order.device)
     own = dst if block.dst_pos is None else _long(block.dst_pos)[dst]
     runs = Block(
         num_dst=len(begins),
         num_src=block.num_src,
-        start=_like(block, begins.int()),
-        end=_like(block, ends.int()),
+        start=_like(block, begins[order].int()),
+        end=_like(block, ends[order].int()),
         indices=block.indices if place is None else _like(block, _long(block.indices)[place].int()),
         src_ids=block.src_ids,
-        dst_pos=_like(block, own.int()),
+        dst_pos=_like(block, own[order].int()),
         weight=_parts(block, place, run, len(begins)),
-        **_transposed(block, place, run),
+        **_transposed(block, place, new[run]),
     )
-    order = torch.argsort(of_run, stable=True)
-    relations, counts = torch.unique_consecutive(of_run[order], return_counts=True)
-    there = {"relations": tuple(relations.tolist()), "counts": tuple(counts.tolist())}
-    return RelationRuns(block=runs, order=order, destinations=dst[order], **there)
+    there, counts = torch.unique_consecutive(relation[order], return_counts=True)
+    return RelationRuns(
+        block=runs,
+        joined=_joined(block, dst, order, new),
+        relations=tuple(there.tolist()),
+        counts=tuple(counts.tolist()),
+    )
+
+
+def _joined(block: Block, dst: Tensor, order: Tensor, new: Tensor) -> Block:
+    """Returns the block from runs to destinations.
+
+    Args:
+        block: the block that the runs come from.
+        dst: i64[runs], ascending: the destination of each run.
+        order, new: the runs by relation, and each one's place among these.
+    """
+    ends = torch.bincount(dst, minlength=block.num_dst).cumsum(0)
+    starts = torch.cat([ends.new_zeros(1), ends[:-1]])
+    places = torch.arange(len(order) + 1, device=order.device)
+    return Block(
+        num_dst=block.num_dst,
+        num_src=len(order),
+        start=_like(block, starts.int()),
+        end=_like(block, ends.int()),
+        indices=_like(block, new.int()),
+        src_ids=_like(block, places[:-1]),
+        dst_pos=_like(
+            block, torch.zeros_like(starts).int()
+        ),  # destinations are no runs, and nothing asks for one's own row
+        t_start=_like(block, places.int()),
+        t_edge=_like(block, order.int()),
+        t_dst=_like(block, dst[order].int()),
+    )
+
+
+def _sorted_places(relation: Tensor) -> Tensor:
+    """Returns the places of values below `MOST_RELATIONS` in ascending order of values; NumPy's sort of bytes is a counting one."""
+    if relation.device.type != "cpu":
+        return torch.argsort(relation, stable=True)
+    return torch.from_numpy(np.argsort(relation.to(torch.uint8).numpy(), kind="stable"))
 
 
 def _edges(start: Tensor, end: Tensor, num_edges: int) -> tuple[Tensor, Tensor | None]:

@@ -9,6 +9,7 @@ walks), the mean of a relation is weighted by them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,42 +20,40 @@ from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.masks import LayerRandom
 from trainers.models.ops import aggregate
-from trainers.models.relations import RelationRuns, relation_runs
+from trainers.models.relations import relation_runs
 
 
 class _MapRuns(torch.autograd.Function):
-    """Maps each run's mean by the matrix of its relation, and adds the results of a destination, relation by relation.
-
-    Kept for the backward pass are the means alone: rows of a relation are gathered again there.
-    """
+    """Maps rows that stand relation by relation, each by the matrix of its relation: one product per relation, into one result."""
 
     @staticmethod
-    def forward(ctx: Any, means: Tensor, runs: RelationRuns, shape: tuple[int, int], *matrices: Tensor) -> Tensor:
-        kind = means.device.type
-        ctx.runs, ctx.dtype = runs, torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else means.dtype
-        ctx.save_for_backward(means, *matrices)
-        out = means.new_zeros(shape)
-        for matrix, places, destinations in zip(matrices, *_split(runs), strict=True):
-            mapped = means.index_select(0, places).to(ctx.dtype) @ matrix.to(ctx.dtype).T
-            out.index_add_(0, destinations, mapped.to(out.dtype))  # each destination at most once
-        return out
+    def forward(ctx: Any, rows: Tensor, counts: tuple[int, ...], *matrices: Tensor) -> Tensor:
+        kind = rows.device.type
+        ctx.counts, ctx.dtype = (
+            counts,
+            torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype,
+        )
+        ctx.save_for_backward(rows, *matrices)
+        return _mapped(rows, counts, [matrix.T for matrix in matrices], ctx.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,), (means, *matrices) = grads, ctx.saved_tensors
-        below = torch.empty_like(means) if ctx.needs_input_grad[0] else None
-        found = []
-        for matrix, places, destinations in zip(matrices, *_split(ctx.runs), strict=True):
-            above = grad.index_select(0, destinations).to(ctx.dtype)
-            found.append((above.T @ means.index_select(0, places).to(ctx.dtype)).to(matrix.dtype))
-            if below is not None:
-                below.index_copy_(0, places, (above @ matrix.to(ctx.dtype)).to(means.dtype))
-        return below, None, None, *found
+        (grad,), (rows, *matrices) = grads, ctx.saved_tensors
+        below = _mapped(grad, ctx.counts, matrices, ctx.dtype) if ctx.needs_input_grad[0] else None
+        pieces = zip(matrices, grad.split(ctx.counts), rows.split(ctx.counts), strict=True)
+        found = [(above.to(ctx.dtype).T @ row.to(ctx.dtype)).to(matrix.dtype) for matrix, above, row in pieces]
+        return below, None, *found
 
 
-def _split(runs: RelationRuns) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Returns the runs of each relation, and their destinations."""
-    return runs.order.split(runs.counts), runs.destinations.split(runs.counts)
+def _mapped(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Returns rows times matrices, piece by piece, computed in a type and kept in that of the rows."""
+    out = rows.new_empty((len(rows), matrices[0].shape[1]))
+    for piece, place, matrix in zip(rows.split(counts), out.split(counts), matrices, strict=True):
+        if dtype == rows.dtype:
+            torch.mm(piece, matrix, out=place)
+        else:
+            place.copy_(piece.to(dtype) @ matrix.to(dtype))
+    return out
 
 
 class RgcnLayer(nn.Module):
@@ -92,8 +91,10 @@ class RgcnLayer(nn.Module):
             )
         runs = relation_runs(block)
         means = aggregate(runs.block, h_src, "mean" if runs.block.weight is None else "weighted")
-        matrices = [self._matrix(relation) for relation in runs.relations]
-        return _MapRuns.apply(means, runs, (block.num_dst, self.width), *matrices)  # pyright: ignore[reportReturnType]
+        if not runs.relations:
+            return means.new_zeros((block.num_dst, self.width))
+        mapped = _MapRuns.apply(means, runs.counts, *(self._matrix(relation) for relation in runs.relations))
+        return aggregate(runs.joined, mapped, "sum")  # pyright: ignore[reportArgumentType]
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The node's own term and the layer's end: float[num_dst, out_width]."""

@@ -8,9 +8,9 @@ A layer of d destinations and s sources, from rows of i to rows of o columns, ho
     gin       d i + d o                       3 d i + 2 d o              2 s i
     gat       s o                             2 s o + 2 d o              4 s o + d o
     pinsage   s o + d o                       2 s o + 4 d o              2 s o, or s o + 2 s i
-    rgcn      e i                             e i + 3 d o + 20 e         e i + s i
+    rgcn      e i                             e i + e o + 2 d o + 4 e    e i + e o, or e i + s i
 
-The means of an rgcn are those of runs, at most one per edge e; 20 e are whole numbers of the runs.
+The means of an rgcn are those of runs, at most one per edge e; 4 e are whole numbers of the runs.
 
 A hidden layer keeps its activation as well, d o, and so does a norm. The rows that a layer reads are kept by it, but for gcn's. Before a
 layer's own gradients, that of its output is there twice, 2 d o. Features need no gradient. The peak is the largest of these moments; what a
@@ -133,7 +133,8 @@ def _convolution(
         return s * columns + scores, 2 * (s + d) * columns + scores, (4 * s + d) * columns + (s + d) * train.heads
     if train.model == "rgcn":
         means = edges * wide
-        return means, means + 3 * d * out + 20 * edges, 0 if first else means + s * wide
+        backward = edges * out if first else means + max(edges * out, s * wide)
+        return means, means + edges * out + 2 * d * out + 4 * edges, backward
     if train.model == "pinsage":
         pooled = wide if last else out
         backward = max(2 * s * pooled, 0 if first else s * (pooled + 2 * wide))

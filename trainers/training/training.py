@@ -16,7 +16,7 @@ from safetensors.torch import save
 
 from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import Graph, open_graph
-from assets.sampling.drawing import open_drawing
+from assets.sampling.drawing import Drawing, open_drawing
 from assets.storage.artifact import Artifact
 from assets.storage.machine import processor_name
 from assets.storage.version import canonical
@@ -30,7 +30,9 @@ from trainers.loop.checkpoint import apart, checkpoint_bytes, parse_checkpoint
 from trainers.loop.executor import Opening, Run
 from trainers.loop.loop import Loop
 from trainers.models.build import PARAMETERS, build_model, send_model
+from trainers.models.layer import LayeredModel
 from trainers.models.loss import Loss
+from trainers.models.own import Model
 from trainers.models.precision import kept_dtype
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
@@ -110,9 +112,7 @@ class Training:
         )
         self.data = find_technique(semantic.train.trainer).open_data(opening)
         self.features = self.data.features
-        graph, width = self.graph, self.features.source.width
-        model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations))
-        self.model = send_model(model, self.features.device)
+        self.model = send_model(self._build_model(drawing), self.features.device)
         self.loss = open_loss(semantic.train, self.graph, self.features.device)
         self._require_scores()
         path = checkpoint_path(execution.checkpoints, version)
@@ -200,6 +200,15 @@ class Training:
             planned = self.loop.executor.planned(self.loop.state.epoch)
             checks.append(ledger_check(ledger_numbers(self.ledger.rows()), planned))
         return checks
+
+    def _build_model(self, drawing: Drawing | None) -> Model:
+        semantic, graph, width = self.semantic, self.graph, self.features.source.width
+        model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations))
+        walks = drawing is not None and drawing.neighbours.method == "random_walk"
+        if walks and isinstance(model, LayeredModel) and model.reads_relations:
+            problem = "the model reads relations, and what random walks visit are no edges"
+            raise InputError(problem, 'set [sampling] method = "uniform" or "weighted", or take another model')
+        return model
 
     def _build_run(self, opening: Opening) -> Run:
         train, graph = self.semantic.train, self.graph

@@ -92,11 +92,19 @@ def test_runs_hold_each_edge_once_under_its_destination_and_relation(change: Any
     relations = np.repeat(runs.relations, runs.counts).tolist()
     found = [
         (dst, relation, int(runs.block.indices[e]))
-        for relation, run, dst in zip(relations, runs.order.tolist(), runs.destinations.tolist(), strict=True)
+        for run, (relation, dst) in enumerate(zip(relations, runs.joined.t_dst, strict=True))
         for e in range(runs.block.start[run], runs.block.end[run])
     ]
     assert sorted(found) == edges(block)
-    assert len(set(zip(relations, runs.destinations.tolist(), strict=True))) == runs.block.num_dst
+    assert len(set(zip(relations, runs.joined.t_dst.tolist(), strict=True))) == runs.block.num_dst
+    joined = [
+        (i, int(runs.joined.indices[e]))
+        for i in range(block.num_dst)
+        for e in range(runs.joined.start[i], runs.joined.end[i])
+    ]
+    assert joined == [
+        (int(i), run) for i, run in sorted(zip(runs.joined.t_dst.tolist(), range(len(relations)), strict=True))
+    ]
     assert relation_runs(block) is runs
 
 

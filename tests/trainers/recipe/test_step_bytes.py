@@ -59,5 +59,6 @@ def test_a_step_takes_what_its_widths_say(options: dict, layers: int) -> None:
     peak, parameters, sizes = counted(train)
     # Gradients of the parameters are there at the end, and each parameter once.
     said = step_bytes(train, WIDTH, CLASSES, sizes) + 2 * parameters
-    assert 0.97 < said / peak < 1.15
+    # An rgcn has at most one run per edge, and here about 0.86.
+    assert 0.97 < said / peak < (1.25 if train.model == "rgcn" else 1.15)
     assert parameter_bytes(train, WIDTH, CLASSES) == pytest.approx(parameters, rel=0.13)

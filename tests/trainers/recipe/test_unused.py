@@ -24,6 +24,10 @@ def test_uniform_sampling_and_our_models_use_none(model):
     assert found(model, stored=()) == [] and len(found(model, stored=["edge_types"])) == 1
 
 
+def test_a_model_of_relations_uses_them():
+    assert [each.split()[:2] for each in found("rgcn")] == [["edge", "weights"], ["edge", "ids"]]
+
+
 def test_weighted_sampling_uses_weights_and_nothing_else():
     assert [each.split()[0] for each in found(method="weighted")] == ["relations", "edge"]
     assert found(method="weighted", stored=["weights"]) == []

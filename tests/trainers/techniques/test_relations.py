@@ -9,11 +9,22 @@ import pytest
 from safetensors.numpy import load
 
 from assets.storage.artifact import Artifact
+from kernels.errors import InputError
 from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers import graphs
-from tests.trainers.runs import content, train_fresh, train_packed, train_parts, train_small, train_whole
+from tests.trainers.runs import (
+    SAMPLING,
+    WALKS,
+    WEIGHTED,
+    content,
+    train_fresh,
+    train_packed,
+    train_parts,
+    train_small,
+    train_whole,
+)
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
 RGCN: list[dict[str, Any]] = [{"model": "rgcn", "norm": "layer"}, {"model": "rgcn", "bases": 2, "residual": True}]
@@ -58,6 +69,18 @@ def test_relations_decide_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyP
     one = train_small(tmp_path / "one", model="rgcn")
     first, second = (load(each.file("weights.safetensors").read_bytes()) for each in (three, one))
     assert sum("matrices" in name for name in first) == 6 and sum("matrices" in name for name in second) == 2
+
+
+def test_what_walks_visit_has_no_relation(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the model reads relations, and what random walks visit are no edges"):
+        train_small(tmp_path, sampling=WALKS, model="rgcn")
+
+
+def test_the_mean_of_a_relation_is_weighted_where_neighbours_are(tmp_path: Path) -> None:
+    weighted, plain = (
+        train_small(tmp_path / name, sampling=each, model="rgcn") for name, each in (("w", WEIGHTED), ("p", SAMPLING))
+    )
+    assert losses(weighted)[-1] < losses(weighted)[0] and losses(weighted) != losses(plain)
 
 
 def test_embeddings_of_earlier_steps_train_like_plain_batches(tmp_path: Path, rgcn: dict[str, Any]) -> None:

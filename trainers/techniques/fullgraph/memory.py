@@ -152,7 +152,7 @@ class _Shape:
         if self.config.aggregator == "max":
             found += 2 * chunk.edges * self.width
         if self.relates:  # means of runs, at most one per edge, and whole numbers of the runs
-            found += chunk.edges * (self.width + 20)
+            found += chunk.edges * (self.width + self.out + 4)
         if self.attends:
             return found + chunk.rows * self.depth + self.config.heads * (chunk.edges + chunk.nodes)
         return found + (chunk.rows * self.aggregate if self.pools else 0)
