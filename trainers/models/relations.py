@@ -1,8 +1,8 @@
 """The edges of a block by relation: the runs of a row, each a row of a block of its own.
 
-A run is the edges of one destination that have one relation. Where rows are sorted by relation, as those of a graph are, a block of runs
-has the same edges in the same places, and every kernel for blocks works on it; edges in another order are put into that one first. A
-second block joins the runs of a destination again.
+A run is the edges of one destination that have one relation. Rows of a graph are sorted by relation, so a block of runs has the same
+edges in the same places, and every kernel for blocks works on it; edges in another order are put into that one first. A second block joins
+the runs of a destination again.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class Training:
         model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations))
         walks = drawing is not None and drawing.neighbours.method == "random_walk"
         if walks and isinstance(model, LayeredModel) and model.reads_relations:
-            problem = "the model reads relations, and what random walks visit are no edges"
+            problem = "the model reads relations, and nodes that random walks visit have none"
             raise InputError(problem, 'set [sampling] method = "uniform" or "weighted", or take another model')
         return model
 

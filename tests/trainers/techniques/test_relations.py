@@ -72,7 +72,7 @@ def test_relations_decide_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_walks_visit_has_no_relation(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the model reads relations, and what random walks visit are no edges"):
+    with pytest.raises(InputError, match="the model reads relations, and nodes that random walks visit have none"):
         train_small(tmp_path, sampling=WALKS, model="rgcn")
 
 
