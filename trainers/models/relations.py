@@ -76,7 +76,7 @@ def _made(block: Block) -> RelationRuns:
         indices=block.indices if place is None else _like(block, _long(block.indices)[place].int()),
         src_ids=block.src_ids,
         dst_pos=_like(block, own[order].int()),
-        weight=_parts(block, place, run, len(begins)),
+        weight=_parts(block, place, begins, ends, run),
         **_transposed(block, place, new[run]),
     )
     there, counts = torch.unique_consecutive(relation[order], return_counts=True)
@@ -106,9 +106,8 @@ def _joined(block: Block, dst: Tensor, order: Tensor, new: Tensor) -> Block:
         end=_like(block, ends.int()),
         indices=_like(block, new.int()),
         src_ids=_like(block, places[:-1]),
-        dst_pos=_like(
-            block, torch.zeros_like(starts).int()
-        ),  # destinations are no runs, and nothing asks for one's own row
+        # Destinations are no runs, and nothing asks for one's own row.
+        dst_pos=_like(block, torch.zeros_like(starts).int()),
         t_start=_like(block, places.int()),
         t_edge=_like(block, order.int()),
         t_dst=_like(block, dst[order].int()),
@@ -132,14 +131,21 @@ def _edges(start: Tensor, end: Tensor, num_edges: int) -> tuple[Tensor, Tensor |
     return row, torch.arange(len(row), device=row.device) + (start - before)[row]
 
 
-def _parts(block: Block, place: Tensor | None, run: Tensor, num_runs: int) -> Any:
-    """Returns f32[edges], each edge's share over those of its run; None without shares."""
+def _parts(block: Block, place: Tensor | None, begins: Tensor, ends: Tensor, run: Tensor) -> Any:
+    """Returns f32[edges], each edge's share over those of its run; None without shares.
+
+    Args:
+        block: the block.
+        place: i64[edges], places of the edges in the block in the order of runs by destination; None = in order.
+        begins, ends: i64[runs], the edges of each run.
+        run: i64[edges], the run of each edge.
+    """
     if block.share is None:
         return None
-    share = torch.as_tensor(block.share)
+    share = torch.as_tensor(block.share).double()
     share = share if place is None else share[place]
-    whole = torch.zeros(num_runs, dtype=torch.float64, device=run.device).index_add_(0, run, share.double())
-    return _like(block, (share.double() / whole[run]).float())
+    sums = torch.cat([share.new_zeros(1), share.cumsum(0)])  # a device adds in a fixed order so
+    return _like(block, (share / (sums[ends] - sums[begins])[run]).float())
 
 
 def _transposed(block: Block, place: Tensor | None, run: Tensor) -> dict[str, Any]:

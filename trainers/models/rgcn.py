@@ -28,11 +28,8 @@ class _MapRuns(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, counts: tuple[int, ...], *matrices: Tensor) -> Tensor:
-        kind = rows.device.type
-        ctx.counts, ctx.dtype = (
-            counts,
-            torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype,
-        )
+        kind, ctx.counts = rows.device.type, counts
+        ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
         ctx.save_for_backward(rows, *matrices)
         return _mapped(rows, counts, [matrix.T for matrix in matrices], ctx.dtype)
 
@@ -49,7 +46,7 @@ def _mapped(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor], d
     """Returns rows times matrices, piece by piece, computed in a type and kept in that of the rows."""
     out = rows.new_empty((len(rows), matrices[0].shape[1]))
     for piece, place, matrix in zip(rows.split(counts), out.split(counts), matrices, strict=True):
-        if dtype == rows.dtype:
+        if dtype == rows.dtype == matrix.dtype:
             torch.mm(piece, matrix, out=place)
         else:
             place.copy_(piece.to(dtype) @ matrix.to(dtype))

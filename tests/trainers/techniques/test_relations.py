@@ -71,6 +71,13 @@ def test_relations_decide_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sum("matrices" in name for name in first) == 6 and sum("matrices" in name for name in second) == 2
 
 
+def test_products_from_bfloat16_train_like_others(tmp_path: Path, rgcn: dict[str, Any]) -> None:
+    rough, exact = (train_small(tmp_path / dtype, dtype=dtype, **rgcn) for dtype in ("bf16", "float64"))
+    assert losses(rough) == pytest.approx(losses(exact), rel=0.05)
+    whole = train_whole(tmp_path / "whole", mode="device", dtype="bf16", **rgcn)
+    assert losses(whole)[-1] < losses(whole)[0]
+
+
 def test_what_walks_visit_has_no_relation(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the model reads relations, and nodes that random walks visit have none"):
         train_small(tmp_path, sampling=WALKS, model="rgcn")
