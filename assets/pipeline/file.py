@@ -47,7 +47,7 @@ from kernels.errors import InputError, did_you_mean
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = ROOT / "jobs" / "pipelines"
-LATER_VALUES: Mapping[str, tuple[str, ...]] = {"model": ("rgcn",)}
+LATER_VALUES: Mapping[str, tuple[str, ...]] = {"model": ("rgat",)}
 
 
 class MissingDataError(InputError):
