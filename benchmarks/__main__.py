@@ -32,6 +32,7 @@ NAMES = (
     "orders",
     "partitions",
     "predict",
+    "relations",
     "sampling",
     "step",
     "training_memory",

@@ -86,11 +86,6 @@ class Drawing:
         return Sampler(topology, (-1,) * layers, seed=0, threads=threads)
 
     @property
-    def chooses_in_evaluation(self) -> bool:
-        """Whether exact evaluation takes other neighbours than all of them, or in other shares than equal ones."""
-        return self.neighbours.method == "random_walk" or self.tables is not None
-
-    @property
     def most_evaluated(self) -> int | None:
         """Largest number of edges of a node in exact evaluation, None if it is the in-degree."""
         if self.neighbours.method != "random_walk":

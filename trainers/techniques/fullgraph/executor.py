@@ -196,11 +196,9 @@ class Uncut(OneStep):
             loss.backward()
         return loss.item() if loss.device.type == "cpu" else loss.detach().double()
 
-    def exact_logits(self, node_ids: Array) -> Tensor | None:
-        """Returns the logits of nodes by a pass over what is on the device already; None if an evaluation reads other neighbours."""
-        drawing, device = self.run.drawing, self.run.features.device
-        if drawing is not None and drawing.chooses_in_evaluation:
-            return None
+    def exact_logits(self, node_ids: Array) -> Tensor:
+        """Returns the logits of nodes by a pass over what is on the device already."""
+        device = self.run.features.device
         with torch.no_grad(), computing(self.run.semantic.train.dtype, self.x.device):
             logits = widened(self.model((self.block,) * len(self.model.layers), self.x, EVALUATION))
         ids = torch.as_tensor(np.asarray(node_ids, np.int64), device=logits.device)
