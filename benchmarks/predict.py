@@ -139,7 +139,7 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     opened = graph.open()
     (config,) = model_configs(pipeline.train[0], pipeline.sampling, pipeline.seed)  # pyright: ignore
     artifact = store.open("model", stage_version(ModelStage(), config, graph.inputs))  # pyright: ignore
-    model = load_model(artifact, config, opened, opened.features.width)
+    model = load_model(artifact, config, opened, opened.features)
     ids = compared_nodes(opened.topology)
     whole = Drawing(neighbours=Neighbours(fanouts=(-1,) * 3))
     bounds = Bounds(workspace_bytes=2**30, threads=2, drawing=whole)

@@ -96,7 +96,7 @@ def open_trained(store: Store, pipeline: Pipeline, name: str, seed: int | None =
     require_nodes(features, graph.topology.num_nodes, "the graph")
     return Trained(
         artifact=artifact,
-        model=load_model(artifact, semantic, graph, features.width),
+        model=load_model(artifact, semantic, graph, features),
         semantic=semantic,
         graph=graph,
         features=features,

@@ -4,9 +4,10 @@
     row_of ids[N]       node -> row, -1 for a node without features; absent if every node has its row, in order
     page_digests u64    XXH64 of each page of 4 KiB of the rows, for readers of single pages
 
-A graph without features gets one column of ones. bfloat16 is stored as uint16, the bits of each value. The pass over the source that
-builds the graph (docs/stages/graph.md) builds the rows. Further tables `[features.NAME]` are further artifacts; a train table chooses one
-by `feature_table`.
+If the features of node types have different widths, F is the largest, and the rows of other types end with zeros; the summary has the
+columns of each type (`type_columns`), which `input = "typed"` of a train table reads. A graph without features gets one column of ones.
+bfloat16 is stored as uint16, the bits of each value. The pass over the source that builds the graph (docs/stages/graph.md) builds the rows.
+Further tables `[features.NAME]` are further artifacts; a train table chooses one by `feature_table`.
 
 Numbers: the size of all rows decides how to train (docs/choosing.md). A row's bytes decide how many rows share a page of 4 KiB.
 

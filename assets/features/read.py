@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Protocol
 
 from assets.storage.artifact import Artifact
 from assets.storage.read_verified import read_vector
 from assets.storage.require import require
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
+from kernels.types import Array, Topology
 
 
 def open_features(artifact: Artifact, *, verified: bool = False) -> FeatureTable:
@@ -22,12 +25,53 @@ def open_features(artifact: Artifact, *, verified: bool = False) -> FeatureTable
         InputError: the artifact is of another stage, lacks an array of the features stage, or `row_of` is damaged.
     """
     require(artifact, {"stage": "features", "arrays": {"rows": {"ndim": 2}}})
-    table = artifact.table("rows")
+    columns = artifact.summary["numbers"].get("type_columns")
+    table = replace(artifact.table("rows"), type_columns=None if columns is None else tuple(columns))
     if "page_digests.npy" in artifact.files:
         table = replace(table, page_digest=artifact.array("page_digests"))
     if "row_of.npy" not in artifact.files:
         return table
     return replace(table, row_of=read_vector(artifact, "row_of") if verified else artifact.array("row_of"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTypes:
+    """The node types of a graph and the columns of their features.
+
+    Attributes:
+        starts: T+1 ids: the nodes of type t are starts[t] to starts[t + 1] - 1.
+        columns: T numbers of columns, 0 for a type without features.
+    """
+
+    starts: tuple[int, ...]
+    columns: tuple[int, ...]
+
+
+class NodeRows(Protocol):
+    """Rows of the nodes of a graph: a feature table, or the shards of one; see there for the attributes."""
+
+    @property
+    def width(self) -> int: ...  # noqa: D102
+    @property
+    def row_of(self) -> Array | None: ...  # noqa: D102
+    @property
+    def type_columns(self) -> tuple[int, ...] | None: ...  # noqa: D102
+
+
+def node_types(topology: Topology, rows: NodeRows) -> NodeTypes | None:
+    """Returns the node types of a graph with the columns of their features; None if its nodes have no types.
+
+    Args:
+        topology: the graph.
+        rows: the features. If they do not say the columns of types, a type has all of them if its first node has a row.
+    """
+    if topology.node_type_ptr is None:
+        return None
+    starts, columns = tuple(int(first) for first in topology.node_type_ptr), rows.type_columns
+    if columns is None:
+        there = [low < high and (rows.row_of is None or rows.row_of[low] >= 0) for low, high in pairwise(starts)]
+        columns = tuple(rows.width if each else 0 for each in there)
+    return NodeTypes(starts=starts, columns=columns)
 
 
 def require_nodes(table: FeatureTable, num_nodes: int, other: str) -> None:

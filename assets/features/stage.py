@@ -13,7 +13,7 @@ from assets.building.stage import Check, Progress, Summary
 from assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
 from assets.features.need import features_need
 from assets.features.page import FEATURES_PAGE
-from assets.sources.feature_blocks import FeatureBlock, blocks_type, checked_slices, write_blocks
+from assets.sources.feature_blocks import FeatureBlock, blocks_type, checked_slices, columns_of_types, write_blocks
 from assets.sources.registry import GraphConfig, OpenSource, TableConfig, source_module
 from assets.sources.stage import SourceStage
 from assets.storage.arrays import open_array
@@ -129,6 +129,8 @@ class FeaturesStage(SourceStage):
             "num_without_features": num_nodes - len(rows),
         }
         numbers |= {"beyond_float32": beyond} if beyond else {}
+        if opened.node_types:
+            numbers["type_columns"] = columns_of_types(blocks, opened.node_types)
         return Summary(numbers=numbers, checks=[*_checks(writer, num_nodes, *rows.shape)])
 
 

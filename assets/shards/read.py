@@ -24,6 +24,7 @@ class Shards:
         row_of: i32[N], row of each node in the shard of its part, -1 for a node without features; mapped.
         num_rows: i64[P], number of rows of each shard.
         width, dtype, row_bytes: columns, stored NumPy type and bytes of a row.
+        type_columns: number of columns of each node type's own features, as those of a feature table.
     """
 
     artifact: Artifact
@@ -32,6 +33,7 @@ class Shards:
     width: int
     dtype: str
     row_bytes: int
+    type_columns: tuple[int, ...] | None = None
 
     def tables(self, parts: Sequence[int]) -> list[FeatureTable]:
         """Returns the tables of some parts; only their artifacts have to be in the store.
@@ -59,6 +61,7 @@ def open_shards(artifact: Artifact) -> Shards:
         width=width,
         dtype=dtype,
         row_bytes=width * np.dtype(dtype).itemsize,
+        type_columns=tuple(numbers["type_columns"]) if "type_columns" in numbers else None,
     )
 
 

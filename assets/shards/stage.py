@@ -127,6 +127,7 @@ class ShardsStage(TogetherFanOut):
             "shard_bytes": (num_rows * table.row_bytes).tolist(),
             "balance_rows": float(num_rows.max(initial=0) * len(shards) / max(1, num_rows.sum())),
         }
+        numbers |= {} if table.type_columns is None else {"type_columns": list(table.type_columns)}
         return Summary(numbers=numbers, checks=_checks(shards, table, row_of, misplaced))
 
 

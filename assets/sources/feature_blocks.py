@@ -1,7 +1,8 @@
 """Joins the feature rows of several tables into one, slice by slice, each for its nodes.
 
-A block is the features of one node table, or of one node type. Blocks have one width. Nodes that no block covers have no features and
-take no space: rows stand in the order of their nodes, and `row_of` has the row of each node. Written pages are released after every slice,
+A block is the features of one node table, or of one node type. Rows of all blocks stand in one table, which is as wide as the widest: rows
+of other types are padded with zeros. Nodes that no block covers have no features and take no space: rows stand in the order of their
+nodes, and `row_of` has the row of each node. Written pages are released after every slice,
 so that memory holds one slice.
 
 Peak memory: one slice of the source and its copy in the stored type; if some nodes have no features, 4 N bytes (8 N from 2^31 nodes on).
@@ -9,13 +10,13 @@ Peak memory: one slice of the source and its copy in the stored type; if some no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.sources.features import BFLOAT16, array_type, as_stored, divide_rows, stored_type, widened
+from assets.sources.features import BFLOAT16, array_type, as_stored, common_type, divide_rows, stored_type, widened
 from assets.storage.arrays import DATA_OFFSET, forget_pages
 from assets.storage.digests import page_digests_of
 from kernels.errors import InputError
@@ -53,20 +54,36 @@ class FeatureBlock:
 def blocks_type(blocks: Sequence[FeatureBlock], asked: str, normalize: str) -> str:
     """Returns the name of the type in which blocks are stored, see `stored_type`; without blocks `asked`, or "uint8" for "as stored".
 
+    Blocks whose stored types differ are stored in one that has the values of all, or in float32 if that is neither kept nor wider.
+
     Raises:
-        InputError: widths differ, or types differ and `asked` is "as stored".
+        InputError: a type is not that of real numbers.
     """
     if not blocks:
         return "uint8" if asked == "as stored" else asked
-    first = blocks[0]
-    for block in blocks[1:]:
-        if block.width != first.width or (asked == "as stored" and block.dtype != first.dtype):
-            shapes = f"{first.width} x {first.dtype}, but those of {block.where} {block.width} x {block.dtype}"
-            raise InputError(
-                f"the features of {first.where} are {shapes}", "give all node types features of one width and type"
-            )
-    types = [stored_type(block.dtype, asked, normalize, block.where) for block in blocks]
-    return types[0]
+    return common_type([stored_type(block.dtype, asked, normalize, block.where) for block in blocks])
+
+
+def blocks_width(blocks: Sequence[FeatureBlock]) -> int:
+    """Returns the number of columns of the table of blocks, that of the widest; without blocks 1, a column of ones."""
+    return max((block.width for block in blocks), default=1)
+
+
+def columns_of_types(blocks: Sequence[FeatureBlock], node_types: Mapping[str, int]) -> list[int]:
+    """Returns the number of columns of each node type's own features, 0 for a type without features.
+
+    Args:
+        blocks: the features.
+        node_types: name -> number of nodes, in the order of their ids; without types the result is empty.
+    """
+    found, first = [], 0
+    for count in node_types.values():
+        inside = [block.width for block in blocks if block.num_rows and first <= block.first < first + count]
+        # A block of all nodes, as a file without a type has it, covers every type.
+        over = [block.width for block in blocks if block.first <= first < block.first + block.num_rows]
+        found.append(max([*inside, *over], default=0) if count else 0)
+        first += count
+    return found
 
 
 def write_blocks(
@@ -86,7 +103,7 @@ def write_blocks(
         The place of the first value that is infinite as float32, in words; "" without one.
 
     Raises:
-        InputError: widths or types differ, rows are missing, or a value is not finite, in the file or in the stored type.
+        InputError: rows are missing, or a value is not finite, in the file or in the stored type.
     """
     stored, num_rows, beyond = blocks_type(blocks, asked, normalize), sum(block.num_rows for block in blocks), ""
     if blocks:
@@ -102,7 +119,7 @@ def write_blocks(
 def _write_rows(
     writer: Writer, num_rows: int, blocks: Sequence[FeatureBlock], stored: str, normalize: str, progress: Progress
 ) -> str:
-    table = writer.create("rows", (num_rows, blocks[0].width), array_type(stored))
+    table = writer.create("rows", (num_rows, blocks_width(blocks)), array_type(stored))
     progress.start("features", num_rows, "rows")
     first_row, beyond = 0, ""
     for block in sorted(blocks, key=lambda each: each.first):
@@ -132,7 +149,7 @@ def _write_block(
         target: Any = slice(first_row + low, first_row + done)
         if block.node_of_row is not None:
             target = block.node_of_row[low:done] + (first_row - block.first)
-        table[target] = rows
+        table[target, : block.width] = rows
         forget_pages(table)
         progress.advance(len(rows))
     return beyond

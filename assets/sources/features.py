@@ -8,6 +8,7 @@ Peak memory: a slice of the source and its copies in float32 and in the stored t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,15 @@ def stored_type(given: np.dtype[Any] | str, asked: str, normalize: str, where: s
         return "float32"
     name = given if isinstance(given, str) else "uint8" if given.kind == "b" else given.name
     return name if name in (*KEPT, BFLOAT16) else "float32"
+
+
+def common_type(stored: Sequence[str]) -> str:
+    """Returns the stored type that has the values of all given ones; float32 for those that none of `KEPT` covers."""
+    if len(set(stored)) == 1:
+        return stored[0]
+    # float32 has all values of bfloat16.
+    found = np.result_type(*(np.dtype("float32" if name == BFLOAT16 else name) for name in stored)).name
+    return found if found in KEPT else "float32"
 
 
 def array_type(stored: str) -> np.dtype[Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assets.sizes import format_bytes
-from assets.sources.feature_blocks import FeatureBlock, blocks_type
+from assets.sources.feature_blocks import FeatureBlock, blocks_type, blocks_width
 from assets.sources.registry import RawGraph, TableConfig
 from assets.sources.splits import checked
 from assets.sources.spool import EdgeSpool
@@ -176,7 +176,7 @@ def survey_typed(graph: TypedGraph, config: SpooledConfig, files: Mapping[str, P
         graph.edge_types,
         graph.num_nodes,
         sum(relation.num_edges for relation in graph.relations),
-        graph.blocks[0].width if graph.blocks else 1,
+        blocks_width(graph.blocks),
         blocks_type(graph.blocks, "as stored", config.normalize),
         title=f"{config.source}: {graph.where}",
         contents=_contents(graph, files),

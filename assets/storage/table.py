@@ -22,6 +22,8 @@ class FeatureTable:
         block_digest: u64[ceil(file bytes / 1 MiB)], xxh3 of each 1 MiB of the file, counted from byte 0 of the file.
         page_digest: u64[ceil(num_bytes / 4,096)], XXH64 of each page from `offset` on (`page_digests_of`), for readers of single pages;
             None if the artifact was written without.
+        type_columns: number of columns of each node type's own features, 0 for one without; the rest of a row is zeros. None if nodes have
+            no types, or the artifact was written without.
     """
 
     path: Path
@@ -33,6 +35,7 @@ class FeatureTable:
     row_of: Array | None = None
     block_digest: Array | None = None
     page_digest: Array | None = None
+    type_columns: tuple[int, ...] | None = None
 
     @property
     def num_nodes(self) -> int:

@@ -15,6 +15,9 @@ from tests.graphs import GraphArtifacts, OpenedGraph
 RELATIONS = 0
 """Number of relations of the edges that `random_graph_artifacts` makes; 0 = edges have none. A test may change it."""
 
+TYPE_COLUMNS: tuple[int, ...] = ()
+"""Columns of the features of each node type of `random_graph_artifacts`, types being equal ranges of ids; none = nodes have no types."""
+
 
 def random_topology(
     num_nodes: int, num_edges: int, seed: int, rename: np.ndarray | None = None, relations: int = 0
@@ -64,17 +67,26 @@ def random_graph_artifacts(
     config = {"nodes": num_nodes, "edges": num_edges, "train": num_train, "valid": num_valid, "relations": RELATIONS}
     numbers = {"num_nodes": num_nodes, "num_edges": topology.num_edges, "class_names": list("abcd")}
     numbers |= {"edge_types": [f"relation {number}" for number in range(RELATIONS)]} if RELATIONS else {}
+    starts = np.linspace(0, num_nodes, len(TYPE_COLUMNS) + 1).astype(np.int64)
+    if TYPE_COLUMNS:
+        arrays["node_type_ptr"], config["types"] = starts, len(TYPE_COLUMNS)
     graph = _published(home, "graph", config, arrays, numbers)
+    of_type = np.searchsorted(starts, np.arange(num_nodes), side="right") - 1
+    columns = np.array(TYPE_COLUMNS or [width])[of_type if TYPE_COLUMNS else np.zeros(num_nodes, int)]
+    rows[np.arange(width) >= columns[:, None]] = 0
     rows = (rows.view(np.uint32) >> 16).astype(np.uint16) if dtype == "uint16" else rows.astype(dtype)
     arrays = {"rows": rows}
-    if featureless:
-        has = np.arange(num_nodes) % featureless != 0
+    if featureless or not columns.all():
+        has = (np.arange(num_nodes) % featureless != 0) if featureless else columns > 0
         arrays = {"rows": rows[has], "row_of": np.where(has, np.cumsum(has) - 1, -1).astype(np.int32)}
     config = {"nodes": num_nodes, "width": width, "featureless": featureless, "dtype": dtype}
+    numbers = {"num_rows": len(arrays["rows"])}
+    if TYPE_COLUMNS:
+        config["types"] = numbers["type_columns"] = list(TYPE_COLUMNS)
     pages = np.zeros(-(-arrays["rows"].nbytes // PAGE_BYTES) * PAGE_BYTES, np.uint8)
     pages[: arrays["rows"].nbytes] = np.ascontiguousarray(arrays["rows"]).reshape(-1).view(np.uint8)
     arrays["page_digests"] = page_digests(pages)
-    return GraphArtifacts(graph, _published(home, "features", config, arrays, {"num_rows": len(arrays["rows"])}))
+    return GraphArtifacts(graph, _published(home, "features", config, arrays, numbers))
 
 
 def _published(home: Path, stage: str, config: dict, arrays: dict, numbers: dict) -> Artifact:

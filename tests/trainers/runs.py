@@ -1,5 +1,6 @@
 """Training runs on a small graph, for the trainer tests and the laws."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,11 @@ def train_packed(
     reads = stored_rows(packed) if trainer == "disk" else {}
     inputs = with_tables(home, packed.inputs, sampling)
     return train_table(Store(home), inputs, table, sampling, 5, reads=reads, **run)[0]
+
+
+def losses(model: Artifact) -> list[float]:
+    """The training loss of each epoch."""
+    return [json.loads(line)["loss"] for line in model.file("metrics.jsonl").read_text().splitlines()]
 
 
 def stored_rows(packed: Packed) -> dict[str, Artifact]:

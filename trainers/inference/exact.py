@@ -232,7 +232,7 @@ class _Layers:
         model, rows = self.model, self.nodes.inputs(self.features, self.share, dtype_of(self.model))
         if model.projection is None:
             return rows
-        width = model.projection.linear.out_features
+        width = model.projection.width
         return self._mapped(0, rows, width, lambda read, ids: model.input(read, ids, EVALUATION))
 
     def _mapped(self, level: int, rows: Rows, width: int, function: Callable[[Tensor, Array], Tensor]) -> Rows:

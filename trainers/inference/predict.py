@@ -26,7 +26,7 @@ import numpy as np
 
 from assets.building.materialize import stage_version
 from assets.building.stage import Progress, Silent
-from assets.features.read import open_features, require_nodes
+from assets.features.read import node_types, open_features, require_nodes
 from assets.graph.read import Graph, open_graph
 from assets.pipeline.file import Pipeline
 from assets.sampling.drawing import open_drawing
@@ -35,6 +35,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.filesystem import full_disk, full_errno
 from assets.storage.frames import write_frames
 from assets.storage.store import Store
+from assets.storage.table import FeatureTable
 from kernels.errors import InputError
 from kernels.types import Array
 from trainers.devices.open import open_device
@@ -151,7 +152,7 @@ def _predict(
     wanted = None if nodes is None else named_nodes(nodes, table)
     try:
         with whole_file(out) as part, torch_threads(bounds.threads):
-            loaded = send_model(load_model(model, semantic, graph, features.width), bounds.device)
+            loaded = send_model(load_model(model, semantic, graph, features), bounds.device)
             inference = Inference(loaded, graph.topology, open_source(features, "auto"), bounds)
             progress.start("predict", inference.num_passes * num_nodes, "rows")
             facts, needed = NodeFacts(table, graph), None if wanted is None else inference.needed(wanted)
@@ -247,20 +248,21 @@ def find_model(
     return model
 
 
-def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, width: int) -> Model:
+def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, features: FeatureTable) -> Model:
     """Builds the model of a recipe and fills it with an artifact's weights.
 
     Args:
         artifact, semantic: the trained model and its recipe.
         graph: the graph, which names classes and relations.
-        width: number of feature columns.
+        features: the features, which name the columns of each node type.
 
     Raises:
         InputError: the user's own code makes another model than it did in the training.
     """
     from safetensors.torch import load
 
-    model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations))
+    types, width = node_types(graph.topology, features), features.width
+    model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations), types)
     try:
         model.load_state_dict(load(artifact.file("weights.safetensors").read_bytes()))
     except RuntimeError as error:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from assets.features.read import NodeTypes
 from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 from trainers.devices.protocol import Device
@@ -24,6 +26,7 @@ from trainers.models.pinsage import PinSageLayer
 from trainers.models.precision import kept_dtype
 from trainers.models.rgcn import RgcnLayer
 from trainers.models.sage import AGGREGATORS
+from trainers.models.typed import TypedProjection
 from trainers.record.ledger import Line
 
 if TYPE_CHECKING:
@@ -38,7 +41,9 @@ LAYERS: dict[str, type[nn.Module]] = {
 }
 
 
-def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int, relations: int = 0) -> Model:
+def build_model(
+    config: TrainConfig, in_width: int, num_classes: int, seed: int, relations: int = 0, types: NodeTypes | None = None
+) -> Model:
     """Builds and initialises the model of a train table.
 
     Args:
@@ -47,12 +52,14 @@ def build_model(config: TrainConfig, in_width: int, num_classes: int, seed: int,
         num_classes: number of logits.
         seed: with the parameter names, decides every initial value.
         relations: number of the graph's relations.
+        types: the graph's node types and the columns of their features; None if nodes have no types.
 
     Raises:
-        InputError: the user's own model cannot be made, or the graph has no relations and the model reads them.
+        InputError: the user's own model cannot be made, or the model reads relations or node types that the graph does not have, or node
+            types have features of different widths and the model reads one kind of rows.
     """
     # Initial values are drawn in float32, so that models of all types begin at the same point.
-    return _build(config, in_width, num_classes, seed, relations).to(getattr(torch, kept_dtype(config.dtype)))
+    return _build(config, in_width, num_classes, seed, relations, types).to(getattr(torch, kept_dtype(config.dtype)))
 
 
 def send_model(model: Model, device: Device) -> Model:
@@ -66,11 +73,13 @@ def send_model(model: Model, device: Device) -> Model:
     return model
 
 
-def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int, relations: int) -> Model:
+def _build(
+    config: TrainConfig, in_width: int, num_classes: int, seed: int, relations: int, types: NodeTypes | None
+) -> Model:
     if is_reference(config.model):
         return build_own_model(config, in_width, num_classes, seed)
     depth, hidden, linear_head = config.layers, config.hidden, config.head == "linear"
-    first, last = (hidden if config.input == "linear" else in_width), (hidden if linear_head else num_classes)
+    first, last = (hidden if config.projects else in_width), (hidden if linear_head else num_classes)
     widths = [first] + [hidden] * (depth - 1) + [last]
     inner = LayerOptions(
         dropout=config.dropout,
@@ -91,11 +100,34 @@ def _build(config: TrainConfig, in_width: int, num_classes: int, seed: int, rela
     model = LayeredModel(
         layers,
         config.input_dropout,
-        projection=Projection(in_width, hidden, config.dropout, activation) if config.input == "linear" else None,
+        projection=_projection(config, in_width, types, activation),
         readout=LinearHead(depth, hidden, num_classes, config.jk, normed) if linear_head else None,
     )
     initialise(model, seed)
     return model
+
+
+def _projection(
+    config: TrainConfig, in_width: int, types: NodeTypes | None, activation: Callable[[Tensor], Tensor] | None
+) -> Projection | TypedProjection | None:
+    """Returns the projection of the features, None without one.
+
+    Raises:
+        InputError: as for `build_model`.
+    """
+    if config.input == "typed":
+        if types is None:
+            problem = 'input = "typed" has a projection per node type, and the nodes of the graph have no types'
+            raise InputError(problem, 'set input = "linear", or give the source node types (docs/own-data.md)')
+        return TypedProjection(types, config.hidden, config.dropout, activation)
+    widths = {columns for columns in types.columns if columns} if types else set()
+    if len(widths) > 1:
+        found = ", ".join(f"{columns:,}" for columns in types.columns) if types else ""
+        problem = (
+            f"the node types have features of {found} columns, and input = {config.input!r} reads rows of one width"
+        )
+        raise InputError(problem, 'set input = "typed" in the train table: a projection per node type')
+    return Projection(in_width, config.hidden, config.dropout, activation) if config.projects else None
 
 
 def _kind(config: TrainConfig, relations: int) -> Any:

@@ -48,6 +48,7 @@ class Projection(nn.Module):
         activation: Callable[[Tensor], Tensor] | None = None,
     ):
         super().__init__()
+        self.width = out_width
         self.linear, self.dropout, self.activation = nn.Linear(in_width, out_width), dropout, activation
 
     def forward(self, x: Tensor, rng: LayerRandom) -> Tensor:

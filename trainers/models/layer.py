@@ -22,6 +22,7 @@ from kernels.sampling.sample import Transposes
 from kernels.types import Array, Block, Stream
 from trainers.models.ends import LinearHead, Projection
 from trainers.models.masks import FEATURES, PROJECTED, LayerRandom, StepRandom
+from trainers.models.typed import TypedProjection
 
 
 class Layer(Protocol):
@@ -80,7 +81,7 @@ class LayeredModel(nn.Module):
         layers: list[nn.Module],
         input_dropout: float = 0.0,
         *,
-        projection: Projection | None = None,
+        projection: Projection | TypedProjection | None = None,
         readout: LinearHead | None = None,
     ):
         super().__init__()

@@ -22,8 +22,9 @@ class Architecture(Checked):
     layers: int = field(default=2, metadata=within(1, 1_000))
     # Width of the hidden layers.
     hidden: int = field(default=256, metadata=within(1, 1_000_000))
-    # Projection of the features: linear = a linear map to `hidden` columns, and dropout, before the first convolution.
-    input: Literal["none", "linear"] = field(default="none", metadata={"hashed": "unless default"})
+    # Projection of the features: linear = a linear map to `hidden` columns, and dropout, before the first convolution; typed = such a map
+    # for each node type, from its own columns, and one learnable row for the nodes of each type without features.
+    input: Literal["none", "linear", "typed"] = field(default="none", metadata={"hashed": "unless default"})
     # Head of the model: convolution = the last layer gives the logits; linear = all layers are hidden, and one linear map gives the logits.
     head: Literal["convolution", "linear"] = field(default="convolution", metadata={"hashed": "unless default"})
     # Input of a linear head (jumping knowledge): none = the last layer's output; or the sum, maximum or all layers side by side.
@@ -53,6 +54,11 @@ class Architecture(Checked):
     attention_dropout: float = field(default=0.0, metadata=within(0, below=1))
     # Form of the blocks that a module of your own reads: those of DGL, or bipartite edges as PyG's convolutions take them.
     blocks: Literal["dgl", "pyg"] = field(default="dgl", metadata={"hashed": "unless default"})
+
+    @property
+    def projects(self) -> bool:
+        """Whether the features are projected before the first convolution."""
+        return self.input != "none"
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields keys that do not fit the model."""
@@ -102,8 +108,9 @@ class Architecture(Checked):
         given = f"feed_forward = {self.feed_forward:g}"
         if self.model in ("pinsage", "rgcn"):
             yield KeyProblem("feed_forward model", f"{given} is for gcn, sage, gin and gat, not for {self.model}")
-        for name in ("input", "head"):
-            if (value := getattr(self, name)) != "linear":
+        ends = {"input": "none", "head": "convolution"}
+        for name in ends:
+            if (value := getattr(self, name)) == ends[name]:
                 text = f'{given} makes layers of equal width, and {name} = {value!r}: write {name} = "linear" too'
                 yield KeyProblem(f"feed_forward {name}", text)
         if self.norm == "batch":

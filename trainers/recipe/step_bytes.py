@@ -29,6 +29,9 @@ from trainers.recipe.config import TrainConfig
 TAKEN_RELATIONS = 16
 """Matrices of an rgcn without bases: what is taken here, where the number of the graph's relations is not known."""
 
+TAKEN_TYPES = 4
+"""Node types whose maps a typed projection is taken to have, each from as many columns as the widest type."""
+
 
 class _Layer(NamedTuple):
     """Elements of one layer: of its input rows if it keeps them, those that it keeps beside, and those of the moments of its two passes."""
@@ -50,9 +53,11 @@ def step_bytes(train: TrainConfig, in_width: int, num_classes: int, batch: Batch
     """
     layers = _layers(train, in_width, num_classes, batch)
     held = batch.inputs * in_width if train.input_dropout else 0
-    if train.input == "linear":
+    if train.projects:
         held += batch.inputs * train.hidden
-    most = held + (batch.inputs * train.hidden if train.input == "linear" and train.dropout else 0)
+    if train.input == "typed":
+        held += batch.inputs * in_width  # the columns of each type, which its map keeps
+    most = held + batch.inputs * train.hidden * ((train.input == "typed") + bool(train.projects and train.dropout))
     for layer in layers:
         held += layer.read
         most = max(most, held + layer.forward)
@@ -70,7 +75,7 @@ def item_bytes(train: TrainConfig) -> int:
 
 def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
     """Returns the bytes of a model's parameters."""
-    count = in_width * train.hidden if train.input == "linear" else 0
+    count = in_width * train.hidden * (TAKEN_TYPES if train.input == "typed" else bool(train.projects))
     widths = layer_widths(train, in_width, num_classes)
     for number, (wide, out) in enumerate(widths):
         last = number + 1 == len(widths) and train.head != "linear"
@@ -87,13 +92,13 @@ def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
 
 def transposed_layers(train: TrainConfig) -> int:
     """Returns the number of layers, from the top, whose blocks have a transpose."""
-    whole = train.model in ("gat", "pinsage", "rgcn") or train.input == "linear" or ":" in train.model
+    whole = train.model in ("gat", "pinsage", "rgcn") or train.projects or ":" in train.model
     return train.layers if whole else train.layers - 1
 
 
 def layer_widths(train: TrainConfig, in_width: int, num_classes: int) -> list[tuple[int, int]]:
     """Returns (columns that it reads, columns that it gives) of each layer, first to last."""
-    first = train.hidden if train.input == "linear" else in_width
+    first = train.hidden if train.projects else in_width
     widths = [first] + [train.hidden] * (train.layers - 1)
     widths.append(train.hidden if train.head == "linear" else num_classes)
     return list(pairwise(widths))
@@ -103,7 +108,7 @@ def _layers(train: TrainConfig, in_width: int, num_classes: int, batch: BatchSiz
     found = []
     for number, (wide, out) in enumerate(layer_widths(train, in_width, num_classes)):
         s, d, last = batch.rows[number], batch.rows[number + 1], number + 1 == train.layers and train.head != "linear"
-        first = number == 0 and train.input != "linear"
+        first = number == 0 and not train.projects
         kept, forward, backward = _convolution(train, s, d, wide, out, batch.edges[number], first, last)
         rows, ends = d * out, 0
         if train.feed_forward:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from assets.budgets.read import Budgets, open_budgets
-from assets.features.read import open_features, require_nodes
+from assets.features.read import node_types, open_features, require_nodes
 from assets.hotness.read import open_hotness
 from assets.sizes import format_bytes, parse_size
 from assets.storage.require import require
@@ -104,7 +104,8 @@ def _filler(
         peak_bytes, device_bytes = None, budgets.device_bytes
         if "device" in budgets.automatic:
             graph, semantic = opening.graph, opening.semantic
-            peak_bytes = simulated_peak(graph, semantic, plan, table, device.work_bytes, opening.drawing)
+            types = node_types(graph.topology, stored)
+            peak_bytes = simulated_peak(graph, semantic, plan, table, device.work_bytes, opening.drawing, types)
             free_bytes = device.free_bytes()
             if free_bytes is None:
                 device_bytes = automatic_device_bytes(budgets, peak_bytes)

@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 
 from assets.budgets.read import Budgets
+from assets.features.read import NodeTypes
 from assets.graph.read import Graph
 from assets.sampling.drawing import Drawing
 from kernels.sampling.epoch_plan import Plan
@@ -35,6 +36,7 @@ def simulated_peak(
     features: FeatureSource,
     work_bytes: int | None,
     drawing: Drawing | None = None,
+    types: NodeTypes | None = None,
 ) -> int:
     """Returns the most bytes that one training step holds on a device: parameters, gradients, moments, inputs, activations.
 
@@ -44,6 +46,7 @@ def simulated_peak(
         features: the source of its rows.
         work_bytes: bound on the device's workspace in bytes, or None.
         drawing: the way in which neighbours are drawn, required if the recipe weights them; None = by the recipe.
+        types: the node types and the columns of their features; None if nodes have no types.
 
     Raises:
         OverBudget: the step does not fit in the workspace.
@@ -53,7 +56,9 @@ def simulated_peak(
     drawing = drawing or Drawing(neighbours=semantic.sampling)
     with torch.random.fork_rng(devices=[]):
         item, device = next(iter(plan.batches(0))), LogicalDevice(work_bytes=work_bytes)
-        model = build_model(semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations))
+        model = build_model(
+            semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations), types
+        )
         largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
         sampler = largest.sampler(graph.topology, seed=semantic.seed)
         blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save
 
 from assets.building.stage import Check, Progress, Summary
+from assets.features.read import node_types
 from assets.graph.read import Graph, open_graph
 from assets.sampling.drawing import Drawing, open_drawing
 from assets.storage.artifact import Artifact
@@ -203,7 +204,8 @@ class Training:
 
     def _build_model(self, drawing: Drawing | None) -> Model:
         semantic, graph, width = self.semantic, self.graph, self.features.source.width
-        model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations))
+        types = node_types(graph.topology, self.features.stored)
+        model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations), types)
         walks = drawing is not None and drawing.neighbours.method == "random_walk"
         if walks and isinstance(model, LayeredModel) and model.reads_relations:
             problem = "the model reads relations, and nodes that random walks visit have none"

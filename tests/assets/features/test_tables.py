@@ -1,5 +1,7 @@
 """Feature tables: stored types, rows of some nodes, columns side by side, and files beside a source."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -9,12 +11,13 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from assets.building.stage import Silent
-from assets.features.read import open_features
-from assets.sources.feature_blocks import FeatureBlock, write_blocks
-from assets.sources.features import rounded_to_bfloat16, widened
+from assets.features.read import NodeTypes, node_types, open_features
+from assets.sources.feature_blocks import FeatureBlock, blocks_type, blocks_width, columns_of_types, write_blocks
+from assets.sources.features import common_type, rounded_to_bfloat16, widened
 from assets.sources.registry import TableConfig, config_class
 from assets.storage.store import Store
 from kernels.errors import InputError
+from kernels.types import Topology
 from tests.assets.sources.own_data import Drawn, build, build_config, node_frame, write_parquet
 
 
@@ -103,6 +106,54 @@ def test_rows_stand_in_the_order_of_their_nodes(tmp_path_factory, data):
     assert [node for node in range(ends[-1]) if place[node] >= 0] == sorted(wanted)
     assert all(rows[place[node]].tolist() == row for node, row in wanted.items())
     assert np.array_equal(place[place >= 0], np.arange(len(wanted)))
+
+
+def test_rows_of_narrower_types_end_with_zeros(tmp_path):
+    """The table is as wide as the widest block, in a type that has the values of all, and the columns of each type are known."""
+    rng = np.random.default_rng(5)
+    wide, narrow = rng.standard_normal((4, 5)).astype(np.float32), rng.integers(0, 9, (3, 2)).astype(np.int8)
+    blocks = [block(6, narrow, np.array([8, 6, 7])), block(0, wide, np.arange(4))]
+    types = {"author": 4, "city": 2, "paper": 3, "nothing": 0}
+    assert blocks_width(blocks) == 5 and blocks_type(blocks, "as stored", "none") == "float32"
+    assert columns_of_types(blocks, types) == [5, 0, 2, 0]
+    with Store(tmp_path).writer("features", "0" * 64) as writer:
+        write_blocks(writer, 9, blocks, "as stored", "none", Silent())
+        numbers = {"type_columns": columns_of_types(blocks, types)}
+        artifact = writer.publish({}, {}, {"numbers": numbers, "checks": [], "figures": {}}, {})
+    table = open_features(artifact)
+    expected = np.zeros((7, 5), np.float32)
+    expected[:4], expected[[6, 4, 5], :2] = wide, narrow
+    assert np.array_equal(table.open(), expected) and table.rows_of(np.arange(9)).tolist() == [
+        0,
+        1,
+        2,
+        3,
+        -1,
+        -1,
+        4,
+        5,
+        6,
+    ]
+    ptr = np.array([0, 4, 6, 9, 9])
+    topology = Topology(indptr=ptr, indices=ptr, in_degree=ptr, out_degree=ptr, node_type_ptr=ptr)
+    assert node_types(topology, table) == NodeTypes(starts=(0, 4, 6, 9, 9), columns=(5, 0, 2, 0))
+    without = replace(table, type_columns=None)  # as artifacts of before say it: by the rows that are there
+    assert node_types(topology, without) == NodeTypes(starts=(0, 4, 6, 9, 9), columns=(5, 0, 5, 0))
+    assert node_types(replace(topology, node_type_ptr=None), table) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["int8", "uint8"], "float32"),
+        (["float16", "uint8"], "float16"),
+        (["bfloat16", "float16"], "float32"),
+        (["float64", "bfloat16"], "float64"),
+        (["bfloat16", "bfloat16"], "bfloat16"),
+    ],
+)
+def test_types_of_values_meet_in_one_that_has_them_all(given, expected):
+    assert common_type(given) == common_type(given[::-1]) == expected
 
 
 def test_columns_of_lists_and_numbers_stand_side_by_side(tmp_path):

@@ -130,7 +130,7 @@ def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:
     from trainers.run import model_configs
 
     opened, config = built.opened, model_configs(pipeline.train[0], pipeline.sampling, 0)[1]
-    model = load_model(models[1], config, opened, built.table.width)
+    model = load_model(models[1], config, opened, built.table)
     logits = infer_exact(model, opened.topology, MemorySource(built.table), 2**30, 2)
     names = np.array(opened.class_names).astype(np.int64)  # classes are numbers
     assert (names[logits.argmax(1).numpy()] == table["class"].to_numpy()).all()

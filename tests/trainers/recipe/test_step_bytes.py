@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from assets.features.read import NodeTypes
 from assets.sampling.config import Neighbours
 from assets.sampling.drawing import Drawing
 from kernels.types import BatchKey, Stream
@@ -23,7 +24,8 @@ WIDTH, CLASSES = 40, 7
 def counted(train: TrainConfig) -> tuple[int, int, BatchSizes]:
     """Returns the peak of a step and the bytes of the parameters, as a device counts them, and the sizes of its batch."""
     topology, seeds = random_topology(20_000, 120_000, seed=3, relations=16), np.arange(256, dtype=np.int32)
-    model = build_model(train, WIDTH, CLASSES, 0, 16)
+    types = NodeTypes(starts=(0, 5_000, 10_000, 15_000, 20_000), columns=(WIDTH,) * 4)
+    model = build_model(train, WIDTH, CLASSES, 0, 16, types)
     sampler = Drawing(neighbours=Neighbours(fanouts=(6,) * train.layers)).sampler(topology, seed=0)
     blocks = sampler.sample(BatchKey(Stream.TRAIN, 0, 0), seeds, transpose=model.transpose)
     attach_weights(blocks, topology, model.edge_weight)
@@ -46,6 +48,7 @@ def counted(train: TrainConfig) -> tuple[int, int, BatchSizes]:
         {"model": "sage", "dropout": 0.0},
         {"model": "sage", "norm": "layer", "residual": True},
         {"model": "sage", "input": "linear", "head": "linear"},
+        {"model": "sage", "input": "typed", "head": "linear"},
         {"model": "gcn"},
         {"model": "gin"},
         {"model": "gat", "heads": 4},

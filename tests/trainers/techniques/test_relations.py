@@ -1,6 +1,5 @@
 """Every trainer on a graph whose edges have relations, with R-GCN: the same weights, or the same losses within rounding."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from assets.storage.artifact import Artifact
 from kernels.errors import InputError
 from tests import accelerator
 from tests.accelerator.backend import stand_in
@@ -19,6 +17,7 @@ from tests.trainers.runs import (
     WALKS,
     WEIGHTED,
     content,
+    losses,
     train_fresh,
     train_packed,
     train_parts,
@@ -33,10 +32,6 @@ RGCN: list[dict[str, Any]] = [{"model": "rgcn", "norm": "layer"}, {"model": "rgc
 @pytest.fixture(autouse=True)
 def _relations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "RELATIONS", 3)
-
-
-def losses(model: Artifact) -> list[float]:
-    return [json.loads(line)["loss"] for line in model.file("metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(params=RGCN, ids=["matrices", "bases"])

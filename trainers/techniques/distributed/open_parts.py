@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from assets.budgets.read import open_budgets
+from assets.features.read import node_types
 from assets.hotness.read import open_hotness
 from assets.partitions.read import open_partitions
 from assets.shards.read import Shards, open_shards
@@ -62,7 +64,8 @@ def open_data(opening: Opening) -> Data:
     )
     given = {**opening.inputs, **opening.reads}
     record = _fill_cache(source, shards.row_of, given, execution) if {"hotness", "budgets"} <= given.keys() else {}
-    stored = shards.tables(owned.parts)[0]
+    whole = node_types(graph.topology, shards)
+    stored = replace(shards.tables(owned.parts)[0], type_columns=None if whole is None else whole.columns)
     # No rank reads the table as a whole: evaluation goes through the source.
     features = Features(stored=stored, table=source, source=source, device=device, record=record)
     infer = evaluation(semantic, graph.topology, source, device, opening.drawing, part_nodes(graph.topology, source))

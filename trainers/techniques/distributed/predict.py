@@ -141,7 +141,7 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
     )
     features = open_data(opening).features
     source, device = features.source, features.device
-    model = load_model(store.open("model", order["model"]), semantic, graph, source.width)
+    model = load_model(store.open("model", order["model"]), semantic, graph, features.stored)
     bounds = Bounds(
         workspace_bytes=parse_size(order["workspace"]), threads=order["threads"], folder=store.home / "spill",
         progress=Silent(), device=device, dtype=semantic.train.dtype, drawing=drawing,

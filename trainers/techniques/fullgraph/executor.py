@@ -101,7 +101,7 @@ class OneStep(Executor):
         # Bytes of the rows that each layer reads.
         row_bytes = [run.features.stored.row_bytes] + [value * train.hidden] * (train.layers - 1)
         if model.projection is not None:
-            row_bytes[0] = value * model.projection.linear.out_features
+            row_bytes[0] = value * model.projection.width
         again = [not (settings.hybrid and splits(layer)) for layer in model.layers]
         loads = sum(row_bytes) + sum(each for each, twice in zip(row_bytes, again, strict=True) if twice)
         leaving = sum(row_bytes[1:] if model.projection is None else row_bytes)

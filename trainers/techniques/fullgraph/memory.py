@@ -116,7 +116,7 @@ def device_bytes(
         last = index + 1 == config.layers and not linear_head
         shape = _Shape(config, wide, out, last, index)
         peak = max(peak, _forward_values(shape, chunk, way), _backward_values(shape, chunk, way))
-    if config.input == "linear":
+    if config.projects:
         peak = max(peak, chunk.nodes * (2 * in_width + 6 * config.hidden))
     # The head and the loss: rows of all layers that the head reads, side by side, with their gradients.
     read = config.hidden * (config.layers if config.jk != "none" else 1) if linear_head else 0
@@ -137,7 +137,7 @@ class _Shape:
         # PinSAGE pools in the width of its input if it gives logits, else in that of its output.
         pooled = width if last else out
         self.aggregate = self.depth if self.attends else pooled if self.pools else out if self.relates else width
-        self.needed = index > 0 or config.input == "linear"
+        self.needed = index > 0 or config.projects
         self.chain = CONVOLUTION.get(config.model, OWN) + (0 if last else 2 + (config.norm != "none"))
         if config.feed_forward:
             self.chain += FEED_FORWARD + ceil(2 * config.feed_forward)

@@ -98,7 +98,7 @@ def _host_bytes(case: Case, hybrid: bool) -> int:
     widths = layer_widths(train, sizes.width, max(2, sizes.num_classes))
     outputs = list(accumulate(out for _, out in widths))
     kept = list(accumulate(wide if hybrid and keeps_aggregate(train) else 0 for wide, _ in widths))
-    projected = train.hidden if train.input == "linear" else 0
+    projected = train.hidden if train.projects else 0
     most = outputs[-1] + kept[-1]
     for index, (wide, out) in enumerate(widths):
         below = (outputs[index] - out) + kept[index]

@@ -41,7 +41,7 @@ class InputRows:
 
     def __init__(self, table: TableSource, model: LayeredModel, dtype: str):
         self.table, self.model, self.dtype = table, model, getattr(torch, dtype)
-        self.width = table.width if model.projection is None else model.projection.linear.out_features
+        self.width = table.width if model.projection is None else model.projection.width
         self.random = StepRandom(0)
 
     def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
