@@ -214,31 +214,15 @@ class GeneratedSource:
 
     def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
         """Returns the rows f32[N, F]: the centroid of the node's class plus noise, made in ranges of 8 MiB."""
-        config = self.config
-
-        def slices() -> Iterator[tuple[int, Array]]:
-            for low, high in row_ranges(config.nodes, 4 * config.features):
-                part = np.empty((high - low, config.features), np.float32)
-                class_features(
-                    self.labels, config.features, config.seed, config.noise, part, low, high, threads=self.threads
-                )
-                yield low, part
-
-        block = FeatureBlock(
-            where=config.source,
-            num_rows=config.nodes,
-            width=config.features,
-            dtype=np.dtype(np.float32),
-            slices=slices,
-            place=lambda row, column: f"{config.source}: row {row} column {column}",
-        )
-        return [block]
+        return [class_block(self.config, self.labels, self.threads)]
 
     def graph(self, progress: Progress) -> RawGraph:
         """Draws the edges."""
         config = self.config
         names = tuple(str(label) for label in range(config.classes))
-        known = RawGraph(num_nodes=config.nodes, labels=self._known_labels(), class_names=names)
+        # Drawn for themselves if some are hidden, since a graph is mostly opened without its features.
+        labels = self.labels if config.labelled == 1 else with_hidden(config, config.draw_labels(self.threads))
+        known = RawGraph(num_nodes=config.nodes, labels=labels, class_names=names)
         progress.start("generate edges", config.edges, "edges")
         if config.edges > HELD_EDGES:
             graph = replace(known, spool=self._spooled(progress), memory_bytes=SORT_BYTES)
@@ -258,18 +242,40 @@ class GeneratedSource:
             progress.advance(hi - lo)
         return spool
 
-    def _known_labels(self) -> Array:
-        """Returns i32[N], the classes, -1 for nodes whose label is hidden."""
-        config = self.config
-        if config.labelled == 1:
-            return self.labels
-        # Drawn for themselves, since a graph is mostly opened without its features.
-        labels, name = config.draw_labels(self.threads), key(config.seed, Stream.GENERATORS, HIDDEN)
-        most = np.uint64(round(config.labelled * 2**32))
-        for low, high in row_ranges(config.nodes, 8):
+
+def class_block(config: GeneratedConfig, classes: Array, threads: int) -> FeatureBlock:
+    """Returns the rows f32[n, F] of the nodes 0 to n - 1: the centroid of each one's class plus noise, made in ranges of 8 MiB.
+
+    Args:
+        config: width, noise and seed.
+        classes: i32[n].
+        threads: number of native threads.
+    """
+
+    def slices() -> Iterator[tuple[int, Array]]:
+        for low, high in row_ranges(len(classes), 4 * config.features):
+            part = np.empty((high - low, config.features), np.float32)
+            class_features(classes, config.features, config.seed, config.noise, part, low, high, threads=threads)
+            yield low, part
+
+    return FeatureBlock(
+        where=config.source,
+        num_rows=len(classes),
+        width=config.features,
+        dtype=np.dtype(np.float32),
+        slices=slices,
+        place=lambda row, column: f"{config.source}: row {row} column {column}",
+    )
+
+
+def with_hidden(config: GeneratedConfig, labels: Array) -> Array:
+    """Returns the array i32[n] of classes, with -1 put in for nodes whose label is hidden."""
+    if config.labelled < 1:
+        name, most = key(config.seed, Stream.GENERATORS, HIDDEN), np.uint64(round(config.labelled * 2**32))
+        for low, high in row_ranges(len(labels), 8):
             drawn = draws(absorb_ids(name, np.arange(low, high)), 0) >> np.uint64(32)
             labels[low:high][drawn >= most] = -1
-        return labels
+    return labels
 
 
 def raw(config: GeneratedConfig, table: TableConfig | None) -> dict[str, str]:

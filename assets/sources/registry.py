@@ -41,10 +41,11 @@ SOURCES: Mapping[str, str] = {
     "python-environment": "assets.sources.python_environment.source:PythonEnvironmentConfig",
     "rmat": "assets.sources.generators:RmatConfig",
     "sbm": "assets.sources.generators:SbmConfig",
+    "typed_citation": "assets.sources.typed_citation:TypedCitationConfig",
 }
 """Source name -> the module that reads it, and its class of `[graph]`."""
 
-GENERATORS = ("citation", "rmat", "sbm")
+GENERATORS = ("citation", "rmat", "sbm", "typed_citation")
 """Sources that read nothing from outside."""
 
 UNCHECKED = (*GENERATORS, "python-environment")

@@ -146,7 +146,7 @@ def test_generators_are_sources_without_raw_content():
     from assets.sources.registry import config_class
 
     for source in GENERATORS:
-        assert GRAPH.raw(config_class(source)(nodes=10, edges=10)) == {}
+        assert GRAPH.raw(config_class(source)(nodes=100, edges=10)) == {}
 
 
 @pytest.mark.parametrize(("arrays", "same"), [({"train": [0], "val": [1], "test": [2]}, True), ({}, False)])

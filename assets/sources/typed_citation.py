@@ -1,0 +1,235 @@
+"""A generated graph of papers, authors and institutions, in the shape of MAG240M (Hu et al., "OGB-LSC", 2021).
+
+    paper cites paper                      as `source = "citation"` draws citations
+    author writes paper                    an author of the paper's class, more often one who writes much
+    author affiliated_with institution     every author has one before another has a second
+
+Papers have features and classes, authors and institutions have neither: their class decides only which edges they get. Numbers of nodes and
+edges of each kind are in the proportions of MAG240M. Every edge is a function of its number, so a graph of any size is drawn in batches.
+
+Peak memory: 4 bytes per node for the labels, 4 per paper for the classes, a batch of edges, and the sort of all edges out of core
+(assets/graph/edge_sort.py) in half of `memory_limit`.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from assets.building.keys import KeyProblem, within
+from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.generators import GeneratedConfig, class_block, with_hidden
+from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
+from assets.sources.spool import BATCH_EDGES
+from assets.sources.spooled import SpooledConfig, spooled_survey
+from assets.sources.survey import Survey
+from assets.sources.typed_graph import Relation, TypedGraph, TypedSource
+from assets.storage.filesystem import full_disk
+from kernels.graph.generate import citation_edges, citation_labels
+from kernels.rng import absorb_ids, draws, key
+from kernels.types import Array, Stream
+
+if TYPE_CHECKING:
+    from assets.building.stage import Progress
+
+WRITES, AFFILIATED = 7, 8
+"""The words after the stream for two relations; kernels/graph/generate.py has the others."""
+PAPERS, INSTITUTIONS = 0.4986, 1 / 9_500
+"""Shares of the nodes; the rest are authors."""
+CITATIONS, AFFILIATIONS = 0.7508, 0.0258
+"""Shares of the edges; the rest are of authors to their papers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedCitationConfig(GeneratedConfig, SpooledConfig):
+    """`[graph]` with `source = "typed_citation"`: papers, authors and institutions, with three relations.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # names this kind of source
+    source: str = field(default="typed_citation", metadata=FEATURES_TOO)
+    # feature columns of the papers, stored as float16
+    features: int = field(default=768, metadata=within(1, 1 << 24, **FEATURES_ONLY))
+    # probability that an end of an edge is of the class of the other
+    p_in: float = field(default=0.8, metadata=within(0, 1))
+    # probability that a paper copies a citation of the paper it found
+    p_copy: float = field(default=0.3, metadata=within(0, 1))
+    # type of reverse edges: the "same" as the edge's, or one of its "own"
+    reverse_types: Literal["same", "own"] = "own"
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields too few nodes for one of each class and type."""
+        yield from super().problems()
+        if min(self.node_types.values()) < self.classes:
+            text = (
+                f"nodes = {self.nodes} makes {self.node_types['paper']} papers and classes = {self.classes}, and each type needs a "
+                f"node per class: give at least {4 * self.classes} nodes"
+            )
+            yield KeyProblem("nodes classes", text)
+
+    @property
+    def node_types(self) -> dict[str, int]:
+        """Number of nodes of each type."""
+        papers, institutions = round(self.nodes * PAPERS), max(self.classes, round(self.nodes * INSTITUTIONS))
+        return {"paper": papers, "author": self.nodes - papers - institutions, "institution": institutions}
+
+    @property
+    def relations(self) -> dict[str, int]:
+        """Number of drawn edges of each relation."""
+        cites, affiliated = round(self.edges * CITATIONS), round(self.edges * AFFILIATIONS)
+        kinds = "paper/cites/paper", "author/writes/paper", "author/affiliated_with/institution"
+        return dict(zip(kinds, (cites, self.edges - cites - affiliated, affiliated), strict=True))
+
+    def draw_labels(self, threads: int) -> Array:
+        """Returns the classes of the papers, i32[P]."""
+        return citation_labels(self.node_types["paper"], self.classes, self.seed, threads=threads)
+
+
+class Drawn:
+    """The parts of the graph, drawn when they are asked for.
+
+    Args:
+        config: configuration of the source.
+        threads: number of native threads; no byte depends on it.
+    """
+
+    def __init__(self, config: TypedCitationConfig, threads: int):
+        self.config, self.threads = config, threads
+
+    @cached_property
+    def classes(self) -> Array:
+        """The classes of the papers, i32[P]."""
+        return self.config.draw_labels(self.threads)
+
+    def graph(self) -> TypedGraph:
+        """Returns everything but the features; edges are drawn when they are read."""
+        config = self.config
+        labels = np.full(config.nodes, -1, np.int32)
+        labels[: config.node_types["paper"]] = with_hidden(config, self.classes.copy())
+        draw = dict(zip(config.relations, (self._cites, self._writes, self._affiliated), strict=True))
+        return TypedGraph(
+            where=config.source,
+            node_types=config.node_types,
+            relations=[self._relation(name, count, draw[name]) for name, count in config.relations.items()],
+            blocks=(),
+            labels=labels,
+            splits=None,
+        )
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns the rows of the papers, f16[P, F]: the centroid of the paper's class plus noise."""
+        block = class_block(self.config, self.classes, self.threads)
+        slices = block.slices
+        narrow = lambda: ((low, rows.astype(np.float16)) for low, rows in slices())  # noqa: E731
+        return [replace(block, dtype=np.dtype(np.float16), slices=narrow)]
+
+    def _relation(self, name: str, count: int, draw: Any) -> Relation:
+        def batches() -> Iterator[tuple[Array, Array, None]]:
+            for low in range(0, count, BATCH_EDGES):
+                yield *draw(low, min(count, low + BATCH_EDGES)), None
+
+        source, relation, target = name.split("/")
+        return Relation(
+            kind=(source, relation, target), num_edges=count, batches=batches, place=lambda row: f"{name}: edge {row}"
+        )
+
+    def _cites(self, low: int, high: int) -> tuple[Array, Array]:
+        config = self.config
+        papers, drawn = config.node_types["paper"], config.relations["paper/cites/paper"]
+        shares = config.p_in, config.p_copy
+        return citation_edges(
+            papers, drawn, config.classes, *shares, config.seed, threads=self.threads, lo=low, hi=high
+        )
+
+    def _writes(self, low: int, high: int) -> tuple[Array, Array]:
+        counts = self.config.node_types
+        drawn = self._draws(WRITES, low, high, 5)
+        paper = _below(drawn[0], counts["paper"])
+        # The smallest of three: authors of low numbers write more.
+        author = self._of_class(self.classes[paper], counts["author"], drawn[1], np.minimum.reduce(drawn[2:]))
+        return author, paper
+
+    def _affiliated(self, low: int, high: int) -> tuple[Array, Array]:
+        counts = self.config.node_types
+        drawn = self._draws(AFFILIATED, low, high, 2)
+        author = np.arange(low, high) % counts["author"]
+        # The class of an author or institution is its number modulo the number of classes.
+        return author, self._of_class(author % self.config.classes, counts["institution"], *drawn)
+
+    def _of_class(self, classes: Array, count: int, inside: Array, pick: Array) -> Array:
+        """Returns i64[n], nodes of a type: of the given classes with `p_in`, else any.
+
+        Args:
+            classes: i[n].
+            count: number of nodes of the type.
+            inside, pick: u64[n], draws that decide the class and the node.
+        """
+        of_class = (count - 1 - classes) // self.config.classes + 1
+        same = classes + self.config.classes * _below(pick, of_class)
+        stays = (inside >> np.uint64(32)) < np.uint64(round(self.config.p_in * 2**32))
+        return np.where(stays, same, _below(pick, count))
+
+    def _draws(self, word: int, low: int, high: int, count: int) -> list[Array]:
+        """Returns `count` draws u64[high - low] of each edge."""
+        keys = absorb_ids(key(self.config.seed, Stream.GENERATORS, word), np.arange(low, high), threads=self.threads)
+        return [draws(keys, number) for number in range(count)]
+
+
+def _below(drawn: Array, count: Array | int) -> Array:
+    """Returns i64[n] in 0 to count - 1 from draws u64[n], by the high half of a product; counts are below 2^31."""
+    return ((drawn >> np.uint64(33)).astype(np.int64) * count) >> 31
+
+
+def raw(config: TypedCitationConfig, table: TableConfig | None) -> dict[str, str]:
+    """Returns no digests: everything comes from the configuration."""
+    return {}
+
+
+@contextmanager
+def opened(
+    config: TypedCitationConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+) -> Iterator[TypedSource]:
+    """Generates with `execution.threads` threads; reads nothing.
+
+    Raises:
+        InputError: the disk has no space for the edges while they are sorted.
+    """
+    scratch_bytes = survey(config).scratch_bytes
+    if scratch_bytes > shutil.disk_usage(folder).free:
+        raise full_disk(errno.ENOSPC, folder / "edges.spool", scratch_bytes)
+    drawn = Drawn(config, execution.threads)
+    yield TypedSource(drawn.graph(), config, folder, drawn.blocks)
+
+
+def survey(config: TypedCitationConfig) -> Survey:
+    """Describes the graph that would be made."""
+    papers = config.node_types["paper"]
+    known = papers * config.labelled
+    shares = config.train_ratio, config.valid_ratio, 1 - config.train_ratio - config.valid_ratio
+    contents = [f"nodes of type '{name}': {count:,}" for name, count in config.node_types.items()]
+    contents += [f"edges {name}: {count:,}" for name, count in config.relations.items()]
+    contents += [f"{config.classes} classes of papers, noise {config.noise}"]
+    return spooled_survey(
+        config,
+        list(config.relations),
+        config.nodes,
+        config.edges,
+        config.features,
+        "float16",
+        title=f"{config.source}: generated from seed {config.seed}",
+        contents=contents,
+        num_without_features=config.nodes - papers,
+        num_classes=config.classes,
+        num_split=tuple(ceil(known * share + config.classes) for share in shares),
+    )
