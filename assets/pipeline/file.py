@@ -47,7 +47,6 @@ from kernels.errors import InputError, did_you_mean
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = ROOT / "jobs" / "pipelines"
-LATER_VALUES: Mapping[str, tuple[str, ...]] = {"model": ("rgat",)}
 
 
 class MissingDataError(InputError):
@@ -258,7 +257,7 @@ def parse_pipeline(
     """
     text = _text_of(path, data)
     raw = completed(tomllib.loads(text), train_schema)
-    tables = Tables(lines=key_lines(text), folder=path.parent, later=LATER_VALUES, files=files, variables=variables)
+    tables = Tables(lines=key_lines(text), folder=path.parent, files=files, variables=variables)
     values, problems = _parse(raw, tables, path.stem, train_schema)
     pipeline = None if problems else Pipeline(path=path, text=text, **values)
     if pipeline is not None and train_schema is not None:

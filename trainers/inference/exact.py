@@ -357,7 +357,11 @@ def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> t
         node = value * (6 * widest + (3 * width + 2 * widest if layer.reads_own else 0)) + edge
     else:
         widest = max((max(parameter.shape) for parameter in layer.parameters() if parameter.dim()), default=1)
-        edge = value * width + 48 + (0 if layer.cacheable else 6 * widest * value // 4)
+        edge = (
+            value * (width + getattr(layer, "edge_values", 0))
+            + 48
+            + (0 if layer.cacheable else 6 * widest * value // 4)
+        )
         node = value * width + 4 * value * widest + edge
     if carried:
         node += value * (3 * carried + widest)

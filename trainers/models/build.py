@@ -24,6 +24,7 @@ from trainers.models.layer import LayeredModel, initialise
 from trainers.models.own import Model, build_own_model
 from trainers.models.pinsage import PinSageLayer
 from trainers.models.precision import kept_dtype
+from trainers.models.rgat import RgatLayer
 from trainers.models.rgcn import RgcnLayer
 from trainers.models.sage import AGGREGATORS
 from trainers.models.typed import TypedProjection
@@ -134,11 +135,13 @@ def _kind(config: TrainConfig, relations: int) -> Any:
     """Returns the function (columns of the input, of the output, options) -> layer."""
     if config.model == "sage":
         return AGGREGATORS[config.aggregator]
-    if config.model != "rgcn":
+    if config.model not in ("rgcn", "rgat"):
         return LAYERS[config.model]
     if not relations:
-        problem = 'model = "rgcn" has matrices per relation, and the edges of the graph have no relations'
+        problem = f'model = "{config.model}" has matrices per relation, and the edges of the graph have no relations'
         raise InputError(
             problem, "give the source a column or folders of relations (docs/own-data.md), or take another model"
         )
+    if config.model == "rgat":
+        return partial(RgatLayer, relations=relations)
     return partial(RgcnLayer, relations=relations, bases=config.bases)

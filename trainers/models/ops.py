@@ -6,6 +6,7 @@ Outputs are allocated by torch: its allocator aligns to 64 bytes, and matrix pro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +76,25 @@ class _Attend(torch.autograd.Function):
         return *found, None, None  # pyright: ignore[reportReturnType]
 
 
+class _MapPieces(torch.autograd.Function):
+    """Maps pieces of rows, each by a matrix of its own: one product per piece, into one result."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: tuple[int, ...], *matrices: Tensor) -> Tensor:
+        kind, ctx.counts = rows.device.type, counts
+        ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
+        ctx.save_for_backward(rows, *matrices)
+        return _mapped(rows, counts, [matrix.T for matrix in matrices], ctx.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (rows, *matrices) = grads, ctx.saved_tensors
+        below = _mapped(grad, ctx.counts, matrices, ctx.dtype) if ctx.needs_input_grad[0] else None
+        pieces = zip(matrices, grad.split(ctx.counts), rows.split(ctx.counts), strict=True)
+        found = [(above.to(ctx.dtype).T @ row.to(ctx.dtype)).to(matrix.dtype) for matrix, above, row in pieces]
+        return below, None, *found
+
+
 class _Dropout(torch.autograd.Function):
     """Keyed dropout; the backward pass draws the same mask again instead of keeping it."""
 
@@ -108,6 +128,17 @@ class _Splice(torch.autograd.Function):
             found.append(torch.empty((len(rows), grad.shape[1]), dtype=grad.dtype, device=grad.device))
             _place(grad, rows, found[-1], None)
         return found[0], found[1].to(ctx.dtype), None
+
+
+def _mapped(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Returns rows times matrices, piece by piece, computed in a type and kept in that of the rows."""
+    out = rows.new_empty((len(rows), matrices[0].shape[1]))
+    for piece, place, matrix in zip(rows.split(counts), out.split(counts), matrices, strict=True):
+        if dtype == rows.dtype == matrix.dtype:
+            torch.mm(piece, matrix, out=place)
+        else:
+            place.copy_(piece.to(dtype) @ matrix.to(dtype))
+    return out
 
 
 def _place(source: Tensor, source_rows: Any, out: Tensor, out_rows: Any) -> None:
@@ -190,6 +221,20 @@ def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
     out = torch.empty((block.num_src, grad.shape[1]), dtype=grad.dtype, device=grad.device)
     aggregate_backward(block, _array(grad), reduce, out=_array(out), threads=torch.get_num_threads())
     return out
+
+
+def map_pieces(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor]) -> Tensor:
+    """Maps consecutive pieces of rows, each by a matrix of its own, with gradient.
+
+    Args:
+        rows: float[n, F].
+        counts: number of rows of each piece; their sum is n.
+        matrices: float[G, F] for each piece.
+
+    Returns:
+        float[n, G].
+    """
+    return _MapPieces.apply(rows, counts, *matrices)  # pyright: ignore[reportReturnType]
 
 
 def attend(block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None) -> Tensor:

@@ -52,7 +52,7 @@ def relation_runs(block: Block) -> RelationRuns:
 
 
 def _made(block: Block) -> RelationRuns:
-    start, end, kind = (_long(each) for each in (block.start, block.end, block.edge_type))
+    start, end, kind = (as_long(each) for each in (block.start, block.end, block.edge_type))
     row, place = _edges(start, end, len(block.indices))
     kind = kind if place is None else kind[place]
     key = row * MOST_RELATIONS + kind
@@ -67,15 +67,15 @@ def _made(block: Block) -> RelationRuns:
     order = _sorted_places(relation)
     new = torch.empty_like(order)
     new[order] = torch.arange(len(order), device=order.device)
-    own = dst if block.dst_pos is None else _long(block.dst_pos)[dst]
+    own = dst if block.dst_pos is None else as_long(block.dst_pos)[dst]
     runs = Block(
         num_dst=len(begins),
         num_src=block.num_src,
-        start=_like(block, begins[order].int()),
-        end=_like(block, ends[order].int()),
-        indices=block.indices if place is None else _like(block, _long(block.indices)[place].int()),
+        start=like_block(block, begins[order].int()),
+        end=like_block(block, ends[order].int()),
+        indices=block.indices if place is None else like_block(block, as_long(block.indices)[place].int()),
         src_ids=block.src_ids,
-        dst_pos=_like(block, own[order].int()),
+        dst_pos=like_block(block, own[order].int()),
         weight=_parts(block, place, begins, ends, run),
         **_transposed(block, place, new[run]),
     )
@@ -102,15 +102,15 @@ def _joined(block: Block, dst: Tensor, order: Tensor, new: Tensor) -> Block:
     return Block(
         num_dst=block.num_dst,
         num_src=len(order),
-        start=_like(block, starts.int()),
-        end=_like(block, ends.int()),
-        indices=_like(block, new.int()),
-        src_ids=_like(block, places[:-1]),
+        start=like_block(block, starts.int()),
+        end=like_block(block, ends.int()),
+        indices=like_block(block, new.int()),
+        src_ids=like_block(block, places[:-1]),
         # Destinations are no runs, and nothing asks for one's own row.
-        dst_pos=_like(block, torch.zeros_like(starts).int()),
-        t_start=_like(block, places.int()),
-        t_edge=_like(block, order.int()),
-        t_dst=_like(block, dst[order].int()),
+        dst_pos=like_block(block, torch.zeros_like(starts).int()),
+        t_start=like_block(block, places.int()),
+        t_edge=like_block(block, order.int()),
+        t_dst=like_block(block, dst[order].int()),
     )
 
 
@@ -145,30 +145,30 @@ def _parts(block: Block, place: Tensor | None, begins: Tensor, ends: Tensor, run
     share = torch.as_tensor(block.share).double()
     share = share if place is None else share[place]
     sums = torch.cat([share.new_zeros(1), share.cumsum(0)])  # a device adds in a fixed order so
-    return _like(block, (share / (sums[ends] - sums[begins])[run]).float())
+    return like_block(block, (share / (sums[ends] - sums[begins])[run]).float())
 
 
 def _transposed(block: Block, place: Tensor | None, run: Tensor) -> dict[str, Any]:
     """Returns the arrays of the runs' transpose: a source has the edges that it has in the block, in their order."""
     if block.t_start is None or block.t_edge is None:
         return {}
-    edge = _long(block.t_edge)
+    edge = as_long(block.t_edge)
     if place is not None:
         new = torch.empty(len(block.indices), dtype=torch.int64, device=edge.device)
         new[place] = torch.arange(len(place), device=edge.device)
         edge = new[edge]
     return {
         "t_start": block.t_start,
-        "t_edge": _like(block, edge.int()),
-        "t_dst": _like(block, run[edge].int()),
+        "t_edge": like_block(block, edge.int()),
+        "t_dst": like_block(block, run[edge].int()),
     }
 
 
-def _long(array: Any) -> Tensor:
+def as_long(array: Any) -> Tensor:
     """Returns a copy of whole numbers as i64[n], where they are."""
     return array.long() if isinstance(array, Tensor) else torch.from_numpy(np.asarray(array).astype(np.int64))
 
 
-def _like(block: Block, tensor: Tensor) -> Any:
+def like_block(block: Block, tensor: Tensor) -> Any:
     """Returns a tensor as the block keeps its arrays: on a device as it is, on the host as NumPy's."""
     return tensor if isinstance(block.start, Tensor) else tensor.numpy()

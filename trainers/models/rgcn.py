@@ -9,9 +9,6 @@ walks), the mean of a relation is weighted by them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -19,38 +16,8 @@ from kernels.errors import InputError
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate
+from trainers.models.ops import aggregate, map_pieces
 from trainers.models.relations import relation_runs
-
-
-class _MapRuns(torch.autograd.Function):
-    """Maps rows that stand relation by relation, each by the matrix of its relation: one product per relation, into one result."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, counts: tuple[int, ...], *matrices: Tensor) -> Tensor:
-        kind, ctx.counts = rows.device.type, counts
-        ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
-        ctx.save_for_backward(rows, *matrices)
-        return _mapped(rows, counts, [matrix.T for matrix in matrices], ctx.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,), (rows, *matrices) = grads, ctx.saved_tensors
-        below = _mapped(grad, ctx.counts, matrices, ctx.dtype) if ctx.needs_input_grad[0] else None
-        pieces = zip(matrices, grad.split(ctx.counts), rows.split(ctx.counts), strict=True)
-        found = [(above.to(ctx.dtype).T @ row.to(ctx.dtype)).to(matrix.dtype) for matrix, above, row in pieces]
-        return below, None, *found
-
-
-def _mapped(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """Returns rows times matrices, piece by piece, computed in a type and kept in that of the rows."""
-    out = rows.new_empty((len(rows), matrices[0].shape[1]))
-    for piece, place, matrix in zip(rows.split(counts), out.split(counts), matrices, strict=True):
-        if dtype == rows.dtype == matrix.dtype:
-            torch.mm(piece, matrix, out=place)
-        else:
-            place.copy_(piece.to(dtype) @ matrix.to(dtype))
-    return out
 
 
 class RgcnLayer(nn.Module):
@@ -90,7 +57,7 @@ class RgcnLayer(nn.Module):
         means = aggregate(runs.block, h_src, "mean" if runs.block.weight is None else "weighted")
         if not runs.relations:
             return means.new_zeros((block.num_dst, self.width))
-        mapped = _MapRuns.apply(means, runs.counts, *(self._matrix(relation) for relation in runs.relations))
+        mapped = map_pieces(means, runs.counts, [self._matrix(relation) for relation in runs.relations])
         return aggregate(runs.joined, mapped, "sum")  # pyright: ignore[reportArgumentType]
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:

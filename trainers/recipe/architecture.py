@@ -9,7 +9,7 @@ from typing import Literal
 from assets.building.keys import Checked, KeyProblem, within
 from assets.storage.user_code import is_reference
 
-MODELS = ("sage", "gcn", "gat", "gin", "pinsage", "rgcn")
+MODELS = ("sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Architecture(Checked):
     """The architecture of a model: kind, depth, width, its two ends, and the end of each layer."""
 
     # One of `MODELS`, see trainers/models; or "module:name" of your own model, see trainers/models/own.py.
-    model: Literal["sage", "gcn", "gat", "gin", "pinsage", "rgcn"] | str = "sage"
+    model: Literal["sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat"] | str = "sage"
     # Number of message-passing layers, equal to the number of fanouts.
     layers: int = field(default=2, metadata=within(1, 1_000))
     # Width of the hidden layers.
@@ -33,7 +33,7 @@ class Architecture(Checked):
     aggregator: Literal["mean", "gcn", "max", "sum"] = field(default="mean", metadata={"hashed": "unless default"})
     # Matrices that those of the relations of `rgcn` are sums of; 0 = every relation has a matrix of its own.
     bases: int = field(default=0, metadata=within(0, 1_000, hashed="unless default"))
-    # Attention heads of `gat`: side by side in hidden layers (each hidden / heads wide), averaged in a layer that gives logits.
+    # Attention heads of `gat` and `rgat`: side by side in hidden layers (each hidden / heads wide), averaged in a layer that gives logits.
     heads: int = field(default=1, metadata=within(1, 10_000))
     # Normalisation between a hidden layer's convolution and its activation; batch = by the mini-batch's own statistics.
     norm: Literal["none", "layer", "batch"] = "none"
@@ -50,7 +50,7 @@ class Architecture(Checked):
     dropout: float = field(default=0.5, metadata=within(0, below=1))
     # Probability that an input feature is dropped.
     input_dropout: float = field(default=0.0, metadata=within(0, below=1))
-    # Probability that an attention weight of `gat` is dropped.
+    # Probability that an attention weight of `gat` or `rgat` is dropped.
     attention_dropout: float = field(default=0.0, metadata=within(0, below=1))
     # Form of the blocks that a module of your own reads: those of DGL, or bipartite edges as PyG's convolutions take them.
     blocks: Literal["dgl", "pyg"] = field(default="dgl", metadata={"hashed": "unless default"})
@@ -88,17 +88,22 @@ class Architecture(Checked):
     def _model_problems(self) -> Iterator[KeyProblem]:
         """Yields keys that are for other models than this one, or contradict each other in it."""
         own = {
-            "gat": {"heads": 1, "attention_dropout": 0.0},
-            "sage": {"aggregator": "mean"},
-            "rgcn": {"bases": 0},
+            ("gat", "rgat"): {"heads": 1, "attention_dropout": 0.0},
+            ("sage",): {"aggregator": "mean"},
+            ("rgcn",): {"bases": 0},
         }
-        for model, keys in own.items():
-            for name, default in keys.items() if model != self.model else ():
+        for models, keys in own.items():
+            for name, default in keys.items() if self.model not in models else ():
                 if (value := getattr(self, name)) != default:
-                    yield KeyProblem(f"{name} model", f"{name} = {value!r} is for {model}, not for {self.model}")
+                    text = f"{name} = {value!r} is for {' and '.join(models)}, not for {self.model}"
+                    yield KeyProblem(f"{name} model", text)
         if isinstance(self.residual, str) and self.residual != "linear":
             yield KeyProblem("residual", f'residual = {self.residual!r} is not true, false or "linear"')
-        if self.model == "gat" and (self.layers > 1 or self.head == "linear") and self.hidden % max(1, self.heads):
+        if (
+            self.model in ("gat", "rgat")
+            and (self.layers > 1 or self.head == "linear")
+            and self.hidden % max(1, self.heads)
+        ):
             yield KeyProblem("hidden heads", f"hidden = {self.hidden} is not a multiple of heads = {self.heads}")
         if self.feed_forward:
             yield from self._feed_forward_problems()
@@ -106,7 +111,7 @@ class Architecture(Checked):
     def _feed_forward_problems(self) -> Iterator[KeyProblem]:
         """Yields keys that do not fit layers with a feed-forward part."""
         given = f"feed_forward = {self.feed_forward:g}"
-        if self.model in ("pinsage", "rgcn"):
+        if self.model in ("pinsage", "rgcn", "rgat"):
             yield KeyProblem("feed_forward model", f"{given} is for gcn, sage, gin and gat, not for {self.model}")
         ends = {"input": "none", "head": "convolution"}
         for name in ends:

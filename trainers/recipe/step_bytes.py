@@ -9,8 +9,10 @@ A layer of d destinations and s sources, from rows of i to rows of o columns, ho
     gat       s o                             2 s o + 2 d o              4 s o + d o
     pinsage   s o + d o                       2 s o + 4 d o              2 s o, or s o + 2 s i
     rgcn      e i                             e i + e o + 2 d o + 4 e    e i + e o, or e i + s i
+    rgat      e i + 3 e o + 4 e heads         e i + 4 e o + 2 d o + 8 e  e i + 3 e o, or e i + s i
 
-The means of an rgcn are those of runs, at most one per edge e; 4 e are whole numbers of the runs.
+The means of an rgcn are those of runs, at most one per edge e; 4 e are whole numbers of the runs. An rgat has rows of pairs of a relation
+and a source besides, at most one per edge, too.
 
 A hidden layer keeps its activation as well, d o, and so does a norm. The rows that a layer reads are kept by it, but for gcn's. Before a
 layer's own gradients, that of its output is there twice, 2 d o. Features need no gradient. The peak is the largest of these moments; what a
@@ -81,6 +83,7 @@ def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
         last = number + 1 == len(widths) and train.head != "linear"
         pooled = train.model == "sage" and train.aggregator == "gcn"
         maps = {"gcn": 1, "gin": 1, "gat": train.heads if last else 1, "rgcn": 1 + (train.bases or TAKEN_RELATIONS)}
+        maps["rgat"] = 1 + TAKEN_RELATIONS * (train.heads if last else 1)
         maps = 1 if pooled else maps.get(train.model, 2)
         count += maps * wide * out + out * out * (train.model == "gin")
         count += wide * (wide if last else out) * (train.model == "pinsage")
@@ -92,7 +95,7 @@ def parameter_bytes(train: TrainConfig, in_width: int, num_classes: int) -> int:
 
 def transposed_layers(train: TrainConfig) -> int:
     """Returns the number of layers, from the top, whose blocks have a transpose."""
-    whole = train.model in ("gat", "pinsage", "rgcn") or train.projects or ":" in train.model
+    whole = train.model in ("gat", "pinsage", "rgcn", "rgat") or train.projects or ":" in train.model
     return train.layers if whole else train.layers - 1
 
 
@@ -140,6 +143,11 @@ def _convolution(
         means = edges * wide
         backward = edges * out if first else means + max(edges * out, s * wide)
         return means, means + edges * out + 2 * d * out + 4 * edges, backward
+    if train.model == "rgat":
+        rows, columns = edges * wide, edges * out * (train.heads if last else 1)
+        backward = 3 * columns if first else rows + max(3 * columns, s * wide)
+        kept = rows + 3 * columns + 4 * edges * train.heads  # with scores and attention
+        return kept, kept + columns + 2 * d * out + 8 * edges, backward
     if train.model == "pinsage":
         pooled = wide if last else out
         backward = max(2 * s * pooled, 0 if first else s * (pooled + 2 * wide))

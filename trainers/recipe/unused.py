@@ -1,7 +1,7 @@
 """Attributes of edges that a graph stores and a training does not use; without torch.
 
-The models of graphmill read the neighbours of a node and nothing else of an edge, but for `rgcn`, which reads relations; and only weighted
-sampling reads weights. Your own model or sampler may read all attributes of a block, so nothing is said about those.
+The models of graphmill read the neighbours of a node and nothing else of an edge, but for `rgcn` and `rgat`, which read relations; and only
+weighted sampling reads weights. Your own model or sampler may read all attributes of a block, so nothing is said about those.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def unused_attributes(table: TrainTable, sampling: SamplingConfig | None, stored
     own = is_reference(table.model) or (drawn is not None and is_reference(drawn.method))
     equal = f'model = "{table.model}" treats all edges alike'
     found = {"edge_ids": "a training reads none"}
-    if not own and table.model != "rgcn":
+    if not own and table.model not in ("rgcn", "rgat"):
         found["edge_types"] = f"{equal}; {OWN}"
     if not own and (why := _without_weights(table, drawn)):
         found["weights"] = f"{equal}, and {why}"

@@ -142,6 +142,3 @@ def test_mistakes_stand_at_their_lines(tmp_path: Path) -> None:
         error.value
     )
     assert '13: model = "ref_nowhere:M": there is no module ref_nowhere on Python\'s path and in' in str(error.value)
-    path.write_text(PIPELINE.format(method="uniform", model="rgat"))
-    with pytest.raises(InputError, match='model = "rgat" is not built yet in this version; it has sage, gcn, gat'):
-        load_pipeline(path, TrainTable)

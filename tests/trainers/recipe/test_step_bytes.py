@@ -54,6 +54,7 @@ def counted(train: TrainConfig) -> tuple[int, int, BatchSizes]:
         {"model": "gat", "heads": 4},
         {"model": "pinsage"},
         {"model": "rgcn"},
+        {"model": "rgat", "heads": 2},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

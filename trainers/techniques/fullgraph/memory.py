@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from trainers.recipe.config import TrainConfig
     from trainers.techniques.fullgraph.lists import Mode
 
-CONVOLUTION = {"gcn": 0, "sage": 0, "gin": 2, "gat": 1, "pinsage": 2, "rgcn": 1}
+CONVOLUTION = {"gcn": 0, "sage": 0, "gin": 2, "gat": 1, "pinsage": 2, "rgcn": 1, "rgat": 1}
 """Results of v rows that a layer's own operations keep for their gradients."""
 OWN = 2
 """What a user's own layer is taken to keep."""
@@ -132,11 +132,11 @@ class _Shape:
     def __init__(self, config: TrainConfig, width: int, out: int, last: bool, index: int):
         self.config, self.width, self.out, self.first = config, width, out, index == 0
         self.attends, self.pools = config.model == "gat", config.model == "pinsage"
-        self.relates = config.model == "rgcn"
-        self.depth = out * config.heads if self.attends and last else out
+        self.relates = config.model in ("rgcn", "rgat")
+        self.depth = out * config.heads if config.model in ("gat", "rgat") and last else out
         # PinSAGE pools in the width of its input if it gives logits, else in that of its output.
         pooled = width if last else out
-        self.aggregate = self.depth if self.attends else pooled if self.pools else out if self.relates else width
+        self.aggregate = pooled if self.pools else self.depth if self.attends or self.relates else width
         self.needed = index > 0 or config.projects
         self.chain = CONVOLUTION.get(config.model, OWN) + (0 if last else 2 + (config.norm != "none"))
         if config.feed_forward:
@@ -151,8 +151,10 @@ class _Shape:
         found = chunk.rows * self.width if self.config.feed_forward else 0  # normalised rows
         if self.config.aggregator == "max":
             found += 2 * chunk.edges * self.width
-        if self.relates:  # means of runs, at most one per edge, and whole numbers of the runs
-            found += chunk.edges * (self.width + self.out + 4)
+        if self.relates:  # means of runs or rows of pairs, at most one per edge, and whole numbers of them
+            found += chunk.edges * (self.width + self.depth + 4)
+        if self.config.model == "rgat":  # rows of pairs with those of runs, products with attention vectors, and scores
+            found += chunk.edges * (3 * self.depth + 3 * self.config.heads + 4)
         if self.attends:
             return found + chunk.rows * self.depth + self.config.heads * (chunk.edges + chunk.nodes)
         return found + (chunk.rows * self.aggregate if self.pools else 0)
@@ -171,7 +173,7 @@ def _forward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
 
 def _backward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
     config, again, needed = shape.config, shape.again(way), shape.needed
-    own = shape.width if config.model in ("sage", "gin", "pinsage", "rgcn") or config.residual or again else 0
+    own = shape.width if config.model in ("sage", "gin", "pinsage", "rgcn", "rgat") or config.residual or again else 0
     buffer = chunk.rows * shape.width
     held = buffer * (way.parts * (again + needed) + needed) + 3 * shape.projected(chunk)
     held += chunk.nodes * (shape.out * (1 + shape.chain + PASSING) + (shape.aggregate + own) * (1 + needed))
