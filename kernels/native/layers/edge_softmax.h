@@ -20,6 +20,7 @@ struct Scores {
     const T *left, *right;
     Sum<T> slope, scale;
     const uint8_t* mask;
+    const float* weight;  // factors of edges after the softmax; own terms have none
     Sum<T>* alpha;
     int64_t heads;
 };
@@ -90,12 +91,15 @@ inline void normalise(const Scores<T>& given, const Piece& piece, int64_t h, Edg
             S* const place = factors + k++ * heads;
             const Few share = load_heads<COUNT>(place) * inverse;
             store_heads<COUNT>(alpha + e * heads, share);
-            store_heads<COUNT>(place, given.mask ? share * load_mask<COUNT>(given.mask + e * heads + h, given.scale) : share);
+            Few factor = share;
+            if (given.mask) factor *= load_mask<COUNT>(given.mask + e * heads + h, given.scale);
+            if (given.weight && e < given.block.num_edges) factor *= static_cast<S>(given.weight[e]);
+            store_heads<COUNT>(place, factor);
         });
     }
 }
 
-// Softmax weights of a piece of rows: to alpha, and times their masks to edges.factors.
+// Softmax weights of a piece of rows: to alpha, and times their masks and factors to edges.factors.
 template <class T>
 inline void weigh(const Scores<T>& given, const Piece& piece, Edges<Sum<T>>& edges) {
     list_edges(given.block, piece, given.heads, edges);
@@ -118,7 +122,8 @@ inline bool weighed_edges(const Scores<T>& given, int64_t i, int64_t& from, Edge
         edges.rows[k] = static_cast<int32_t>(own ? block.own(i) : block.sources[e]);
         for (int64_t h = 0; h < heads; ++h) {
             const Sum<T> kept = given.mask ? given.mask[e * heads + h] * given.scale : Sum<T>(1);
-            edges.factors[k * heads + h] = given.alpha[e * heads + h] * kept;
+            const Sum<T> factor = given.alpha[e * heads + h] * kept;
+            edges.factors[k * heads + h] = given.weight && !own ? factor * static_cast<Sum<T>>(given.weight[e]) : factor;
         }
     }
     from += count;
