@@ -33,7 +33,7 @@ from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 from kernels.sampling.transpose import transpose
 from kernels.types import Array, Block
-from trainers.batches.batch import attach_weights
+from trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from trainers.batches.send import LABELS, send_blocks
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
@@ -224,6 +224,7 @@ def whole_block(run: Run) -> Block:
         indices=np.asarray(topology.indices).astype(np.int32),
         src_ids=np.arange(topology.num_nodes, dtype=topology.indices.dtype),
         edge_type=np.asarray(topology.edge_types) if run.model.reads_relations else None,
+        weight=np.array(topology.weights) if run.model.edge_weight in DATA_WEIGHTS else None,
     )
     block = transpose(block)
     attach_weights((block,), topology, run.model.edge_weight)
