@@ -1,6 +1,7 @@
 """`edge_weight = true`: every model equals dense matrices of the data's weights in float64, and DGL's layers if the meaning is the same."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,17 @@ from kernels.sampling.dgl_blocks import to_dgl
 from kernels.sampling.sample import Sampler
 from kernels.sampling.transpose import transpose
 from kernels.types import BatchKey, Block, Stream
-from tests.trainers.graphs import random_topology
+from tests.trainers import graphs
+from tests.trainers.graphs import random_graph, random_topology
+from tests.trainers.inference.infer import infer_exact
 from trainers.batches.batch import attach_weights
 from trainers.models.build import build_model, require_weights
 from trainers.models.gat import GatLayer
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
 from trainers.recipe.config import TrainConfig
+from trainers.record.ledger import Ledger
+from trainers.rows.source import MappedSource, RowIds
 
 RELATIONS = 3
 TOPOLOGY = random_topology(90, 900, seed=2, relations=RELATIONS, weights=True)
@@ -209,6 +214,32 @@ def test_sums_are_dgls_with_edge_weight(name: str) -> None:
         return summed if name != "gcn" else summed + torch.from_numpy(own).double()[:, None] * x[: block.num_dst]
 
     assert_equals(layer, weighted(layer, block), block, theirs)
+
+
+@pytest.mark.parametrize("workspace_bytes", [1, 40_000, 2**30])
+@pytest.mark.parametrize("name", MODELS)
+def test_exact_inference_counts_the_same_weights(
+    name: str, workspace_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one range, in a few, and node by node: a pass over the whole graph as one block, also for some nodes alone."""
+    monkeypatch.setattr(graphs, "WEIGHTS", True)
+    monkeypatch.setattr(graphs, "RELATIONS", RELATIONS)
+    graph = random_graph(tmp_path)
+    config = TrainConfig(layers=2, hidden=6, edge_weight=True, **MODELS[name])
+    model = build_model(config, graph.features.width, graph.num_classes, 0, RELATIONS)
+    everyone = np.arange(graph.topology.num_nodes, dtype=np.int32)
+    blocks = Sampler(graph.topology, (-1, -1), seed=0).sample(BatchKey(Stream.EVAL, 0, 0), everyone)
+    attach_weights(blocks, graph.topology, model.edge_weight)
+    source = MappedSource(graph.features)
+    x = torch.empty(len(everyone), graph.features.width)
+    source.gather(RowIds(everyone), x, Ledger())
+    with torch.no_grad():
+        expected = model(blocks, x, MASKS)
+    logits = infer_exact(model, graph.topology, source, workspace_bytes, folder=tmp_path)
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
+    some = np.array([17, 3, 399])
+    part = infer_exact(model, graph.topology, source, workspace_bytes, node_ids=some)
+    torch.testing.assert_close(part, expected[torch.from_numpy(some)], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -22,7 +22,8 @@ WIDTH, CLASSES = 40, 7
 
 def counted(train: TrainConfig) -> tuple[int, int, BatchSizes]:
     """Returns the peak of a step and the bytes of the parameters, as a device counts them, and the sizes of its batch."""
-    topology, seeds = random_topology(20_000, 120_000, seed=3, relations=16), np.arange(256, dtype=np.int32)
+    seeds = np.arange(256, dtype=np.int32)
+    topology = random_topology(20_000, 120_000, seed=3, relations=16, weights=train.edge_weight)
     model = build_model(train, WIDTH, CLASSES, 0, 16)
     sampler = Drawing(neighbours=Neighbours(fanouts=(6,) * train.layers)).sampler(topology, seed=0)
     blocks = sampler.sample(BatchKey(Stream.TRAIN, 0, 0), seeds, transpose=model.transpose)
@@ -51,6 +52,7 @@ def counted(train: TrainConfig) -> tuple[int, int, BatchSizes]:
         {"model": "gat", "heads": 4},
         {"model": "pinsage"},
         {"model": "rgcn"},
+        *({"model": model, "edge_weight": True} for model in ("sage", "gcn", "gin", "gat", "rgcn")),
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

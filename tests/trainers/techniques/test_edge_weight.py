@@ -115,6 +115,8 @@ def test_parts_and_feed_forward_layers_train_with_weights(tmp_path: Path, name: 
     options = ON | MODELS[name]
     two = train_parts(tmp_path / "two", 2, eval="sampled", **options)
     assert two is not None and losses(two)[-1] < losses(two)[0]
+    fresh = train_parts(tmp_path / "fresh", 2, fresh={}, **options)
+    assert fresh is not None and losses(fresh)[-1] < losses(fresh)[0]
     wide = options | {"feed_forward": 1.0, "input": "linear", "head": "linear"}
     counted, plain = (train_small(tmp_path / str(on), **(wide | {"edge_weight": on})) for on in (True, False))
     assert bits(counted) != bits(plain) and losses(counted)[-1] < losses(counted)[0]
