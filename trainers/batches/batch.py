@@ -137,7 +137,7 @@ def require_weights(block: Block) -> Any:
     """
     if block.weight is None:
         raise InputError(
-            "a block without edge weights, and edge_weight = true", "give the sampler a graph with weights"
+            "the model reads the data's edge weights, and a block has none", "give the sampler a graph with weights"
         )
     return block.weight
 

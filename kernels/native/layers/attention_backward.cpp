@@ -66,8 +66,19 @@ void load_factors(const Gradient<T>& given, int64_t h, TransposedEdges<Sum<T>>& 
         const int64_t e = edges.at[k] * heads;
         auto value = load_heads<COUNT>(alpha + e);
         if (given.mask) value *= load_mask<COUNT>(given.mask + e + h, given.scale);
-        if (given.weight && edges.at[k] < given.block.num_edges) value *= static_cast<Sum<T>>(given.weight[edges.at[k]]);
         store_heads<COUNT>(factor, value);
+    }
+}
+
+// Multiplies the factors of edges by the edges' weights.
+template <class T>
+void multiply_weights(const Gradient<T>& given, TransposedEdges<Sum<T>>& edges) {
+    const int64_t heads = given.heads.heads;
+    Sum<T>* factor = edges.by_row.factors.data();
+    for (const int64_t e : edges.at) {
+        if (e < given.block.num_edges)
+            for (int64_t h = 0; h < heads; ++h) factor[h] *= static_cast<Sum<T>>(given.weight[e]);
+        factor += heads;
     }
 }
 
@@ -91,6 +102,7 @@ void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from, int64
     edges.by_row.rows.resize(k);
     edges.at.resize(k);
     each_heads(given.heads.heads, [&](auto count, int64_t h) { load_factors<count.value>(given, h, edges); });
+    if (given.weight) multiply_weights(given, edges);
 }
 
 // The inner products of edges from..to of the list with the rows of their sources.
@@ -153,12 +165,21 @@ void grade(const Gradient<T>& given, int64_t i, int64_t h) {
     Sum<T>* const of_score = given.of_score + h;
     const Few right = load_heads<COUNT>(given.right + i * heads + h);
     Few mean{}, total{};
+    if (given.weight) {  // masks and weights beforehand, so that the loop below stays as short as it is without weights
+        each_edge(given.block, i, [&](int64_t e, int64_t) {
+            Few product = load_heads<COUNT>(of_score + e * heads);
+            if (given.mask) product *= load_mask<COUNT>(given.mask + e * heads + h, given.scale);
+            if (e < given.block.num_edges) product *= static_cast<Sum<T>>(given.weight[e]);
+            store_heads<COUNT>(of_score + e * heads, product);
+        });
+    }
+    const uint8_t* const mask = given.weight ? nullptr : given.mask;
     each_edge(given.block, i, [&](int64_t e, int64_t) {
         Few product = load_heads<COUNT>(of_score + e * heads);
-        const bool weighted = given.weight && e < given.block.num_edges;
-        if (given.mask) product *= load_mask<COUNT>(given.mask + e * heads + h, given.scale);
-        if (weighted) product *= static_cast<Sum<T>>(given.weight[e]);
-        if (given.mask || weighted) store_heads<COUNT>(of_score + e * heads, product);
+        if (mask) {
+            product *= load_mask<COUNT>(mask + e * heads + h, given.scale);
+            store_heads<COUNT>(of_score + e * heads, product);
+        }
         mean += load_heads<COUNT>(alpha + e * heads) * product;
     });
     each_edge(given.block, i, [&](int64_t e, int64_t s) {

@@ -91,11 +91,19 @@ inline void normalise(const Scores<T>& given, const Piece& piece, int64_t h, Edg
             S* const place = factors + k++ * heads;
             const Few share = load_heads<COUNT>(place) * inverse;
             store_heads<COUNT>(alpha + e * heads, share);
-            Few factor = share;
-            if (given.mask) factor *= load_mask<COUNT>(given.mask + e * heads + h, given.scale);
-            if (given.weight && e < given.block.num_edges) factor *= static_cast<S>(given.weight[e]);
-            store_heads<COUNT>(place, factor);
+            store_heads<COUNT>(place, given.mask ? share * load_mask<COUNT>(given.mask + e * heads + h, given.scale) : share);
         });
+    }
+}
+
+// Multiplies the factors of a piece's edges by the edges' weights.
+template <class T>
+inline void multiply_weights(const Scores<T>& given, const Piece& piece, Edges<Sum<T>>& edges) {
+    const int64_t heads = given.heads;
+    Sum<T>* factor = edges.factors.data();
+    for (int64_t i = piece.from; i < piece.to; ++i, factor += heads) {  // past the own term
+        for (int64_t e = given.block.begins[i]; e < given.block.ends[i]; ++e, factor += heads)
+            for (int64_t h = 0; h < heads; ++h) factor[h] *= static_cast<Sum<T>>(given.weight[e]);
     }
 }
 
@@ -106,6 +114,7 @@ inline void weigh(const Scores<T>& given, const Piece& piece, Edges<Sum<T>>& edg
     each_heads(given.heads, [&](auto count, int64_t h) { score<count.value>(given, piece, h, edges); });
     exp_all(edges.factors, edges.rows.size() * given.heads);
     each_heads(given.heads, [&](auto count, int64_t h) { normalise<count.value>(given, piece, h, edges); });
+    if (given.weight) multiply_weights(given, piece, edges);
 }
 
 // The next edges of row i, `from` being the first of them counted in the row, with the weights that alpha holds already.

@@ -288,6 +288,6 @@ def test_a_graph_without_weights_is_refused() -> None:
     with pytest.raises(InputError, match="the edges of the graph have none"):
         require_weights(TrainConfig(edge_weight=True), bare)
     require_weights(TrainConfig(), bare)
-    with pytest.raises(InputError, match="a block without edge weights"):
+    with pytest.raises(InputError, match="and a block has none"):
         block = replace(sampled(3), weight=None)
         attach_weights((block,), bare, "data gcn")

@@ -211,7 +211,7 @@ def whole_block(run: Run) -> Block:
     Raises:
         InputError: the graph has more edges than a block can number.
     """
-    topology = run.graph.topology
+    topology, given = run.graph.topology, run.graph.topology.weights
     if topology.num_edges >= 1 << 31 or topology.num_nodes >= 1 << 31:
         problem = f'mode = "device" makes one block of {topology.num_edges:,} edges, more than 2,147,483,647'
         raise InputError(problem, 'leave the key out, or set mode = "p2p+reuse"')
@@ -224,7 +224,7 @@ def whole_block(run: Run) -> Block:
         indices=np.asarray(topology.indices).astype(np.int32),
         src_ids=np.arange(topology.num_nodes, dtype=topology.indices.dtype),
         edge_type=np.asarray(topology.edge_types) if run.model.reads_relations else None,
-        weight=np.array(topology.weights) if run.model.edge_weight in DATA_WEIGHTS else None,
+        weight=None if given is None or run.model.edge_weight not in DATA_WEIGHTS else np.array(given),
     )
     block = transpose(block)
     attach_weights((block,), topology, run.model.edge_weight)
