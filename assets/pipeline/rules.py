@@ -242,6 +242,11 @@ def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> I
     elif table.stored and (text := _unstored(raw, table, values)):
         yield ("trainer", named + text) if table.technique.stored else ("samples", f'samples = "stored"{text}')
     sampling = values["tables"].get(SAMPLING)
+    if table.edge_weight and table.sampled_by and sampling and (why := sampling.without_weights()):
+        yield (
+            "edge_weight",
+            f"edge_weight = true multiplies messages by edge weights, but [sampling] {why}: remove the key",
+        )
     if table.topology != "host" and table.technique.samples_on_device and sampling and (why := sampling.cpu_alone()):
         yield "topology", f"topology = {table.topology!r} samples on the device, but {why}: remove the key"
 

@@ -152,6 +152,16 @@ class SamplingConfig(Neighbours):
             return "fan-outs follow a schedule"
         return "" if self.method in METHODS else f"method = {self.method!r} runs on the CPU"
 
+    def without_weights(self) -> str:
+        """Returns the reason why messages cannot be multiplied by the weights of drawn edges, "" if they can."""
+        if self.method == "weighted" and self.weights == "edge":
+            return 'method = "weighted" draws neighbours by these weights already, which would count twice'
+        if self.method == "random_walk":
+            return 'method = "random_walk" draws nodes that walks visit, and no edges with weights'
+        return (
+            "" if self.method in METHODS else f"method = {self.method!r} says itself what the weights of its edges are"
+        )
+
     @property
     def largest_fanouts(self) -> tuple[int, ...]:
         """The largest fan-outs of the schedule, layer by layer."""

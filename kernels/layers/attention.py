@@ -3,7 +3,7 @@
 Every destination attends to its in-neighbours and to itself. For edge e from source s to destination i and each head:
 
     score_e = leaky(left[s] + right[i])          alpha_e = exp(score_e) / sum over i's edges and its own term
-    out[i]  = sum of m_e alpha_e z[s]            m_e: attention dropout, 0 or 1 / (1 - p)
+    out[i]  = sum of m_e alpha_e z[s]            m_e: attention dropout, 0 or 1 / (1 - p), times the edge's weight if there are any
 
 Source: Velickovic et al., Graph Attention Networks, equations 3 to 6, with the attention vector cut into its source and its
 destination half. The own term is not an edge of the block (a graph holds no self-loops): it is always there, so no row is empty, and its
@@ -115,7 +115,13 @@ def edge_mask(block: Block, num_heads: int, key: int, p: float, threads: int = 1
 
 
 def attend_reference(
-    block: Block, z: Array, left: Array, right: Array, slope: float = 0.2, mask: EdgeMask | None = None
+    block: Block,
+    z: Array,
+    left: Array,
+    right: Array,
+    slope: float = 0.2,
+    mask: EdgeMask | None = None,
+    weight: Array | None = None,
 ) -> tuple[Array, Array]:
     """Returns (out, alpha) as `attend` does; rows of alpha that belong to removed edges are 0 (the rule in NumPy)."""
     heads, nnz, dtype = left.shape[1], len(block.indices), z.dtype
@@ -130,8 +136,10 @@ def attend_reference(
         score = np.where(raw > 0, raw, raw * z.dtype.type(slope))
         power = np.exp(score - score.max(axis=0))
         alpha[edges] = power / power.sum(axis=0)
-        weight = alpha[edges] if mask is None else alpha[edges] * mask.kept[edges] * z.dtype.type(mask.scale)
-        out[i] = (weight[:, :, None] * rows[sources]).sum(axis=0)
+        factor = alpha[edges] if mask is None else alpha[edges] * mask.kept[edges] * z.dtype.type(mask.scale)
+        if weight is not None:
+            factor[:-1] *= weight[edges[:-1], None].astype(z.dtype)
+        out[i] = (factor[:, :, None] * rows[sources]).sum(axis=0)
     return narrow(out.reshape(block.num_dst, z.shape[1]), dtype), alpha
 
 
@@ -143,6 +151,7 @@ def attend(
     *,
     slope: float = 0.2,
     mask: EdgeMask | None = None,
+    weight: Array | None = None,
     out: Array | None = None,
     alpha: Array | None = None,
     threads: int = 1,
@@ -155,6 +164,7 @@ def attend(
         left: [num_src, H], the sources' half of the scores; right: [num_dst, H], the destinations' half; both of z's dtype.
         slope: slope of the leaky ReLU below 0.
         mask: attention dropout, or None.
+        weight: f32[nnz], factors of edges after the softmax, or None; the own term has none.
         out: [num_dst, H D], or None.
         alpha: [nnz + num_dst, H] of f64 for f64, else f32, or None; rows of removed edges are not written.
         threads: number of native threads; the result does not depend on it.
@@ -168,15 +178,14 @@ def attend(
     if on_device(z):
         kept, scale = (None, 1.0) if mask is None else (mask.kept, mask.scale)
         assert out is not None and alpha is not None
-        attend_cuda(
-            block, z, left, right, slope=slope, kept=kept, scale=scale, out=out, alpha=alpha, device=device_of(z)
-        )
+        factors = {"kept": kept, "scale": scale, "weight": weight}
+        attend_cuda(block, z, left, right, slope=slope, **factors, out=out, alpha=alpha, device=device_of(z))
         return out, alpha
     z, left, right = _inputs(block, z, left, right)
     out = as_out(out, (block.num_dst, z.shape[1]), z.dtype)
     alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
-    kept, scale = _mask(mask, alpha.shape)
-    _native.attend(*block_rows(block), z, left, right, slope, kept, scale, alpha, out, check_threads(threads))
+    factors = *_mask(mask, alpha.shape), _weight(weight, block)
+    _native.attend(*block_rows(block), z, left, right, slope, *factors, alpha, out, check_threads(threads))
     return out, alpha
 
 
@@ -190,6 +199,7 @@ def attend_backward(
     *,
     slope: float = 0.2,
     mask: EdgeMask | None = None,
+    weight: Array | None = None,
     out: tuple[Array, Array, Array] | None = None,
     threads: int = 1,
 ) -> tuple[Array, Array, Array]:
@@ -197,7 +207,7 @@ def attend_backward(
 
     Args:
         block: a block with its transpose.
-        z, left, right, slope, mask: arguments of `attend`.
+        z, left, right, slope, mask, weight: arguments of `attend`.
         alpha: the weights that it returned.
         grad_out: [num_dst, H D].
         out: arrays for the three results, or None for new ones.
@@ -212,19 +222,19 @@ def attend_backward(
     if on_device(z):
         kept, scale = (None, 1.0) if mask is None else (mask.kept, mask.scale)
         assert out is not None
-        given = {"slope": slope, "kept": kept, "scale": scale, "out": out, "device": device_of(z)}
+        given = {"slope": slope, "kept": kept, "scale": scale, "weight": weight, "out": out, "device": device_of(z)}
         attend_backward_cuda(block, z, left, right, alpha, grad_out, **given)
         return out
     z, left, right = _inputs(block, z, left, right)
     transposed = _transposed(block)
     grad_out = as_out(np.require(grad_out, requirements=["C", "A", "W"]), (block.num_dst, z.shape[1]), z.dtype)
     alpha = as_out(alpha, (len(block.indices) + block.num_dst, left.shape[1]), sum_dtype(z.dtype))
-    kept, scale = _mask(mask, alpha.shape)
+    factors = *_mask(mask, alpha.shape), _weight(weight, block)
     threads, grad_score = check_threads(threads), np.empty_like(alpha)
     places, like = out or (None, None, None), (z, left, right)
     grad_z, grad_left, grad_right = (as_out(place, x.shape, x.dtype) for place, x in zip(places, like, strict=True))
     _native.attend_backward(
-        *block_rows(block), *transposed, z, left, right, slope, kept, scale,
+        *block_rows(block), *transposed, z, left, right, slope, *factors,
         alpha, grad_out, grad_score, grad_z, grad_left, grad_right, threads,
     )  # fmt: skip
     return grad_z, grad_left, grad_right
@@ -265,3 +275,11 @@ def _mask(mask: EdgeMask | None, shape: tuple[int, ...]) -> tuple[Any, float]:
     if mask.kept.shape != shape or mask.kept.dtype != np.uint8:
         raise InputError(f"the mask is {mask.kept.dtype}{list(mask.kept.shape)}", f"give uint8{list(shape)}")
     return mask.kept, mask.scale
+
+
+def _weight(weight: Array | None, block: Block) -> Array | None:
+    if weight is None:
+        return None
+    if weight.shape != (len(block.indices),) or weight.dtype != np.float32:
+        raise InputError(f"the weights are {weight.dtype}{list(weight.shape)}", f"give float32[{len(block.indices)}]")
+    return np.require(weight, requirements=["C", "A"])

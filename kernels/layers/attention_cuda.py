@@ -1,6 +1,7 @@
 """Softmax attention over a block on a GPU; the rule is in kernels/layers/attention.py, the kernels in kernels/cuda/layers/attention.cu.
 
-Memory besides results: with a mask one more array like alpha, forward and backward; backward the gradients of scores, another one.
+Memory besides results: with a mask or weights of edges one more array like alpha, forward and backward; backward the gradients of scores,
+another one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class _Attention:
     slope: float
     kept: Any
     scale: float
+    weight: Any
     device: KernelDevice
 
     def __post_init__(self):
@@ -79,9 +81,18 @@ class _Attention:
         return *ranges, address(block.indices, "indices", device), places, np.int32(len(block.indices))
 
     def scores(self) -> tuple[Any, ...]:
-        """Returns the arguments left, right, slope, mask, scale."""
-        number = self.number
-        return self.at(self.left), self.at(self.right), number(self.slope), self.at(self.kept), number(self.scale)
+        """Returns the arguments left, right, slope, mask, scale, weights."""
+        return self.at(self.left), self.at(self.right), self.number(self.slope), *self.after()
+
+    def after(self) -> tuple[Any, ...]:
+        """Returns the arguments mask, scale, weights: the factors after the softmax."""
+        weights = address(self.weight, "weight", self.device, len(self.block.indices), "float32")
+        return self.at(self.kept), self.number(self.scale), weights
+
+    @property
+    def weakened(self) -> bool:
+        """Whether there are factors after the softmax."""
+        return self.kept is not None or self.weight is not None
 
     def launch(self, name: str, threads: int, arguments: tuple[Any, ...], **defines: Any) -> None:
         if threads:
@@ -89,16 +100,17 @@ class _Attention:
             kernel = self.device.kernel("layers/attention", name, {key: str(value) for key, value in given.items()})
             kernel(grid(threads, self.device), (BLOCK,), arguments)
 
-    def masked(self, alpha: Any) -> Any:
-        """Returns [E + num_dst, H], the weights that a mask leaves, scaled; the weights themselves without one."""
-        if self.kept is None:
+    def factors(self, alpha: Any) -> Any:
+        """Returns [E + num_dst, H], the weights times their factors after the softmax; the weights themselves without such factors."""
+        if not self.weakened:
             return alpha
         factors, count = (
             self.device.empty((self.num_edge_rows, self.heads), self.number),
             self.num_edge_rows * self.heads,
         )
-        arguments = self.at(alpha), self.at(self.kept), self.number(self.scale), self.at(factors), np.int64(count)
-        self.launch("masked", count, arguments)
+        sizes = np.int32(len(self.block.indices)), np.int32(self.heads)
+        arguments = self.at(alpha), *self.after(), *sizes, self.at(factors), np.int64(count)
+        self.launch("weaken", count, arguments)
         return factors
 
     def spread(self, lists: tuple[Any, ...], factors: Any, rows: Any, out: Any, num_rows: int, backward: bool) -> None:
@@ -125,6 +137,7 @@ def attend_cuda(
     slope: float,
     kept: Any,
     scale: float,
+    weight: Any = None,
     out: Any,
     alpha: Any,
     device: KernelDevice,
@@ -135,15 +148,16 @@ def attend_cuda(
         block, z, left, right: as there, on the device.
         slope: slope of the leaky ReLU below 0.
         kept, scale: mask u8[nnz + num_dst, H] on the device and factor of the kept weights; None and 1 without dropout.
+        weight: f32[nnz] on the device, factors of edges after the softmax, or None.
         out: [num_dst, H D]; alpha: [nnz + num_dst, H]; both on the device.
         device: the device that the kernels run on.
 
     Raises:
         InputError: a shape or dtype does not fit.
     """
-    given = _Attention(block, z, left, right, slope, kept, scale, device)
+    given = _Attention(block, z, left, right, slope, kept, scale, weight, device)
     matrix(out, "out", device, block.num_dst, given.width)
-    factors = alpha if kept is None else device.empty((given.num_edge_rows, given.heads), given.number)
+    factors = alpha if not given.weakened else device.empty((given.num_edge_rows, given.heads), given.number)
     sizes = np.int32(block.num_dst), np.int32(given.heads)
     arguments = (*given.rows(), *given.scores(), given.at(alpha), given.at(factors), *sizes)
     given.launch("weigh", block.num_dst * given.heads, arguments)
@@ -164,6 +178,7 @@ def attend_backward_cuda(
     slope: float,
     kept: Any,
     scale: float,
+    weight: Any = None,
     out: tuple[Any, Any, Any],
     device: KernelDevice,
 ) -> None:
@@ -171,7 +186,7 @@ def attend_backward_cuda(
 
     Args:
         block: block with its transpose, on the device.
-        z, left, right, slope, kept, scale: as forward.
+        z, left, right, slope, kept, scale, weight: as forward.
         alpha: the weights of the forward pass.
         grad_out: [num_dst, H D] on the device.
         out: gradients of z, left and right on the device.
@@ -180,14 +195,14 @@ def attend_backward_cuda(
     Raises:
         InputError: the transpose is missing, or a shape or dtype does not fit.
     """
-    given = _Attention(block, z, left, right, slope, kept, scale, device)
+    given = _Attention(block, z, left, right, slope, kept, scale, weight, device)
     if block.t_start is None or block.t_edge is None or block.t_dst is None:
         problem = "the block has no transpose of its present edges, which the backward pass needs"
         raise InputError(problem, 'sample with transpose="all"')
     matrix(grad_out, "grad_out", device, block.num_dst, given.width)
     of_z, of_left, of_right = out
     shape, heads, depth = (given.num_edge_rows, given.heads), given.heads, given.width // given.heads
-    products, factors = device.empty(shape, given.number), given.masked(alpha)
+    products, factors = device.empty(shape, given.number), given.factors(alpha)
     starts = address(block.t_start, "t_start", device, block.num_src + 1)
     edges, dsts = (address(getattr(block, name), name, device) for name in ("t_edge", "t_dst"))
     inverse = own_destinations(block, device)

@@ -1,4 +1,4 @@
-"""The edge weights of a graph convolution, and of an unbiased sum, on a sampled block.
+"""The edge weights of a graph convolution, of an unbiased sum, and of means, on a sampled block.
 
 GCN weighs the edge u -> v by 1 / sqrt((d_in(v) + 1)(d_out(u) + 1)) and a node's own row by 1 / sqrt((d_in(v) + 1)(d_out(v) + 1)),
 with the degrees of the WHOLE graph. On a row of which k of d_in(v) edges were sampled the neighbour sum is scaled by d_in(v) / k,
@@ -9,6 +9,8 @@ The GCN weights are the symmetrically normalised adjacency with self-loops. Not 
 
 If a sampler does not draw neighbours uniformly, blocks carry `share`, each edge's share in the mean of its row. It stands in the place of
 1 / k: the neighbour sum is d_in(v) times the shared mean, which with equal shares is the same.
+
+If a graph's own weights count, they multiply the factors of sums, and a mean is sum of w_uv h_u over sum of w_uv, 0 if that is 0.
 
 Source: Kipf and Welling: Semi-Supervised Classification with Graph Convolutional Networks, equation 2.
 """
@@ -100,6 +102,28 @@ def self_mean_weights(block: Block) -> tuple[Array, Array]:
     return (_by_edge(block, own) if block.share is None else _by_edge(block, taken * own) * block.share), own
 
 
+def data_mean_weights(block: Block, own: bool = False) -> tuple[Array, Array | None]:
+    """Computes the weights of the mean of a row's sources by the data's weights: w_e / sum of w over the row, 0 where the sum is 0.
+
+    Args:
+        block: the block; `weight` holds the data's weights. If edges have shares, w_e is weight times share.
+        own: whether the row itself is among the averaged ones, with the weight 1, or with shares 1 / k.
+
+    Returns:
+        weight f32[nnz], 0 for removed edges, and self_weight f32[num_dst], None without `own`. Sums are taken in edge order in float64.
+    """
+    assert block.weight is not None
+    taken = block.end - block.start
+    given = block.weight.astype(np.float64)
+    given = given if block.share is None else given * block.share
+    row = _by_edge(block, np.arange(1, block.num_dst + 1))  # 0 for removed edges
+    sums = np.bincount(row, weights=given, minlength=block.num_dst + 1)[1:]
+    one = 1.0 if block.share is None else 1 / np.maximum(taken, 1)
+    total = sums + one if own else sums
+    inverse = np.divide(1, total, out=np.zeros(block.num_dst), where=total != 0)
+    return (_by_edge(block, inverse) * given).astype(np.float32), (inverse * one).astype(np.float32) if own else None
+
+
 def _shared(block: Block, in_degree: Array) -> Array:
     """Returns f32[nnz], d_in(v) times the share of each edge; 0 for removed edges."""
     assert block.share is not None
@@ -107,11 +131,11 @@ def _shared(block: Block, in_degree: Array) -> Array:
 
 
 def _by_edge(block: Block, values: Array) -> Array:
-    """Returns f32[nnz]: the value f32[num_dst] of each edge's destination, 0 for removed edges."""
+    """Returns [nnz]: the value [num_dst] of each edge's destination, 0 for removed edges."""
     taken = block.end - block.start
     if len(block.indices) == taken.sum():
         return np.repeat(values, taken)
-    spread = np.zeros(len(block.indices), np.float32)
+    spread = np.zeros(len(block.indices), values.dtype)
     for low, high, value in zip(block.start, block.end, values, strict=True):
         spread[low:high] = value
     return spread

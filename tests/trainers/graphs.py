@@ -18,11 +18,25 @@ RELATIONS = 0
 TYPE_COLUMNS: tuple[int, ...] = ()
 """Columns of the features of each node type of `random_graph_artifacts`, types being equal ranges of ids; none = nodes have no types."""
 
+WEIGHTS = False
+"""Whether these edges have weights. A test may change it."""
+
 
 def random_topology(
-    num_nodes: int, num_edges: int, seed: int, rename: np.ndarray | None = None, relations: int = 0
+    num_nodes: int,
+    num_edges: int,
+    seed: int,
+    rename: np.ndarray | None = None,
+    relations: int = 0,
+    weights: bool = False,
 ) -> Topology:
-    """A random directed graph without duplicates; `rename` maps old ids to new ones, and edges have one of `relations` if there are any."""
+    """A random directed graph without duplicates.
+
+    Args:
+        rename: maps old ids to new ones.
+        relations: edges have one of these, if there are any.
+        weights: whether edges have weights from 0 to 4, every tenth of them 0.
+    """
     rng = np.random.default_rng(seed)
     pairs = np.unique(rng.integers(0, num_nodes, (num_edges, 2)), axis=0)
     if rename is not None:
@@ -36,7 +50,14 @@ def random_topology(
         in_degree=np.bincount(dst, minlength=num_nodes).astype(np.int32),
         out_degree=np.bincount(src, minlength=num_nodes).astype(np.int32),
         edge_types=kinds[order] if relations else None,
+        weights=random_weights(len(pairs), seed) if weights else None,
     )
+
+
+def random_weights(count: int, seed: int) -> np.ndarray:
+    """Weights f32[count] from 0 to 4, about every tenth of them 0."""
+    rng = np.random.default_rng(seed + 1)
+    return (4 * rng.random(count) * (rng.random(count) > 0.1)).astype(np.float32)
 
 
 def random_graph_artifacts(
@@ -55,7 +76,7 @@ def random_graph_artifacts(
         featureless: every node whose id is a multiple of it has no features; 0 = all have.
         dtype: stored type of the rows; "uint16" takes the upper half of each float32, which is bfloat16.
     """
-    topology = random_topology(num_nodes, num_edges, seed=7, relations=RELATIONS)
+    topology = random_topology(num_nodes, num_edges, seed=7, relations=RELATIONS, weights=WEIGHTS)
     rng = np.random.default_rng(8)
     labels = rng.integers(0, 4, num_nodes).astype(np.int32)
     rows = (rng.normal(size=(num_nodes, width)) + 1.5 * np.eye(4, width)[labels]).astype(np.float32)
@@ -63,8 +84,10 @@ def random_graph_artifacts(
     cuts = {"train_ids": ids[:num_train], "valid_ids": ids[200 : 200 + num_valid], "test_ids": ids[300:]}
     arrays = {name: getattr(topology, name) for name in ("indptr", "indices", "in_degree", "out_degree")}
     arrays |= {"edge_types": topology.edge_types} if RELATIONS else {}
+    arrays |= {"weights": topology.weights} if WEIGHTS else {}
     arrays |= {"labels": labels} | {name: np.sort(part) for name, part in cuts.items()}
     config = {"nodes": num_nodes, "edges": num_edges, "train": num_train, "valid": num_valid, "relations": RELATIONS}
+    config |= {"weights": True} if WEIGHTS else {}
     numbers = {"num_nodes": num_nodes, "num_edges": topology.num_edges, "class_names": list("abcd")}
     numbers |= {"edge_types": [f"relation {number}" for number in range(RELATIONS)]} if RELATIONS else {}
     starts = np.linspace(0, num_nodes, len(TYPE_COLUMNS) + 1).astype(np.int64)

@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels.sampling.coefficients import gcn_weights, self_mean_weights, sum_weights
+from kernels.errors import InputError
+from kernels.sampling.coefficients import data_mean_weights, gcn_weights, self_mean_weights, sum_weights
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.pyg_blocks import PygBlock, to_pyg
 from kernels.types import Array, BatchKey, Block, Topology
 from trainers.record.ledger import Ledger
+
+DATA_SUMS, DATA_MEANS = ("data gcn", "data sum"), ("data mean", "data mean with self")
+DATA_WEIGHTS = ("data", *DATA_SUMS, *DATA_MEANS)
+"""Kinds of edge weights that are made of the data's, see `attach_weights`."""
 
 
 @dataclass(kw_only=True)
@@ -104,15 +109,37 @@ def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: s
         blocks: the blocks.
         topology: the whole graph.
         edge_weight: "gcn" for GCN coefficients, "sum" for the factors of an unbiased sum, "mean with self" for the mean that includes the
-            node itself; None for none.
+            node itself; None for none. "data" keeps the data's weights, which the blocks carry; "data gcn" and "data sum" multiply the
+            factors by them; "data mean" and "data mean with self" are means by them.
+
+    Raises:
+        InputError: the data's weights are wanted, and a block has none.
     """
     for block in blocks:
-        if edge_weight == "gcn":
+        given = require_weights(block) if edge_weight in DATA_WEIGHTS else None
+        if edge_weight in ("gcn", "data gcn"):
             block.weight, block.self_weight = gcn_weights(block, topology.in_degree, topology.out_degree)
-        elif edge_weight == "sum":
+        elif edge_weight in ("sum", "data sum"):
             block.weight = sum_weights(block, topology.in_degree)
         elif edge_weight == "mean with self":
             block.weight, block.self_weight = self_mean_weights(block)
+        elif edge_weight in DATA_MEANS:
+            block.weight, block.self_weight = data_mean_weights(block, own=edge_weight != "data mean")
+        if given is not None and block.weight is not None and edge_weight in DATA_SUMS:
+            block.weight = block.weight * given
+
+
+def require_weights(block: Block) -> Any:
+    """Returns f32[nnz], the data's weights that a block carries.
+
+    Raises:
+        InputError: it carries none.
+    """
+    if block.weight is None:
+        raise InputError(
+            "the model reads the data's edge weights, and a block has none", "give the sampler a graph with weights"
+        )
+    return block.weight
 
 
 def batch_bytes(batch: MiniBatch, width: int, dtype: str = "float32") -> int:

@@ -18,13 +18,23 @@ import numpy as np
 import torch
 
 from kernels.cuda.protocol import KernelDevice
+from kernels.layers.aggregate_cuda import aggregate_cuda
 from kernels.sampling.alias import AliasTables
 from kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.sample_cuda import SIZES as NUM_SIZES
 from kernels.sampling.sample_cuda import WAIT_BYTES, CudaSampler
 from kernels.types import Array, Block, Topology
-from trainers.batches.batch import MiniBatch, batch_bytes, count_batch, tensors_of
+from trainers.batches.batch import (
+    DATA_MEANS,
+    DATA_SUMS,
+    DATA_WEIGHTS,
+    MiniBatch,
+    batch_bytes,
+    count_batch,
+    require_weights,
+    tensors_of,
+)
 from trainers.batches.flow import Task, Work
 from trainers.batches.online import SAMPLER
 from trainers.batches.send import LABELS
@@ -116,16 +126,17 @@ class OnDeviceSource(PreparedSource):
 
     def _weighted(self, block: Block) -> Block:
         """Returns the block with the edge weights that the model needs."""
-        graph, wanted = self.sampler.topology, self.batching.edge_weight
-        if wanted == "gcn":
+        graph, wanted, weight, own = self.sampler.topology, self.batching.edge_weight, block.weight, None
+        given = cast(Any, require_weights(block) if wanted in DATA_WEIGHTS else None)
+        if wanted in ("gcn", "data gcn"):
             weight, own = gcn_weights_cuda(block, graph.in_degree, graph.out_degree, self.kernels)
-            return replace(block, weight=weight, self_weight=own)
-        if wanted == "sum":
-            return replace(block, weight=sum_weights_cuda(block, graph.in_degree, self.kernels))
-        if wanted == "mean with self":
+        elif wanted in ("sum", "data sum"):
+            weight = sum_weights_cuda(block, graph.in_degree, self.kernels)
+        elif wanted == "mean with self":
             weight, own = _self_mean(block)
-            return replace(block, weight=weight, self_weight=own)
-        return block
+        elif wanted in DATA_MEANS:
+            weight, own = _data_mean(block, wanted != "data mean", self.kernels)
+        return replace(block, weight=weight * given if wanted in DATA_SUMS else weight, self_weight=own)
 
     def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
         device, dtype = self.batching.device, np.dtype(self.batching.dtype)
@@ -149,3 +160,23 @@ def _self_mean(block: Block) -> tuple[Any, Any]:
     own = 1 / (taken + 1).float()
     weight = torch.repeat_interleave(own if block.share is None else taken * own, taken.long())
     return weight if block.share is None else weight * cast(torch.Tensor, block.share), own
+
+
+def _data_mean(block: Block, own: bool, kernels: KernelDevice) -> tuple[Any, Any]:
+    """Returns (weight f32[nnz], self_weight f32[num_dst] or None) of tensors; see `kernels.sampling.coefficients.data_mean_weights`."""
+    start, end, weight = (cast(torch.Tensor, each) for each in (block.start, block.end, block.weight))
+    taken, given = end - start, weight.double()
+    given = given if block.share is None else given * cast(torch.Tensor, block.share).double()
+    # The kernel adds a row's values in edge order, as the CPU does; values stand where an edge's source is its own place.
+    places = torch.arange(len(weight), device=weight.device, dtype=torch.int32)
+    edges = Block(
+        num_dst=block.num_dst, num_src=len(weight), start=block.start, end=block.end, indices=cast(Any, places),
+        src_ids=cast(Any, places), dst_pos=cast(Any, torch.zeros_like(start)),
+    )  # fmt: skip
+    total = torch.zeros((block.num_dst, 1), dtype=torch.float64, device=weight.device)
+    aggregate_cuda(edges, given.view(-1, 1), "sum", total, kernels)
+    one = torch.ones_like(total[:, 0]) if block.share is None else 1 / taken.clamp(min=1).double()
+    sums = total[:, 0] + one if own else total[:, 0]
+    inverse = torch.where(sums != 0, 1 / sums, torch.zeros_like(sums))
+    spread = torch.repeat_interleave(inverse, taken.long(), output_size=len(weight))
+    return (spread * given).float(), (inverse * one).float() if own else None

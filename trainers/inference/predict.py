@@ -42,7 +42,7 @@ from trainers.devices.open import open_device
 from trainers.devices.torch_threads import torch_threads
 from trainers.inference.bounds import Bounds
 from trainers.inference.exact import ExactRange, Inference
-from trainers.models.build import build_model, send_model
+from trainers.models.build import build_model, require_weights, send_model
 from trainers.models.own import Model
 from trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
 from trainers.recipe.inputs import find_model_inputs
@@ -261,6 +261,7 @@ def load_model(artifact: Artifact, semantic: ModelConfig, graph: Graph, features
     """
     from safetensors.torch import load
 
+    require_weights(semantic.train, graph.topology)
     types, width = node_types(graph.topology, features), features.width
     model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations), types)
     try:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from assets.features.read import NodeTypes
 from assets.storage.user_code import is_reference
 from kernels.errors import InputError
+from kernels.types import Topology
 from trainers.devices.protocol import Device
 from trainers.models.ends import LinearHead, Projection
 from trainers.models.feed_forward import feed_forward_layer
@@ -63,6 +64,17 @@ def build_model(
     return _build(config, in_width, num_classes, seed, relations, types).to(getattr(torch, kept_dtype(config.dtype)))
 
 
+def require_weights(config: TrainConfig, topology: Topology) -> None:
+    """Refuses a table whose model multiplies messages by the data's weights, if the graph stores none.
+
+    Raises:
+        InputError: the table has `edge_weight = true`, and the edges have no weights.
+    """
+    if config.edge_weight and topology.weights is None:
+        problem = "edge_weight = true multiplies messages by edge weights, and the edges of the graph have none"
+        raise InputError(problem, "give the source a column of weights (docs/own-data.md), or remove the key")
+
+
 def send_model(model: Model, device: Device) -> Model:
     """Returns the model with its parameters and buffers on a device, and books them beside the batches' traffic."""
     if device.remote:
@@ -89,6 +101,7 @@ def _build(
         activation=config.activation,
         heads=config.heads,
         attention_dropout=config.attention_dropout,
+        edge_weight=config.edge_weight,
     )
     options = [replace(inner, last=i + 1 == depth and not linear_head) for i in range(depth)]
     kind, blocks = _kind(config, relations), config.feed_forward

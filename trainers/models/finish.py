@@ -37,6 +37,8 @@ class LayerOptions:
     heads: int = 1
     # Probability that an attention weight is dropped.
     attention_dropout: float = 0.0
+    # Whether the data's edge weights multiply messages.
+    edge_weight: bool = False
     # The layer gives logits: neither norm nor activation nor dropout.
     last: bool = False
 

@@ -2,6 +2,8 @@
 
 Hidden layers concatenate their heads, so each head is out_width / heads wide; the last layer averages heads of full width. The self term
 belongs to the model, and the graph holds no self-loops.
+
+With `edge_weight = true` the data's weight w_uv multiplies alpha_uv after the softmax; the self term has the weight 1.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ class GatLayer(nn.Module):
     """
 
     cacheable = False
-    edge_weight = None
+    edge_weight: str | None = None
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
         super().__init__()
+        if options.edge_weight:
+            self.edge_weight = "data"
         self.heads, self.average = options.heads, options.last
         self.depth = out_width if options.last else out_width // options.heads
         self.projected_width = self.heads * self.depth
@@ -55,7 +59,8 @@ class GatLayer(nn.Module):
         # If products are computed from bfloat16, z is bfloat16, and the scores' halves take its type.
         left = (by_head * self.left).sum(dim=2).to(z.dtype)
         right = (own_rows(by_head, block) * self.right).sum(dim=2).to(z.dtype)
-        return attend(block, z, left, right, rng.edge_mask(block, self.heads, self.attention_dropout))
+        mask = rng.edge_mask(block, self.heads, self.attention_dropout)
+        return attend(block, z, left, right, mask, weighted=self.edge_weight is not None)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Bias, heads put side by side or averaged, and the layer's end: float[num_dst, out_width]."""

@@ -2,6 +2,8 @@
 
 The coefficients c_uv = 1 / sqrt((d_in(v) + 1) (d_out(u) + 1)) come from the whole graph's degrees and arrive with the block, so a
 sampled block estimates the same sum; the self term belongs to the model, and the graph holds no self-loops.
+
+With `edge_weight = true` the data's weight w_uv multiplies c_uv. Degrees stay counts of edges, and the self term has the weight 1.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ class GcnLayer(nn.Module):
     """
 
     cacheable = ends_linear = True
-    edge_weight = "gcn"
+    edge_weight: str | None = "gcn"
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
         super().__init__()
+        if options.edge_weight:
+            self.edge_weight = f"data {self.edge_weight}"
         self.linear = nn.Linear(in_width, out_width)
         self.finish = Finish(in_width, out_width, options)
         self.reads_own = options.residual

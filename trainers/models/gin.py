@@ -1,7 +1,8 @@
 """Graph isomorphism network (Xu et al., 2019, equation 4.1): h_v = MLP((1 + eps) h_v + sum of h_u).
 
 A sum grows with the number of neighbours, so if k of d neighbours were sampled each counts d / k: training then sees sums of the same size
-as exact evaluation. The weights arrive with the block; a block without weights is summed as it is.
+as exact evaluation. The weights arrive with the block; a block without weights is summed as it is. With `edge_weight = true` the data's
+weight w_uv multiplies h_u and this factor.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ class GinLayer(nn.Module):
     """
 
     cacheable = reads_own = True
-    edge_weight = "sum"
+    edge_weight: str | None = "sum"
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
         super().__init__()
+        if options.edge_weight:
+            self.edge_weight = "data sum"
         self.eps = nn.Parameter(torch.zeros(1))
         self.mlp = nn.Sequential(nn.Linear(in_width, out_width), nn.ReLU(), nn.Linear(out_width, out_width))
         self.finish = Finish(in_width, out_width, options)

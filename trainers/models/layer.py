@@ -32,7 +32,8 @@ class Layer(Protocol):
         cacheable: whether `aggregate` has no parameters and keeps nothing for its backward pass, so its output may be cached instead of
             recomputed, and as a first layer on the features themselves it needs no gradient of its input rows.
         reads_own: whether `update` reads the destinations' own rows.
-        edge_weight: "gcn" if the blocks must carry GCN coefficients, "sum" for the factors that make a sampled sum unbiased, or None.
+        edge_weight: "gcn" if the blocks must carry GCN coefficients, "sum" for the factors that make a sampled sum unbiased, or None. With
+            the data's weights: "data" for these alone, "data gcn", "data sum" or "data mean" (`trainers.batches.batch.attach_weights`).
     """
 
     cacheable: bool
@@ -96,7 +97,7 @@ class LayeredModel(nn.Module):
 
     @property
     def edge_weight(self) -> str | None:
-        """The weights that every block must carry on its edges: "gcn", "sum" or None."""
+        """The kind of weights that every block must carry on its edges, one of those of a layer; None for none."""
         return next((layer.edge_weight for layer in self.layers if layer.edge_weight), None)  # pyright: ignore[reportReturnType]
 
     @property

@@ -50,7 +50,9 @@ class _Attend(torch.autograd.Function):
     """Softmax attention of a block's destinations; backward over the block's transpose."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None) -> Tensor:
+    def forward(
+        ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None, weight: Any
+    ) -> Tensor:
         z, left, right = (each.contiguous() for each in (z, left, right))
         out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype, device=z.device)
         alpha = torch.empty(
@@ -60,20 +62,20 @@ class _Attend(torch.autograd.Function):
         )
         attend_arrays(
             block, _array(z), _array(left), _array(right),
-            mask=mask, out=_array(out), alpha=_array(alpha), threads=torch.get_num_threads(),
+            mask=mask, weight=weight, out=_array(out), alpha=_array(alpha), threads=torch.get_num_threads(),
         )  # fmt: skip
-        ctx.block, ctx.mask = block, mask
+        ctx.block, ctx.factors = block, {"mask": mask, "weight": weight}
         ctx.save_for_backward(z, left, right, alpha)
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         z, left, right, alpha = (_array(tensor) for tensor in ctx.saved_tensors)
         grad, threads = _array(grads[0].contiguous()), torch.get_num_threads()
         found = [torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3]]
         out = _array(found[0]), _array(found[1]), _array(found[2])
-        attend_backward(ctx.block, z, left, right, alpha, grad, mask=ctx.mask, out=out, threads=threads)
-        return *found, None, None  # pyright: ignore[reportReturnType]
+        attend_backward(ctx.block, z, left, right, alpha, grad, **ctx.factors, out=out, threads=threads)
+        return *found, None, None, None  # pyright: ignore[reportReturnType]
 
 
 class _MapPieces(torch.autograd.Function):
@@ -237,7 +239,9 @@ def map_pieces(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor]
     return _MapPieces.apply(rows, counts, *matrices)  # pyright: ignore[reportReturnType]
 
 
-def attend(block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None) -> Tensor:
+def attend(
+    block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None, *, weighted: bool = False
+) -> Tensor:
     """Attends from every destination to its sources and itself, with gradient; see `kernels.layers.attention`.
 
     Args:
@@ -245,11 +249,13 @@ def attend(block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask 
         z: float[num_src, H D], head after head.
         left: float[num_src, H] and right: float[num_dst, H], the two halves of the scores.
         mask: attention dropout, or None.
+        weighted: whether `block.weight` multiplies the attention of each edge after the softmax; the own term has the factor 1.
 
     Returns:
         float[num_dst, H D].
     """
-    return _Attend.apply(z, left, right, block, mask)  # pyright: ignore[reportReturnType]
+    weight = block.weight if weighted else None
+    return _Attend.apply(z, left, right, block, mask, weight)  # pyright: ignore[reportReturnType]
 
 
 def splice(computed: Tensor, cached: Tensor, places: Splice) -> Tensor:

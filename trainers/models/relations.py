@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kernels.types import Block
+from trainers.models.ops import aggregate
 
 MOST_RELATIONS = 256
 """Relations are numbered in one byte."""
@@ -27,7 +28,7 @@ class RelationRuns:
 
     Attributes:
         block: the runs as destinations, with the sources of the block they come from; its transpose if that one has one. `weight` has each
-            edge's part of the mean of its run where the sampler gave shares, else None.
+            edge's part of the mean of its run if the sampler gave shares or the data's weights count, else None.
         joined: the runs as sources of the destinations of the block they come from, in the order of relations; with its transpose.
         relations, counts: the relations that the block has, ascending, and the number of runs of each.
     """
@@ -38,20 +39,22 @@ class RelationRuns:
     counts: tuple[int, ...]
 
 
-def relation_runs(block: Block) -> RelationRuns:
+def relation_runs(block: Block, weighted: bool = False) -> RelationRuns:
     """Returns the runs of a block that has relations; they are kept with the block, whose edges may not change after.
 
     Args:
         block: the block, on the host or on a device; `edge_type` is there.
+        weighted: whether the mean of a run is weighted by the block's `weight`, times shares if it has them.
     """
-    found = vars(block).get(MEMO)
+    memo = f"{MEMO}_{weighted}"
+    found = vars(block).get(memo)
     if found is None:
-        found = _made(block)
-        setattr(block, MEMO, found)
+        found = _made(block, weighted)
+        setattr(block, memo, found)
     return found
 
 
-def _made(block: Block) -> RelationRuns:
+def _made(block: Block, weighted: bool) -> RelationRuns:
     start, end, kind = (as_long(each) for each in (block.start, block.end, block.edge_type))
     row, place = _edges(start, end, len(block.indices))
     kind = kind if place is None else kind[place]
@@ -76,7 +79,7 @@ def _made(block: Block) -> RelationRuns:
         indices=block.indices if place is None else like_block(block, as_long(block.indices)[place].int()),
         src_ids=block.src_ids,
         dst_pos=like_block(block, own[order].int()),
-        weight=_parts(block, place, begins, ends, run),
+        weight=_parts(block, weighted, place, begins, ends, run),
         **_transposed(block, place, new[run]),
     )
     there, counts = torch.unique_consecutive(relation[order], return_counts=True)
@@ -131,21 +134,42 @@ def _edges(start: Tensor, end: Tensor, num_edges: int) -> tuple[Tensor, Tensor |
     return row, torch.arange(len(row), device=row.device) + (start - before)[row]
 
 
-def _parts(block: Block, place: Tensor | None, begins: Tensor, ends: Tensor, run: Tensor) -> Any:
-    """Returns f32[edges], each edge's share over those of its run; None without shares.
+def _parts(block: Block, weighted: bool, place: Tensor | None, begins: Tensor, ends: Tensor, run: Tensor) -> Any:
+    """Returns f32[edges], each edge's share and weight over those of its run, 0 if these sum to 0; None without both.
 
     Args:
         block: the block.
+        weighted: whether its weights count.
         place: i64[edges], places of the edges in the block in the order of runs by destination; None = in order.
         begins, ends: i64[runs], the edges of each run.
         run: i64[edges], the run of each edge.
     """
-    if block.share is None:
+    given = [each for each in (block.share, block.weight if weighted else None) if each is not None]
+    if not given:
         return None
-    share = torch.as_tensor(block.share).double()
+    share = torch.as_tensor(given[0]).double()
+    share = share if len(given) == 1 else share * torch.as_tensor(given[1]).double()
     share = share if place is None else share[place]
+    if weighted:
+        total = _sums(block, share, begins, ends)[run]
+        return like_block(block, torch.where(total != 0, share / total, torch.zeros_like(total)).float())
     sums = torch.cat([share.new_zeros(1), share.cumsum(0)])  # a device adds in a fixed order so
     return like_block(block, (share / (sums[ends] - sums[begins])[run]).float())
+
+
+def _sums(block: Block, values: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
+    """Returns f64[runs], the sum of the edges' values f64[edges] of each run, in edge order: opposite weights cancel out to 0."""
+    places = like_block(block, torch.arange(len(values), device=values.device).int())
+    edges = Block(
+        num_dst=len(begins),
+        num_src=len(values),
+        start=like_block(block, begins.int()),
+        end=like_block(block, ends.int()),
+        indices=places,
+        src_ids=places,
+        dst_pos=like_block(block, torch.zeros_like(begins).int()),
+    )
+    return aggregate(edges, values[:, None], "sum")[:, 0]
 
 
 def _transposed(block: Block, place: Tensor | None, run: Tensor) -> dict[str, Any]:

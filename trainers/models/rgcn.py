@@ -4,7 +4,8 @@
     W_r = sum over bases k of a_rk V_k, or a matrix of its own
 
 Rows are averaged before they are mapped: a destination has fewer relations than edges. If the sampler gave edges shares (weighted sampling,
-walks), the mean of a relation is weighted by them.
+walks), the mean of a relation is weighted by them. With `edge_weight = true` it is weighted by the data's weights: sum of w_uv h_u over sum
+of w_uv, 0 if the sum of weights is 0.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ class RgcnLayer(nn.Module):
 
     cacheable = False  # the matrices of the relations are parameters inside the aggregation
     reads_own = reads_relations = True
-    edge_weight = None
+    edge_weight: str | None = None
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions, *, relations: int, bases: int = 0):
         super().__init__()
+        if options.edge_weight:
+            self.edge_weight = "data"
         self.width = out_width
         # A list, since initial values follow from the shape of a matrix.
         self.matrices = nn.ParameterList(torch.empty(out_width, in_width) for _ in range(bases or relations))
@@ -53,7 +56,7 @@ class RgcnLayer(nn.Module):
             raise InputError(
                 'a block without relations, and model = "rgcn"', "give the sampler a graph with edge_types"
             )
-        runs = relation_runs(block)
+        runs = relation_runs(block, weighted=self.edge_weight is not None)
         means = aggregate(runs.block, h_src, "mean" if runs.block.weight is None else "weighted")
         if not runs.relations:
             return means.new_zeros((block.num_dst, self.width))

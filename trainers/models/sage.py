@@ -1,12 +1,16 @@
 """GraphSAGE (Hamilton et al., 2017): h_v = act(W_self h_v + W_neigh agg of h_u + b), the aggregate being a mean, a sum or a maximum.
 
 With the aggregator "gcn" (their section 3.3) the mean includes the node itself and has the only map: h_v = act(W mean of h_u and h_v + b).
+
+With `edge_weight = true` the data's weights w_uv count: the mean is sum of w_uv h_u over sum of w_uv, 0 if the weights sum to 0, and the
+sum is sum of w_uv h_u. In the mean of the aggregator "gcn" the node itself has the weight 1.
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
+from kernels.layers.aggregate import Reduce
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.gcn import GcnLayer
@@ -15,7 +19,8 @@ from trainers.models.ops import aggregate, aggregate_grad, maximum, shared_mean
 
 
 class SageLayer(nn.Module):
-    """One layer with the mean; its twin is `dgl.nn.SAGEConv(aggregator_type="mean")`.
+    """One layer with the mean; its twin is `dgl.nn.SAGEConv(aggregator_type="mean")`, without the data's weights: DGL divides by the
+    number of edges.
 
     Args:
         in_width, out_width: row widths.
@@ -27,19 +32,25 @@ class SageLayer(nn.Module):
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
         super().__init__()
+        if options.edge_weight:
+            self.edge_weight = f"data {self.edge_weight or 'mean'}"
         self.own = nn.Linear(in_width, out_width)
         self.neighbours = nn.Linear(in_width, out_width, bias=False)
         self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """Mean of the in-neighbours' rows, by their shares if the block has shares: float[num_dst, in_width]."""
-        shared, reduce = shared_mean(block)
+        """Mean of the in-neighbours' rows, by the block's shares or the data's weights if they count: float[num_dst, in_width]."""
+        shared, reduce = self._averaged(block)
         return aggregate(shared, h_src, reduce)
 
     def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
         """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
-        shared, reduce = shared_mean(block)
+        shared, reduce = self._averaged(block)
         return aggregate_grad(shared, grad, reduce)
+
+    def _averaged(self, block: Block) -> tuple[Block, Reduce]:
+        """Returns block and reduction of the mean; with the data's weights the block has those of the mean already."""
+        return (block, "weighted") if self.edge_weight else shared_mean(block)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Both linear maps and the layer's end: float[num_dst, out_width]."""

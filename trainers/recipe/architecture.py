@@ -33,6 +33,8 @@ class Architecture(Checked):
     aggregator: Literal["mean", "gcn", "max", "sum"] = field(default="mean", metadata={"hashed": "unless default"})
     # Matrices that those of the relations of `rgcn` are sums of; 0 = every relation has a matrix of its own.
     bases: int = field(default=0, metadata=within(0, 1_000, hashed="unless default"))
+    # Whether the data's edge weights multiply messages, in `gcn`, `sage`, `gin`, `gat` and `rgcn`; means are weighted means.
+    edge_weight: bool = field(default=False, metadata={"hashed": "unless default"})
     # Attention heads of `gat` and `rgat`: side by side in hidden layers (each hidden / heads wide), averaged in a layer that gives logits.
     heads: int = field(default=1, metadata=within(1, 10_000))
     # Normalisation between a hidden layer's convolution and its activation; batch = by the mini-batch's own statistics.
@@ -70,6 +72,9 @@ class Architecture(Checked):
             text = f"blocks = {self.blocks!r} is for a module of your own, not for {self.model}: remove the key"
             yield KeyProblem("blocks model", text)
         if is_reference(self.model):
+            if self.edge_weight:
+                text = f"edge_weight = true is for the models of graphmill, not for {self.model}, which may read weights itself"
+                yield KeyProblem("edge_weight model", text)
             ends = {"input": "none", "head": "convolution"}
             given = [name for name, none in ends.items() if getattr(self, name) != none]
             if given:
@@ -97,6 +102,8 @@ class Architecture(Checked):
                 if (value := getattr(self, name)) != default:
                     text = f"{name} = {value!r} is for {' and '.join(models)}, not for {self.model}"
                     yield KeyProblem(f"{name} model", text)
+        if self.edge_weight:
+            yield from self._weight_problems()
         if isinstance(self.residual, str) and self.residual != "linear":
             yield KeyProblem("residual", f'residual = {self.residual!r} is not true, false or "linear"')
         if (
@@ -107,6 +114,16 @@ class Architecture(Checked):
             yield KeyProblem("hidden heads", f"hidden = {self.hidden} is not a multiple of heads = {self.heads}")
         if self.feed_forward:
             yield from self._feed_forward_problems()
+
+    def _weight_problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that do not fit messages with the data's weights."""
+        given = "edge_weight = true"
+        if self.model in ("pinsage", "rgat"):
+            text = f"{given} is for gcn, sage, gin, gat and rgcn, not for {self.model}"
+            yield KeyProblem("edge_weight model", text)
+        if self.aggregator == "max":
+            text = f'{given} multiplies messages, and aggregator = "max" takes the largest: write aggregator = "mean", "sum" or "gcn"'
+            yield KeyProblem("edge_weight aggregator", text)
 
     def _feed_forward_problems(self) -> Iterator[KeyProblem]:
         """Yields keys that do not fit layers with a feed-forward part."""

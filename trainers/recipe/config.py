@@ -351,6 +351,9 @@ class ModelConfig:
                 f"has {len(self.sampling.fanouts)} entries",
                 "give one fanout per layer, from the seeds outwards",
             )
+        elif self.train.edge_weight and (why := self.sampling.without_weights()):
+            problem = f"edge_weight = true multiplies messages by edge weights, but [sampling] {why}"
+            raise InputError(problem, "remove one of them")
 
 
 def find_table(pipeline: Pipeline, name: str) -> TrainTable:

@@ -1,7 +1,8 @@
 """Attributes of edges that a graph stores and a training does not use; without torch.
 
-The models of graphmill read the neighbours of a node and nothing else of an edge, but for `rgcn` and `rgat`, which read relations; and only
-weighted sampling reads weights. Your own model or sampler may read all attributes of a block, so nothing is said about those.
+The models of graphmill read the neighbours of a node and nothing else of an edge, but for `rgcn` and `rgat`, which read relations. Weighted
+sampling reads weights, and so does a model with `edge_weight = true`. Your own model or sampler may read all attributes of a block, so
+nothing is said about those.
 """
 
 from __future__ import annotations
@@ -58,10 +59,13 @@ def unused_lines(
 
 def _without_weights(table: TrainTable, drawn: SamplingConfig | None) -> str:
     """Returns why edge weights decide nothing in the blocks of a training, and how they would; "" if they do."""
+    if table.edge_weight:
+        return ""
+    counts = "" if table.model == "pinsage" else "; edge_weight = true in [[train]] multiplies messages by them"
     if drawn is None:
-        return f'trainer = "{table.trainer}" takes all neighbours of a node; other trainers draw by [sampling] method = "weighted"'
+        return f'trainer = "{table.trainer}" takes all neighbours of a node{counts}; other trainers draw by [sampling] method = "weighted"'
     if drawn.method != "weighted":
-        return f'[sampling] method = "{drawn.method}" draws without them; method = "weighted" draws by them, or {OWN}'
+        return f'[sampling] method = "{drawn.method}" draws without them{counts}; method = "weighted" draws by them, or {OWN}'
     if drawn.weights != "edge":
         return f'[sampling] weights = "{drawn.weights}" draws by other ones; weights = "edge" draws by them'
     if table.model == "gat" and not drawn.replace and all(fanout == -1 for fanout in drawn.fanouts):

@@ -30,7 +30,7 @@ from trainers.inference.scores import score
 from trainers.loop.checkpoint import apart, checkpoint_bytes, parse_checkpoint
 from trainers.loop.executor import Opening, Run
 from trainers.loop.loop import Loop
-from trainers.models.build import PARAMETERS, build_model, send_model
+from trainers.models.build import PARAMETERS, build_model, require_weights, send_model
 from trainers.models.layer import LayeredModel
 from trainers.models.loss import Loss
 from trainers.models.own import Model
@@ -96,6 +96,7 @@ class Training:
             problem = f"graph {inputs['graph'].version[:12]} has no training nodes"
             raise InputError(problem, "give its source a training split")
         require_range(semantic.train.dtype, inputs.get("features"))
+        require_weights(semantic.train, self.graph.topology)
         self.ledger, self.timeline = Ledger(), Timeline()
         drawing = open_drawing(semantic.sampling, inputs)
         self.chosen = choose_evaluation(semantic, self.graph, drawing)

@@ -61,14 +61,27 @@ __device__ inline void each_edge(const Block& block, int i, const Take& take) {
     take(static_cast<long long>(block.num_edges) + i, block.own(i));
 }
 
-__device__ inline Number kept(const unsigned char* mask, long long at, Number scale) { return mask[at] * scale; }
+// Factors of weights after the softmax: what dropout leaves, and the data's weights of edges, which own terms lack. A null pointer stands for 1.
+struct After {
+    const unsigned char* mask;
+    Number scale;
+    const float* weight;
+    long long num_edges;
+    __device__ bool any() const { return mask || weight; }
+    __device__ Number times(Number value, long long e, long long at) const {
+        if (mask) value *= mask[at] * scale;
+        if (weight && e < num_edges) value *= static_cast<Number>(weight[e]);
+        return value;
+    }
+};
 
-// alpha: [nnz + num_dst, heads]. factors: the same times the mask; alpha itself where there is none.
+// alpha: [nnz + num_dst, heads]. factors: the same times mask and weights; alpha itself where there are none.
 extern "C" __global__ void __launch_bounds__(256)
 weigh(const int* begins, const int* ends, const int* sources, const int* dst_pos, int num_edges, const Element* left,
-      const Element* right, Number slope, const unsigned char* mask, Number scale, Number* alpha, Number* factors, int num_dst,
-      int heads) {
+      const Element* right, Number slope, const unsigned char* mask, Number scale, const float* weight, Number* alpha,
+      Number* factors, int num_dst, int heads) {
     const Block block{begins, ends, sources, dst_pos, num_edges};
+    const After after{mask, scale, weight, num_edges};
     const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
     for (long long at = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; at < static_cast<long long>(num_dst) * heads;
          at += step) {
@@ -91,7 +104,7 @@ weigh(const int* begins, const int* ends, const int* sources, const int* dst_pos
         each_edge(block, i, [&](long long e, int) {
             const Number share = alpha[e * heads + h] * inverse;
             alpha[e * heads + h] = share;
-            if (mask) factors[e * heads + h] = share * kept(mask, e * heads + h, scale);
+            if (after.any()) factors[e * heads + h] = after.times(share, e, e * heads + h);
         });
     }
 }
@@ -123,12 +136,14 @@ spread(const int* begins, const int* ends, const int* rows, const int* places, c
     }
 }
 
-// factors = alpha times the mask, of all edges and own terms.
+// factors = alpha times mask and weights, of all edges and own terms.
 extern "C" __global__ void __launch_bounds__(256)
-masked(const Number* alpha, const unsigned char* mask, Number scale, Number* factors, long long count) {
+weaken(const Number* alpha, const unsigned char* mask, Number scale, const float* weight, int num_edges, int heads, Number* factors,
+       long long count) {
+    const After after{mask, scale, weight, num_edges};
     const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
     for (long long at = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; at < count; at += step)
-        factors[at] = alpha[at] * kept(mask, at, scale);
+        factors[at] = after.times(alpha[at], at / heads, at);
 }
 
 // Product of two rows over the columns of head h, by LANES lanes that begin at a multiple of LANES: lane by lane as the CPU's vectors do it,
@@ -178,9 +193,10 @@ multiply(const int* t_begins, const int* t_edges, const int* t_dsts, const int* 
 // products: in, the inner products; out, the gradients of the scores.
 extern "C" __global__ void __launch_bounds__(256)
 grade(const int* begins, const int* ends, const int* sources, const int* dst_pos, int num_edges, const Element* left,
-      const Element* right, Number slope, const unsigned char* mask, Number scale, const Number* alpha, Number* products,
-      Element* of_right, int num_dst, int heads) {
+      const Element* right, Number slope, const unsigned char* mask, Number scale, const float* weight, const Number* alpha,
+      Number* products, Element* of_right, int num_dst, int heads) {
     const Block block{begins, ends, sources, dst_pos, num_edges};
+    const After after{mask, scale, weight, num_edges};
     const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
     for (long long at = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; at < static_cast<long long>(num_dst) * heads;
          at += step) {
@@ -188,11 +204,8 @@ grade(const int* begins, const int* ends, const int* sources, const int* dst_pos
         const Number mine = widen(right[at]);
         Number mean = 0, total = 0;
         each_edge(block, i, [&](long long e, int) {
-            Number product = products[e * heads + h];
-            if (mask) {
-                product *= kept(mask, e * heads + h, scale);
-                products[e * heads + h] = product;
-            }
+            const Number product = after.times(products[e * heads + h], e, e * heads + h);
+            if (after.any()) products[e * heads + h] = product;
             mean += alpha[e * heads + h] * product;
         });
         each_edge(block, i, [&](long long e, int s) {

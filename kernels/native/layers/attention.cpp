@@ -16,11 +16,11 @@ namespace {
 template <class T>
 void attend(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
             Array<T> z, Array<T> left, Array<T> right, Sum<T> slope, Optional<uint8_t> kept, Sum<T> scale,
-            Array<Sum<T>> alpha, Array<T> out, int threads) {
+            Optional<float> weight, Array<Sum<T>> alpha, Array<T> out, int threads) {
     const BlockView block = view_of(start, end, indices, dst_pos, z.shape(0));
     const Heads<Sum<T>> heads(left.shape(1), z.shape(1));
     const Scores<T> given{block, left.data(), right.data(), slope, scale, kept ? kept->data() : nullptr,
-                          alpha.mutable_data(), heads.heads};
+                          weight ? weight->data() : nullptr, alpha.mutable_data(), heads.heads};
     const T* rows = z.data();
     T* output = out.mutable_data();
     py::gil_scoped_release unlocked;
@@ -56,8 +56,8 @@ void bind(py::module_& m) {
     using py::arg;
     m.def("attend", &attend<T>, arg("start").noconvert(), arg("end").noconvert(), arg("indices").noconvert(),
           arg("dst_pos").noconvert(), arg("z").noconvert(), arg("left").noconvert(), arg("right").noconvert(),
-          arg("slope"), arg("kept").noconvert(), arg("scale"), arg("alpha").noconvert(), arg("out").noconvert(),
-          arg("threads"));
+          arg("slope"), arg("kept").noconvert(), arg("scale"), arg("weight").noconvert(), arg("alpha").noconvert(),
+          arg("out").noconvert(), arg("threads"));
 }
 
 }  // namespace

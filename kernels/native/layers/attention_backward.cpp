@@ -29,6 +29,7 @@ struct Gradient {
     const T *rows, *left, *right, *grad;
     Sum<T> slope, scale;
     const uint8_t* mask;
+    const float* weight;  // factors of edges after the softmax; own terms have none
     const Sum<T>* alpha;
     Sum<T>* of_score;  // [edge row, head]: the inner product, and then the gradient of the score
     T *of_rows, *of_left, *of_right;
@@ -69,6 +70,18 @@ void load_factors(const Gradient<T>& given, int64_t h, TransposedEdges<Sum<T>>& 
     }
 }
 
+// Multiplies the factors of edges by the edges' weights.
+template <class T>
+void multiply_weights(const Gradient<T>& given, TransposedEdges<Sum<T>>& edges) {
+    const int64_t heads = given.heads.heads;
+    Sum<T>* factor = edges.by_row.factors.data();
+    for (const int64_t e : edges.at) {
+        if (e < given.block.num_edges)
+            for (int64_t h = 0; h < heads; ++h) factor[h] *= static_cast<Sum<T>>(given.weight[e]);
+        factor += heads;
+    }
+}
+
 // Edges from..to of every source of a piece, with their factors.
 template <class T>
 void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from, int64_t to, TransposedEdges<Sum<T>>& edges) {
@@ -89,6 +102,7 @@ void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from, int64
     edges.by_row.rows.resize(k);
     edges.at.resize(k);
     each_heads(given.heads.heads, [&](auto count, int64_t h) { load_factors<count.value>(given, h, edges); });
+    if (given.weight) multiply_weights(given, edges);
 }
 
 // The inner products of edges from..to of the list with the rows of their sources.
@@ -151,10 +165,19 @@ void grade(const Gradient<T>& given, int64_t i, int64_t h) {
     Sum<T>* const of_score = given.of_score + h;
     const Few right = load_heads<COUNT>(given.right + i * heads + h);
     Few mean{}, total{};
+    if (given.weight) {  // masks and weights beforehand, so that the loop below stays as short as it is without weights
+        each_edge(given.block, i, [&](int64_t e, int64_t) {
+            Few product = load_heads<COUNT>(of_score + e * heads);
+            if (given.mask) product *= load_mask<COUNT>(given.mask + e * heads + h, given.scale);
+            if (e < given.block.num_edges) product *= static_cast<Sum<T>>(given.weight[e]);
+            store_heads<COUNT>(of_score + e * heads, product);
+        });
+    }
+    const uint8_t* const mask = given.weight ? nullptr : given.mask;
     each_edge(given.block, i, [&](int64_t e, int64_t) {
         Few product = load_heads<COUNT>(of_score + e * heads);
-        if (given.mask) {
-            product *= load_mask<COUNT>(given.mask + e * heads + h, given.scale);
+        if (mask) {
+            product *= load_mask<COUNT>(mask + e * heads + h, given.scale);
             store_heads<COUNT>(of_score + e * heads, product);
         }
         mean += load_heads<COUNT>(alpha + e * heads) * product;
@@ -190,14 +213,14 @@ template <class T>
 void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
                      Array<int32_t> t_start, Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> z,
                      Array<T> left, Array<T> right, Sum<T> slope, Optional<uint8_t> kept, Sum<T> scale,
-                     Array<Sum<T>> alpha, Array<T> grad, Array<Sum<T>> grad_score, Array<T> grad_z,
+                     Optional<float> weight, Array<Sum<T>> alpha, Array<T> grad, Array<Sum<T>> grad_score, Array<T> grad_z,
                      Array<T> grad_left, Array<T> grad_right, int threads) {
     const int64_t num_heads = left.shape(1), width = z.shape(1);
     Gradient<T> given{view_of(start, end, indices, dst_pos, z.shape(0)),
                       {t_start.data(), t_edge.data(), t_dst.data(), z.shape(0), start.size(), t_dst.size()},
                       nullptr, {num_heads, width}, {num_heads, width}, z.data(), left.data(), right.data(), grad.data(),
-                      slope, scale, kept ? kept->data() : nullptr, alpha.data(), grad_score.mutable_data(),
-                      grad_z.mutable_data(), grad_left.mutable_data(), grad_right.mutable_data()};
+                      slope, scale, kept ? kept->data() : nullptr, weight ? weight->data() : nullptr, alpha.data(),
+                      grad_score.mutable_data(), grad_z.mutable_data(), grad_left.mutable_data(), grad_right.mutable_data()};
     py::gil_scoped_release unlocked;
     const auto by_source = cut_transposed(given.transposed, width, HUB_VECTORS * LANES<T>, threads);
     const auto by_dst = cut_block(given.block, width, 0, threads);
@@ -238,9 +261,9 @@ void bind(py::module_& m) {
     m.def("attend_backward", &attend_backward<T>, arg("start").noconvert(), arg("end").noconvert(),
           arg("indices").noconvert(), arg("dst_pos").noconvert(), arg("t_start").noconvert(), arg("t_edge").noconvert(),
           arg("t_dst").noconvert(), arg("z").noconvert(), arg("left").noconvert(), arg("right").noconvert(),
-          arg("slope"), arg("kept").noconvert(), arg("scale"), arg("alpha").noconvert(), arg("grad").noconvert(),
-          arg("grad_score").noconvert(), arg("grad_z").noconvert(), arg("grad_left").noconvert(),
-          arg("grad_right").noconvert(), arg("threads"));
+          arg("slope"), arg("kept").noconvert(), arg("scale"), arg("weight").noconvert(), arg("alpha").noconvert(),
+          arg("grad").noconvert(), arg("grad_score").noconvert(), arg("grad_z").noconvert(),
+          arg("grad_left").noconvert(), arg("grad_right").noconvert(), arg("threads"));
 }
 
 }  // namespace

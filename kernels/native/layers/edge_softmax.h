@@ -20,6 +20,7 @@ struct Scores {
     const T *left, *right;
     Sum<T> slope, scale;
     const uint8_t* mask;
+    const float* weight;  // factors of edges after the softmax; own terms have none
     Sum<T>* alpha;
     int64_t heads;
 };
@@ -95,13 +96,25 @@ inline void normalise(const Scores<T>& given, const Piece& piece, int64_t h, Edg
     }
 }
 
-// Softmax weights of a piece of rows: to alpha, and times their masks to edges.factors.
+// Multiplies the factors of a piece's edges by the edges' weights.
+template <class T>
+inline void multiply_weights(const Scores<T>& given, const Piece& piece, Edges<Sum<T>>& edges) {
+    const int64_t heads = given.heads;
+    Sum<T>* factor = edges.factors.data();
+    for (int64_t i = piece.from; i < piece.to; ++i, factor += heads) {  // past the own term
+        for (int64_t e = given.block.begins[i]; e < given.block.ends[i]; ++e, factor += heads)
+            for (int64_t h = 0; h < heads; ++h) factor[h] *= static_cast<Sum<T>>(given.weight[e]);
+    }
+}
+
+// Softmax weights of a piece of rows: to alpha, and times their masks and factors to edges.factors.
 template <class T>
 inline void weigh(const Scores<T>& given, const Piece& piece, Edges<Sum<T>>& edges) {
     list_edges(given.block, piece, given.heads, edges);
     each_heads(given.heads, [&](auto count, int64_t h) { score<count.value>(given, piece, h, edges); });
     exp_all(edges.factors, edges.rows.size() * given.heads);
     each_heads(given.heads, [&](auto count, int64_t h) { normalise<count.value>(given, piece, h, edges); });
+    if (given.weight) multiply_weights(given, piece, edges);
 }
 
 // The next edges of row i, `from` being the first of them counted in the row, with the weights that alpha holds already.
@@ -118,7 +131,8 @@ inline bool weighed_edges(const Scores<T>& given, int64_t i, int64_t& from, Edge
         edges.rows[k] = static_cast<int32_t>(own ? block.own(i) : block.sources[e]);
         for (int64_t h = 0; h < heads; ++h) {
             const Sum<T> kept = given.mask ? given.mask[e * heads + h] * given.scale : Sum<T>(1);
-            edges.factors[k * heads + h] = given.alpha[e * heads + h] * kept;
+            const Sum<T> factor = given.alpha[e * heads + h] * kept;
+            edges.factors[k * heads + h] = given.weight && !own ? factor * static_cast<Sum<T>>(given.weight[e]) : factor;
         }
     }
     from += count;

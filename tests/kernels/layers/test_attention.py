@@ -30,14 +30,16 @@ def inputs(block: Block, heads: int, depth: int, dtype: type = np.float64, seed:
     depth=st.one_of(st.integers(0, 9), st.integers(10, 150)),
     p=st.sampled_from([0.0, 0.4]),
     key=st.integers(0, 99),
+    weighted=st.booleans(),
 )
-def test_native_equals_the_rule(block: Block, heads: int, depth: int, p: float, key: int) -> None:
+def test_native_equals_the_rule(block: Block, heads: int, depth: int, p: float, key: int, weighted: bool) -> None:
     mask, expected_mask = edge_mask(block, heads, key, p), edge_mask_reference(block, heads, key, p)
     np.testing.assert_array_equal(mask.kept, expected_mask.kept)
     for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 1e-5)):
-        given_ = inputs(block, heads, depth, dtype)
-        out, alpha = attend(block, *given_, mask=mask if p else None, alpha=np.zeros((len(mask.kept), heads), dtype))
-        expected_out, expected_alpha = attend_reference(block, *given_, mask=mask if p else None)
+        given_, weight = inputs(block, heads, depth, dtype), block.weight if weighted else None
+        space = np.zeros((len(mask.kept), heads), dtype)
+        out, alpha = attend(block, *given_, mask=mask if p else None, weight=weight, alpha=space)
+        expected_out, expected_alpha = attend_reference(block, *given_, mask=mask if p else None, weight=weight)
         np.testing.assert_allclose(alpha, expected_alpha, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(out, expected_out, rtol=tolerance, atol=10 * tolerance)
 
@@ -64,20 +66,28 @@ def test_half_rows_are_the_float32_result_rounded_once(block: Block, heads: int,
 
 
 @settings(max_examples=25, deadline=None)
-@given(block=blocks(max_src=5), heads=st.integers(1, 2), depth=st.integers(1, 3), p=st.sampled_from([0.0, 0.4]))
-def test_gradients_equal_finite_differences(block: Block, heads: int, depth: int, p: float) -> None:
+@given(
+    block=blocks(max_src=5),
+    heads=st.integers(1, 2),
+    depth=st.integers(1, 3),
+    p=st.sampled_from([0.0, 0.4]),
+    weighted=st.booleans(),
+)
+def test_gradients_equal_finite_differences(block: Block, heads: int, depth: int, p: float, weighted: bool) -> None:
     block, given_ = transpose(block), list(inputs(block, heads, depth))
+    weight = block.weight if weighted else None
     mask = edge_mask(block, heads, 3, p) if p else None
     grad_out = np.random.default_rng(1).standard_normal((block.num_dst, heads * depth))
-    alpha = attend(block, *given_, mask=mask)[1]
-    grads = attend_backward(block, *given_, alpha, grad_out, mask=mask)
+    alpha = attend(block, *given_, mask=mask, weight=weight)[1]
+    grads = attend_backward(block, *given_, alpha, grad_out, mask=mask, weight=weight)
     for number, (array, grad) in enumerate(zip(given_, grads, strict=True)):
         for at in np.ndindex(array.shape):
             sides = []
             for step in (1e-6, -1e-6):
                 moved = array.copy()
                 moved[at] += step
-                out = attend_reference(block, *given_[:number], moved, *given_[number + 1 :], mask=mask)[0]
+                moved_inputs = *given_[:number], moved, *given_[number + 1 :]
+                out = attend_reference(block, *moved_inputs, mask=mask, weight=weight)[0]
                 sides.append((out * grad_out).sum())
             assert (sides[0] - sides[1]) / 2e-6 == pytest.approx(grad[at], abs=1e-6)
 
@@ -95,10 +105,11 @@ def skewed_block() -> Block:
 def test_bits_do_not_depend_on_threads() -> None:
     block = skewed_block()
     given_, results = inputs(block, 3, 5, np.float32), []
+    weight = np.random.default_rng(2).random(len(block.indices)).astype(np.float32)
     for threads in (1, 2, 8):
         mask = edge_mask(block, 3, 11, 0.3, threads=threads)
-        out, alpha = attend(block, *given_, mask=mask, threads=threads)
-        grads = attend_backward(block, *given_, alpha, out, mask=mask, threads=threads)
+        out, alpha = attend(block, *given_, mask=mask, weight=weight, threads=threads)
+        grads = attend_backward(block, *given_, alpha, out, mask=mask, weight=weight, threads=threads)
         results.append([array.tobytes() for array in (mask.kept, out, alpha, *grads)])
     assert results[0] == results[1] == results[2]
 
@@ -131,17 +142,20 @@ def test_hubs_and_streamed_rows_equal_a_dense_formula(heads: int, depth: int) ->
     given_ = inputs(block, heads, depth)
     mask = edge_mask(block, heads, 5, 0.4)
     rows = np.arange(block.num_dst)
+    weight = np.random.default_rng(4).standard_normal(len(block.indices)).astype(np.float32) if heads % 2 else None
     sources = torch.from_numpy(np.concatenate([block.indices, rows])).long()
     dsts = torch.from_numpy(np.concatenate([np.repeat(rows, block.end - block.start), rows]))
     z, left, right = (torch.from_numpy(array).requires_grad_() for array in given_)
     power = torch.exp(torch.nn.functional.leaky_relu(left[sources] + right[dsts], 0.2))
     weights = power / torch.zeros_like(right).index_add(0, dsts, power)[dsts]
     kept = torch.from_numpy(mask.kept).double() * mask.scale
+    if weight is not None:
+        kept[: len(weight)] *= torch.from_numpy(weight)[:, None]
     products = (weights * kept)[:, :, None] * z.view(-1, heads, depth)[sources]
     expected = torch.zeros(block.num_dst, heads, depth, dtype=z.dtype).index_add(0, dsts, products).flatten(1)
     expected.backward(z.detach())
-    out, alpha = attend(block, *given_, mask=mask, threads=2)
-    grads = attend_backward(block, *given_, alpha, given_[0], mask=mask, threads=2)
+    out, alpha = attend(block, *given_, mask=mask, weight=weight, threads=2)
+    grads = attend_backward(block, *given_, alpha, given_[0], mask=mask, weight=weight, threads=2)
     np.testing.assert_allclose(out, expected.detach().numpy(), rtol=1e-11, atol=1e-12)
     for mine, tensor in zip(grads, (z, left, right), strict=True):
         np.testing.assert_allclose(mine, tensor.grad.numpy(), rtol=1e-10, atol=1e-11)  # pyright: ignore[reportOptionalMemberAccess]
@@ -192,6 +206,7 @@ def test_the_share_of_dropped_weights_is_p() -> None:
         ({"z": np.zeros((700, 7))}, "heads do not fit"),
         ({"left": np.zeros((700, 2), np.float32)}, "heads do not fit"),
         ({"z": np.zeros((699, 8))}, "z is float64"),
+        ({"weight": np.zeros(3, np.float32)}, "the weights are float32"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(change: dict, message: str) -> None:

@@ -18,19 +18,21 @@ def like(device, array):
     return sent(device, np.empty_like(array))
 
 
-def assert_attends(machine, block, heads, depth, dtype, p=0.0, seed=0):
+def assert_attends(machine, block, heads, depth, dtype, p=0.0, seed=0, weighted=False):
     device = machine.device(seed)
     z, left = (float_rows(block.num_src, width, dtype, seed + width) for width in (heads * depth, heads))
     right, grad = (float_rows(block.num_dst, width, dtype, seed + 7 + width) for width in (heads, heads * depth))
     mask = edge_mask(block, heads, 99, p) if p else None
-    out, alpha = attend(block, z, left, right, mask=mask)
-    expected = attend_backward(block, z, left, right, alpha, grad, mask=mask)
+    weight = block.weight if weighted else None
+    out, alpha = attend(block, z, left, right, mask=mask, weight=weight)
+    expected = attend_backward(block, z, left, right, alpha, grad, mask=mask, weight=weight)
 
     there, given_rows = sent_block(device, block), [sent(device, each) for each in (z, left, right)]
     options = {
         "slope": 0.2,
         "kept": None if mask is None else sent(device, mask.kept),
         "scale": 1.0 if mask is None else mask.scale,
+        "weight": there.weight if weighted else None,
     }
     found, weights = like(device, out), sent(device, np.zeros_like(alpha))
     attend_cuda(there, *given_rows, **options, out=found, alpha=weights, device=device)
@@ -51,10 +53,10 @@ def assert_attends(machine, block, heads, depth, dtype, p=0.0, seed=0):
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     blocks(), st.sampled_from([1, 2, 3, 5]), st.sampled_from([1, 4, 9]), st.sampled_from(DTYPES), st.sampled_from([0, 0.5]),
-    st.integers(0, 99),
+    st.integers(0, 99), st.booleans(),
 )  # fmt: skip
-def test_drawn_blocks(machine, block, heads, depth, dtype, p, seed):
-    assert_attends(machine, with_weights(block, seed), heads, depth, dtype, p, seed)
+def test_drawn_blocks(machine, block, heads, depth, dtype, p, seed, weighted):
+    assert_attends(machine, with_weights(block, seed), heads, depth, dtype, p, seed, weighted)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -66,6 +68,7 @@ def test_heads_and_depths(machine, heads, depth, dtype):
 @pytest.mark.parametrize("dst_pos", [False, True])
 def test_a_hub_is_summed_in_edge_order(machine, dst_pos):
     assert_attends(machine, drawn_block([3, 500, 0, 1], 5, dst_pos=dst_pos), 2, 8, np.float32)
+    assert_attends(machine, drawn_block([3, 500, 0, 1], 5, dst_pos=dst_pos), 2, 8, np.float32, weighted=True)
 
 
 def test_huge_scores_and_a_nan(machine):

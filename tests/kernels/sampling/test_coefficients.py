@@ -1,10 +1,12 @@
 """GCN weights follow their formula, on whole rows, sampled rows and rows that lost their edges."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.sampling.coefficients import gcn_weights, gcn_weights_reference
+from kernels.sampling.coefficients import data_mean_weights, gcn_weights, gcn_weights_reference
 from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey
 from tests.kernels.graphs import blocks, random_topology
@@ -36,3 +38,24 @@ def test_the_formula_and_the_scale_of_sampled_rows():
     taken = (part.end - part.start).repeat(part.end - part.start)
     ratio = d_in[np.repeat(part.dst_ids, part.end - part.start)] / taken
     np.testing.assert_allclose(scaled / unscaled, ratio, rtol=1e-5)
+
+
+@given(blocks(), st.booleans(), st.booleans())
+def test_means_by_the_datas_weights_follow_their_rule(block, own, shared):
+    generator = np.random.default_rng(1)
+    given_ = generator.integers(-2, 3, len(block.indices)).astype(np.float32)  # sums of 0 are common
+    share = generator.random(len(block.indices)).astype(np.float32) if shared else None
+    weight, self_weight = data_mean_weights(replace(block, weight=given_, share=share), own)
+    assert weight.dtype == np.float32 and (self_weight is not None) == own
+    for i in range(block.num_dst):
+        edges = slice(block.start[i], block.end[i])
+        each = given_[edges].astype(np.float64) * (1 if share is None else share[edges])
+        one = 1.0 if share is None else 1 / max(1, len(each))
+        total = sum(each.tolist()) + (one if own else 0)
+        np.testing.assert_allclose(weight[edges], each / total if total else 0 * each, rtol=1e-6)
+        if own:
+            np.testing.assert_allclose(self_weight[i], one / total if total else 0, rtol=1e-6)
+    removed = np.ones(len(weight), bool)
+    for first, last in zip(block.start, block.end, strict=True):
+        removed[first:last] = False
+    assert not weight[removed].any()

@@ -23,7 +23,8 @@ WIDTH, CLASSES = 40, 7
 
 def counted(train: TrainConfig) -> tuple[int, int, BatchSizes]:
     """Returns the peak of a step and the bytes of the parameters, as a device counts them, and the sizes of its batch."""
-    topology, seeds = random_topology(20_000, 120_000, seed=3, relations=16), np.arange(256, dtype=np.int32)
+    seeds = np.arange(256, dtype=np.int32)
+    topology = random_topology(20_000, 120_000, seed=3, relations=16, weights=train.edge_weight)
     types = NodeTypes(starts=(0, 5_000, 10_000, 15_000, 20_000), columns=(WIDTH,) * 4)
     model = build_model(train, WIDTH, CLASSES, 0, 16, types)
     sampler = Drawing(neighbours=Neighbours(fanouts=(6,) * train.layers)).sampler(topology, seed=0)
@@ -55,6 +56,7 @@ def counted(train: TrainConfig) -> tuple[int, int, BatchSizes]:
         {"model": "pinsage"},
         {"model": "rgcn"},
         {"model": "rgat", "heads": 2},
+        *({"model": model, "edge_weight": True} for model in ("sage", "gcn", "gin", "gat", "rgcn")),
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

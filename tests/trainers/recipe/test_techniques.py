@@ -198,6 +198,32 @@ def test_batches_that_no_device_samples_are_a_mistake_of_the_file(tmp_path: Path
         parse('topology = "device"\ndevice = "cuda"\n')
 
 
+@pytest.mark.parametrize(
+    ("sampling", "problem"),
+    [
+        ('method = "weighted"', "would count twice"),
+        ('method = "random_walk"', "draws nodes that walks visit"),
+        ('method = "pipeline:mine"', "says itself what the weights of its edges are"),
+    ],
+)
+def test_batches_without_weights_of_the_data_are_a_mistake_of_a_file_whose_model_counts_them(
+    tmp_path: Path, sampling: str, problem: str
+) -> None:
+    (tmp_path / "pipeline.py").write_text("def mine(graph, seeds, fanouts, seed):\n    return []\n")
+
+    def parse(drawn: str, more: str, trainer: str = "minibatch") -> Any:
+        text = RECIPE.replace("batch_size = 32", f"batch_size = 32\n{drawn}").replace('"replicas"', f'"{trainer}"')
+        return parse_pipeline(tmp_path / "toy.toml", (text + more).encode(), TrainTable)
+
+    with pytest.raises(InputError, match=f"18: edge_weight = true multiplies .*{problem}"):
+        parse(sampling, "edge_weight = true\n")
+    assert parse("", "edge_weight = true\n").train and parse(sampling, "").train
+    assert parse(sampling, 'edge_weight = true\neval = "exact"\n', "fullgraph").train
+    with pytest.raises(InputError, match=problem):
+        parse(sampling, 'edge_weight = true\neval = "sampled"\n', "fullgraph")
+    assert "edge_weight" not in canonical(recipe(tmp_path, "", "minibatch").config)
+
+
 def test_an_unknown_technique_is_named_with_those_that_exist() -> None:
     with pytest.raises(InputError, match="trainer = 'minibach' is not one of minibatch, disk"):
         TrainTable(name="x", trainer="minibach")

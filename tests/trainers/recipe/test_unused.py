@@ -9,8 +9,8 @@ from trainers.recipe.unused import unused_attributes, unused_lines
 ALL = ("weights", "edge_types", "edge_ids")
 
 
-def found(model="sage", stored=ALL, trainer="minibatch", **sampling):
-    table = TrainTable(name="one", model=model, trainer=trainer)
+def found(model="sage", stored=ALL, trainer="minibatch", edge_weight=False, **sampling):
+    table = TrainTable(name="one", model=model, trainer=trainer, edge_weight=edge_weight)
     return unused_attributes(table, SamplingConfig(**{"fanouts": (3, -1), **sampling}), stored)
 
 
@@ -39,7 +39,15 @@ def test_weighted_sampling_uses_weights_and_nothing_else():
 
 def test_a_pass_over_the_whole_graph_uses_no_weights():
     (said,) = found("gcn", stored=["weights"], trainer="fullgraph", method="weighted")
-    assert 'trainer = "fullgraph" takes all neighbours' in said
+    assert 'trainer = "fullgraph" takes all neighbours' in said and "edge_weight = true in [[train]]" in said
+
+
+@pytest.mark.parametrize("trainer", ["minibatch", "fullgraph"])
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin", "rgcn"])
+def test_a_model_whose_messages_are_weighted_uses_weights(model, trainer):
+    assert found(model, stored=["weights"], trainer=trainer, edge_weight=True) == []
+    assert "edge_weight = true in [[train]]" in found(model, stored=["weights"], trainer=trainer)[0]
+    assert "edge_weight" not in found("pinsage", stored=["weights"], trainer=trainer)[0]
 
 
 def test_your_own_model_or_sampler_may_use_weights_and_relations():

@@ -255,6 +255,15 @@ FORWARD = {"feed_forward": 1.0, "input": "linear", "head": "linear"}
         ({"class_weights": (0.0,)}, "class_weights = .* negative weights or only zeros"),
         ({"warmup": -1}, "warmup = -1 is below 0"),
         ({"model": "gcn", "aggregator": "max"}, "aggregator = 'max' is for sage, not for gcn"),
+        (
+            {"model": "pinsage", "edge_weight": True},
+            "edge_weight = true is for gcn, sage, gin, gat and rgcn, not for pinsage",
+        ),
+        ({"aggregator": "max", "edge_weight": True}, 'edge_weight = true multiplies messages, and aggregator = "max"'),
+        (
+            {"model": "mine:net", "edge_weight": True},
+            "edge_weight = true is for the models of graphmill, not for mine:net",
+        ),
         ({"residual": "linaer"}, "residual = 'linaer' is not true, false or \"linear\""),
         ({"optimizer": "adam", "momentum": 0.9}, "momentum = 0.9 is for sgd, not for adam"),
         ({"optimizer": "sgd", "betas": (0.8, 0.9)}, r"betas = \[0.8, 0.9\] is for adam and adamw, not for sgd"),

@@ -33,7 +33,7 @@ from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 from kernels.sampling.transpose import transpose
 from kernels.types import Array, Block
-from trainers.batches.batch import attach_weights
+from trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from trainers.batches.send import LABELS, send_blocks
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
@@ -211,7 +211,7 @@ def whole_block(run: Run) -> Block:
     Raises:
         InputError: the graph has more edges than a block can number.
     """
-    topology = run.graph.topology
+    topology, given = run.graph.topology, run.graph.topology.weights
     if topology.num_edges >= 1 << 31 or topology.num_nodes >= 1 << 31:
         problem = f'mode = "device" makes one block of {topology.num_edges:,} edges, more than 2,147,483,647'
         raise InputError(problem, 'leave the key out, or set mode = "p2p+reuse"')
@@ -224,6 +224,7 @@ def whole_block(run: Run) -> Block:
         indices=np.asarray(topology.indices).astype(np.int32),
         src_ids=np.arange(topology.num_nodes, dtype=topology.indices.dtype),
         edge_type=np.asarray(topology.edge_types) if run.model.reads_relations else None,
+        weight=None if given is None or run.model.edge_weight not in DATA_WEIGHTS else np.array(given),
     )
     block = transpose(block)
     attach_weights((block,), topology, run.model.edge_weight)

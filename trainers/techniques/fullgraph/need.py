@@ -125,5 +125,10 @@ def _counted(case: Case, mode: Any) -> tuple[ChunkCounts, int, int]:
 def block_bytes(case: Case, nodes: int, edges: int, rows: int) -> int:
     """Returns the bytes of blocks with their transposes and weights, from the numbers of their destinations, edges and sources."""
     train = case.semantic.train
-    weighted = train.model in ("gcn", "gin") or train.aggregator in ("gcn", "sum") or is_reference(train.model)
+    weighted = (
+        train.model in ("gcn", "gin")
+        or train.aggregator in ("gcn", "sum")
+        or train.edge_weight
+        or is_reference(train.model)
+    )
     return edges * (12 + 4 * weighted) + nodes * (12 + 4 * weighted) + rows * (4 + case.sizes.id_bytes)

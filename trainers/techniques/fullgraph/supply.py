@@ -24,7 +24,7 @@ from torch import Tensor
 
 from kernels.sampling.transpose import transpose
 from kernels.types import Array, Block, Topology
-from trainers.batches.batch import attach_weights, block_bytes
+from trainers.batches.batch import DATA_WEIGHTS, attach_weights, block_bytes
 from trainers.batches.flow import Task, Work, flow
 from trainers.batches.send import send_blocks
 from trainers.devices.protocol import Device
@@ -71,20 +71,22 @@ class ChunkBlocks:
     def _made(self, part: int, step: int) -> Block:
         chunk = self.steps.step(part, step)
         # Unused rows do not belong to a node; any node's number is valid for them.
-        block = transpose(replace(chunk.block, src_ids=np.maximum(chunk.block.src_ids, 0)))
-        attach_weights((block,), self.topology, self.model.edge_weight)
+        block, topology = transpose(replace(chunk.block, src_ids=np.maximum(chunk.block.src_ids, 0))), self.topology
+        if self.model.edge_weight in DATA_WEIGHTS and topology.weights is not None:
+            block.weight = _of_edges(topology.weights, topology, chunk.dst_ids)
+        attach_weights((block,), topology, self.model.edge_weight)
         if self.model.reads_relations:
-            block.edge_type = _relations(self.topology, chunk.dst_ids)
+            block.edge_type = _of_edges(topology.edge_types, topology, chunk.dst_ids)
         return block
 
 
-def _relations(topology: Topology, node_ids: Array) -> Array:
-    """Returns u8[edges], the relations of the edges of nodes, row by row in the order of the graph, which is that of a chunk."""
+def _of_edges(values: Array | None, topology: Topology, node_ids: Array) -> Array:
+    """Returns [edges], the values [E] of the edges of nodes, row by row in the order of the graph, which is that of a chunk."""
     starts, ends = topology.indptr[node_ids], topology.indptr[node_ids + 1]
     lengths = ends - starts
     before = np.cumsum(lengths) - lengths
-    assert topology.edge_types is not None
-    return topology.edge_types[np.arange(lengths.sum()) + np.repeat(starts - before, lengths)]
+    assert values is not None
+    return values[np.arange(lengths.sum()) + np.repeat(starts - before, lengths)]
 
 
 class HostRequest(NamedTuple):
