@@ -85,6 +85,25 @@ def test_reverse_relations_and_a_relation_without_rows(tmp_path: Path) -> None:
         build_config(tmp_path / "home", shop(tmp_path))
 
 
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_two_types_of_text_ids_share_no_names(tmp_path: Path, form: str) -> None:
+    ids = pl.DataFrame({"id": ["b", "a", "c"]})
+    ids[:2].write_csv(tmp_path / "y.csv")
+    write_table = pl.DataFrame.write_parquet if form == "parquet" else pl.DataFrame.write_csv
+    write_table(ids, tmp_path / f"x.{form}")
+    write_table(pl.DataFrame({"src": ["c", "a"], "dst": ["a", "b"]}), tmp_path / f"e.{form}")
+    relation = RelationTable(path=tmp_path / f"e.{form}", source_type="x", target_type="y")
+    nodes = {"x": NodeTable(path=tmp_path / f"x.{form}"), "y": NodeTable(path=tmp_path / "y.csv")}
+    config = TypedTablesConfig(nodes=nodes, edges={"e": relation}, undirected=False)
+    graph = build_config(tmp_path / "home", config).opened.topology
+    assert graph.indptr.tolist() == [0, 0, 0, 0, 1, 2] and graph.indices.tolist() == [2, 0]
+    write_table(pl.DataFrame({"src": ["c", "a"], "dst": ["a", "c"]}), tmp_path / f"e.{form}")
+    (problem,) = problems_of(tmp_path, config)
+    assert problem.startswith("1 of 2 edges name a node that is not in the tables of nodes.y: ") and problem.endswith(
+        "a -> c"
+    )
+
+
 def test_several_files_have_one_numbering(tmp_path: Path) -> None:
     write(tmp_path)
     given = frames()
