@@ -81,7 +81,8 @@ class Attempts:
         try:
             return check(*arguments)
         except InputError as error:
-            self.errors.append(error)
+            # Its frames would keep open what the check reads, such as the result of a query.
+            self.errors.append(error.with_traceback(None))
             return cast(T, None)
 
     def settle(self) -> None:

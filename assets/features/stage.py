@@ -154,7 +154,9 @@ def _file_blocks(opened: OpenSource, table: TableConfig) -> list[FeatureBlock]:
         known = ", ".join(types) or "none: its nodes have no types"
         raise InputError(f"the source has no node type '{table.node_type}'", f"it has {known}")
     first = sum(count for name, count in list(types.items())[: list(types).index(table.node_type)])
-    return [file_block(table.file, table.tensor, first, types[table.node_type])]
+    count, of_row = types[table.node_type], opened.node_of_row
+    rows = None if of_row is None else of_row[first : first + count]
+    return [file_block(table.file, table.tensor, first, count, rows)]
 
 
 def _checks(writer: Writer, num_nodes: int, num_rows: int, width: int) -> Iterator[Check]:

@@ -29,6 +29,7 @@ class Graph:
         train_ids, valid_ids, test_ids: ids[n], ascending, disjoint.
         num_classes, class_names: the classes, in label order.
         relations: names of the edge types, in the order of their numbers; none if edges have no types.
+        node_types: names of the node types, in the order of their ids; none if nodes have no types.
     """
 
     topology: Topology
@@ -39,6 +40,7 @@ class Graph:
     num_classes: int
     class_names: tuple[str, ...]
     relations: tuple[str, ...] = ()
+    node_types: tuple[str, ...] = ()
 
     @property
     def splits(self) -> tuple[Array, Array, Array]:
@@ -78,4 +80,5 @@ def open_graph(artifact: Artifact) -> Graph:
         num_classes=len(names),
         class_names=names,
         relations=tuple(artifact.summary["numbers"].get("edge_types", ())),
+        node_types=tuple(artifact.summary["numbers"].get("node_types", ())),
     )

@@ -2,8 +2,10 @@
 
 The dataclass is the schema. Its fields are the keys, its annotations the types, `__post_init__` checks the values.
 Understood are bool, int, float (an int will do), str, Path, Literal, tuple, dict, nested dataclasses, `X | None` and
-other unions; `Literal | str` is one of these names, or a reference to the user's own code (assets/storage/user_code.py). A field with
-`metadata={"key": False}` is set by the program and is not a key; one with `metadata={"choices": f}` takes a value of `f()`.
+other unions. A mapping of dataclasses is a table for each name, [graph.nodes.NAME]; in place of one with mistakes it has what the file
+says, so that the configuration around it still compares names. `Literal | str` is one of these names, or a reference to the user's own code
+(assets/storage/user_code.py). A field with `metadata={"key": False}` is set by the program and is not a
+key; one with `metadata={"choices": f}` takes a value of `f()`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ TYPE_NAMES = {
     Path: "a path in quotes",
 }
 VARIABLE = re.compile(r"\$\{(\w+)\}")
+EACH_NAME = "a table for each name"
 NOT_BUILT = "is not built yet in this version"
 
 
@@ -105,7 +108,11 @@ class Tables:
                 values[name], found = self.convert(_hint(key, hints), raw[name], (*where, name))
                 problems += found
             elif key.default is dataclasses.MISSING and key.default_factory is dataclasses.MISSING:
-                problems.append(self.problem(where, f"{_title(where)} lacks the key {name} ({describe(hints[name])})"))
+                problems.append(
+                    self.problem(
+                        where, f"{_title(where)} lacks the key {name} ({_wanted(hints[name], (*where, name))})"
+                    )
+                )
         # Conflicts between sound keys are reported beside the other mistakes, as long as no key is missing.
         wrong = {name for name in keys if name in raw and values.get(name) is None}
         sound = {name: value for name, value in values.items() if name not in wrong}
@@ -136,7 +143,8 @@ class Tables:
             return self._convert_list(args, value, where)
         if origin in (dict, Mapping) and isinstance(value, dict):
             pairs = {key: self.convert(args[1], item, (*where, key)) for key, item in value.items()}
-            return {key: item for key, (item, _) in pairs.items()}, [p for _, found in pairs.values() for p in found]
+            made = {key: value[key] if item is None else item for key, (item, _) in pairs.items()}
+            return made, [problem for _, found in pairs.values() for problem in found]
         if isinstance(value, str) and "\0" in value:
             return None, [self.problem(where, f"{_name(where)} = {_show(value)} holds a character that ends a text")]
         if isinstance(value, int) and abs(value) > LARGEST:
@@ -148,7 +156,7 @@ class Tables:
         if type(value) is wanted and wanted in (bool, int, str):
             return value, []
         hint = f" (write {int(value)})" if wanted is int and isinstance(value, float) and value.is_integer() else ""
-        return None, [self.problem(where, f"{_name(where)} = {_show(value)} is not {describe(wanted)}{hint}")]
+        return None, [self.problem(where, f"{_name(where)} = {_show(value)} is not {_wanted(wanted, where)}{hint}")]
 
     def _convert_union(self, options: list[Any], value: Any, where: KeyPath) -> tuple[Any, list[Problem]]:
         choice = next((option for option in options if typing.get_origin(option) is typing.Literal), None)
@@ -233,9 +241,10 @@ class Tables:
     ) -> Iterator[Problem]:
         """Yields the problems of a configuration, each at the line of its first key that the file has; those of wrong keys are left out."""
         for keys, text in error.problems:
-            names = keys.split()
-            if not {*names} & {*wrong}:
-                path = next(((*where, name) for name in names if name in raw), where)
+            names = [tuple(name.split(".")) for name in keys.split()]
+            if not {name[0] for name in names} & {*wrong}:
+                path = next(((*where, *name) for name in names if name[0] in raw), where)
+                text = f"{_title(where)}: {text}" if _is_named(where) else text
                 yield self.problem(path, f"{text}; {error.remedy}" if error.remedy else text)
 
 
@@ -248,7 +257,15 @@ def describe(wanted: Any) -> str:
         return " or ".join(describe(arg) for arg in args)
     if origin in (tuple, list):
         return "a list, each " + describe(args[0])
+    if origin is Mapping and dataclasses.is_dataclass(args[1]):
+        return EACH_NAME
     return TYPE_NAMES.get(wanted, "a table")
+
+
+def _wanted(wanted: Any, where: KeyPath) -> str:
+    """Returns the type of a key in words, with the header of a table for each name."""
+    named = describe(wanted)
+    return f"{named}, {_title((*where, 'NAME'))}" if named == EACH_NAME else named
 
 
 def _hint(key: dataclasses.Field[Any], hints: Mapping[str, Any]) -> Any:
@@ -264,9 +281,16 @@ def _title(where: KeyPath) -> str:
     return f"[[{names}]]" if isinstance(where[-1], int) else f"[{names}]"
 
 
+def _is_named(where: KeyPath) -> bool:
+    """Tells whether a path leads into a table for a name, such as [graph.nodes.NAME]."""
+    return len(where) > 2 and all(isinstance(part, str) for part in where)
+
+
 def _name(where: KeyPath) -> str:
-    name = next((str(part) for part in reversed(where) if isinstance(part, str)), "")
-    return f"{name}[{where[-1]}]" if where and isinstance(where[-1], int) else name
+    keys = where[:-1] if where and isinstance(where[-1], int) else where
+    name = next((str(part) for part in reversed(keys) if isinstance(part, str)), "")
+    name = ".".join(map(str, keys)) if _is_named(keys[:-1]) else name
+    return name if keys is where else f"{name}[{where[-1]}]"
 
 
 def _join(names: Collection[Any]) -> str:

@@ -42,6 +42,7 @@ SOURCES: Mapping[str, str] = {
     "python-environment": "assets.sources.python_environment.source:PythonEnvironmentConfig",
     "rmat": "assets.sources.generators:RmatConfig",
     "sbm": "assets.sources.generators:SbmConfig",
+    "tables": "assets.sources.tables.source:TypedTablesConfig",
     "typed_citation": "assets.sources.typed_citation:TypedCitationConfig",
 }
 """Source name -> the module that reads it, and its class of `[graph]`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,18 @@ if TYPE_CHECKING:
     from assets.building.stage import Progress
 
 
+class EdgeBatch(NamedTuple):
+    """Edges of one relation: integers[n] ids within the node types, weights f32[n] or None, and rows i64[n] of the relation.
+
+    Without rows they are the next ones in order.
+    """
+
+    src: Array
+    dst: Array
+    weight: Array | None = None
+    rows: Array | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Relation:
     """The edges of one relation.
@@ -34,13 +46,13 @@ class Relation:
     Attributes:
         kind: node type, relation, node type.
         num_edges: number of edges.
-        batches: function that yields (src integers[n], dst integers[n], weight f32[n] or None), ids within the node types.
+        batches: function that yields the edges.
         place: function row -> place of that edge in words, for errors.
     """
 
     kind: tuple[str, str, str]
     num_edges: int
-    batches: Callable[[], Iterator[tuple[Array, Array, Array | None]]]
+    batches: Callable[[], Iterator[EdgeBatch]]
     place: Callable[[int], str]
 
 
@@ -56,6 +68,8 @@ class TypedGraph:
         labels: i32[N]; splits: global ids, or None.
         numbers: numbers that the reader puts into the summary.
         unread: phrases about the contents that are not read.
+        class_names: names of the classes; None: they are the numbers up to the largest label.
+        node_names, original_ids: as in `RawGraph`.
     """
 
     where: str
@@ -66,6 +80,9 @@ class TypedGraph:
     splits: tuple[Array, Array, Array] | None
     numbers: dict[str, int] = field(default_factory=dict)
     unread: Sequence[str] = ()
+    class_names: Sequence[str] | None = None
+    node_names: Any = None
+    original_ids: Any = None
 
     @property
     def num_nodes(self) -> int:
@@ -125,23 +142,27 @@ class TypedSource:
             raise InputError(f"{graph.where}: has no edges", "give a graph with at least one edge")
         pointers = np.cumsum([0, *graph.node_types.values()], dtype=np.int64)
         types = {"edge_types": config.stored_types(names), "node_types": list(graph.node_types)} if names else {}
+        classes = [str(label) for label in range(int(graph.labels.max(initial=-1)) + 1)]
         return RawGraph(
             num_nodes=self.num_nodes,
             spool=spool,
             memory_bytes=config.memory_bytes // 2,
             labels=graph.labels,
-            class_names=[str(label) for label in range(int(graph.labels.max(initial=-1)) + 1)],
+            class_names=classes if graph.class_names is None else graph.class_names,
             splits=graph.splits,
             node_type_ptr=pointers if names else None,
             numbers=types | graph.numbers,
             unread=graph.unread,
+            node_names=graph.node_names,
+            original_ids=graph.original_ids,
         )
 
 
 def _spool_relation(graph: TypedGraph, relation: Relation, number: int, spool: EdgeSpool, progress: Progress) -> None:
     first, counts, starts, done = spool.num_edges, graph.node_types, first_ids(graph.node_types), 0
     source, _, target = relation.kind
-    for src, dst, weight in relation.batches():
+    for src, dst, weight, rows in relation.batches():
+        rows = np.arange(done, done + len(src)) if rows is None else rows
         for values, kind, role in ((src, source, "source"), (dst, target, "destination")):
             bad = np.flatnonzero((values < 0) | (values >= counts[kind]))
             if len(bad):
@@ -156,7 +177,7 @@ def _spool_relation(graph: TypedGraph, relation: Relation, number: int, spool: E
         spool.append(
             np.asarray(src, np.int64) + starts[source],
             np.asarray(dst, np.int64) + starts[target],
-            tie=np.arange(first + done, first + done + len(src)),
+            tie=first + rows,
             weight=weight,
             type=number,
         )
@@ -169,8 +190,17 @@ def _spool_relation(graph: TypedGraph, relation: Relation, number: int, spool: E
         )
 
 
-def survey_typed(graph: TypedGraph, config: SpooledConfig, files: Mapping[str, Path]) -> Survey:
-    """Returns the survey of a reader's graph and of its artifacts."""
+def survey_typed(
+    graph: TypedGraph, config: SpooledConfig, files: Mapping[str, Path], contents: Sequence[str] | None = None
+) -> Survey:
+    """Returns the survey of a reader's graph and of its artifacts.
+
+    Args:
+        graph: the graph.
+        config: configuration of the source.
+        files: the files by name.
+        contents: lines about the source, None for those about the graph and the files.
+    """
     return spooled_survey(
         config,
         graph.edge_types,
@@ -179,7 +209,7 @@ def survey_typed(graph: TypedGraph, config: SpooledConfig, files: Mapping[str, P
         blocks_width(graph.blocks),
         blocks_type(graph.blocks, "as stored", config.normalize),
         title=f"{config.source}: {graph.where}",
-        contents=_contents(graph, files),
+        contents=_contents(graph, files) if contents is None else contents,
         notes=unread_notes(graph.unread),
         num_without_features=graph.num_nodes - sum(block.num_rows for block in graph.blocks) if graph.blocks else 0,
     )

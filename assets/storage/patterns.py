@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -41,13 +41,19 @@ def _names(folder: Path, part: str) -> list[str]:
 
 def bytes_named(*configs: Any) -> int:
     """Returns the bytes of all files that keys of configurations name, by paths, folders or patterns: each path once."""
-    paths: dict[Path, None] = {}
-    for config in configs:
-        for field in fields(config) if hasattr(config, "__dataclass_fields__") else ():
-            value = getattr(config, field.name)
-            values: Sequence[Any] = value if isinstance(value, tuple | list) else [value]
-            paths |= dict.fromkeys(each for each in values if isinstance(each, Path))
-    return sum(_bytes(path) for path in paths)
+    return sum(_bytes(path) for path in dict.fromkeys(path for config in configs for path in _paths(config)))
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    """Yields the paths in a configuration, those of its tables included."""
+    if isinstance(value, Path):
+        yield value
+        return
+    if hasattr(value, "__dataclass_fields__"):
+        value = [getattr(value, field.name) for field in fields(value)]
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
+    for each in inside:
+        yield from _paths(each)
 
 
 def _bytes(path: Path) -> int:

@@ -20,9 +20,30 @@ FILES: dict[str, dict[str, Any]] = {
     "dgl": {"path": "graph.dgl"},
     "pyg": {"path": "graph.pt"},
     "python-environment": {},
+    "tables": {},
 }
 SIZES: dict[str, Any] = {"nodes": 20000, "edges": 160000, "features": 32, "classes": 8}
 """Keys of `[graph]` in a new file: of sources that read files, and of generators."""
+
+TABLES = """
+[graph.nodes.user]           # a table for each node type; ids are those of the type
+path = "users.parquet"       # a path in quotes, relative to this file
+id_column = "id"
+features = "x*"              # a pattern, a list of columns, or one column of lists
+label_column = "label"
+
+[graph.nodes.item]
+path = "items.parquet"
+features = "x*"
+
+[graph.edges.buys]           # a table for each relation
+path = "purchases.parquet"
+source_type = "user"
+target_type = "item"
+source_column = "user_id"
+target_column = "item_id"
+"""
+"""Tables of `[graph]` with `source = "tables"`."""
 
 TEXT = """\
 # {name}: docs/pipelines.md has every key. Check it with: graphmill validate {name}
@@ -31,7 +52,7 @@ seed = 0                     # every random decision is drawn from it
 
 [graph]
 {graph}undirected = true            # adds the reverse of every edge
-
+{tables}
 [sampling]
 fanouts = [15, 10]           # neighbours per node, from the seeds outwards: as many as the models have layers
 batch_size = 1024
@@ -44,7 +65,7 @@ batch_size = 1024
 
 [[train]]
 name = "sage"
-model = "sage"               # or gcn, gat, gin
+model = "sage"               # or gcn, gat, gin; rgcn for graphs with relations
 layers = 2
 hidden = 256
 dropout = 0.5
@@ -69,7 +90,7 @@ def write_pipeline(name: str, source: str) -> Path:
     path = folder / f"{name}.toml"
     if path.exists():
         raise InputError(f"{path} is there already", "edit it, or give another name")
-    text = TEXT.format(name=name, graph=_graph_table(source, folder))
+    text = TEXT.format(name=name, graph=_graph_table(source, folder), tables=TABLES if source == "tables" else "")
     folder.mkdir(parents=True, exist_ok=True)
     with open(path, "x") as file:
         file.write(text)

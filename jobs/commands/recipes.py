@@ -20,7 +20,7 @@ from kernels.errors import InputError
     required=True,
     help="What the graph is made from: data (an .npz archive, tables in Parquet or text, an ogbn-* folder, a file of dgl.save_graphs), or "
     "a "
-    "kind of source: citation, dgl, edges, npz, ogb, python-environment, rmat, sbm, typed_citation.",
+    "kind of source: citation, dgl, edges, npz, ogb, python-environment, rmat, sbm, tables, typed_citation.",
 )
 def new(name: str, source: str) -> None:
     """Writes a pipeline file with comments, NAME.toml, into the folder where pipelines are found by name; overwrites nothing.

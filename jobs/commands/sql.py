@@ -244,7 +244,9 @@ def _nodes(tables: Sequence[str]) -> str:
         return f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in columns.items())} WHERE false"
     version = "regexp_extract(filename, '([0-9a-f]{12})[0-9a-f]{52}.nodes.parquet$', 1) AS version"
     files = ", ".join(_quoted(glob.escape(path)) for path in tables)
-    names = ", ".join(f"{name}::{kind} AS {name}" for name, kind in columns.items() if name != "version")
+    # Ids of the raw data are numbers, or text if those of one graph are.
+    given = {name: name if name == "original_id" else f"{name}::{kind} AS {name}" for name, kind in columns.items()}
+    names = ", ".join(text for name, text in given.items() if name != "version")
     return f"SELECT {version}, {names} FROM read_parquet([{files}], filename = true, union_by_name = true)"
 
 

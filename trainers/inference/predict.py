@@ -1,6 +1,7 @@
 """Writes a trained model's predictions of all nodes, or of those that a file names, to a Parquet file.
 
     node_id       id of the node in the raw data: nodes.parquet's original_id
+    node_type     name of its type, in a graph whose nodes have types; ids are those of a type then
     class         name of the most probable class; a number if the labels are numbers
     probability   f32, of that class
     label         name of the class that the node has; null if it is not known
@@ -310,6 +311,7 @@ class NodeFacts:
 
         self.names = class_column(graph.class_names)
         self._original = polars.scan_parquet(nodes, glob=False).select(polars.col("original_id").alias("node_id"))
+        self._types, self._type_ptr = polars.Series(list(graph.node_types)), graph.topology.node_type_ptr
         self._labels, self._splits = graph.labels, polars.Series(list(SPLITS))
         self._split_of = np.full(graph.topology.num_nodes, -1, np.int8)
         for place, ids in enumerate((graph.train_ids, graph.valid_ids, graph.test_ids)):
@@ -319,6 +321,9 @@ class NodeFacts:
         """Returns predictions of nodes low, low + 1, ... with the facts about these nodes; only those of `wanted`, ids[n], ascending."""
         high = low + len(frame)
         known = self._original.slice(low, len(frame)).collect()
+        if len(self._types) and self._type_ptr is not None:
+            place = np.searchsorted(self._type_ptr, np.arange(low, high), side="right") - 1
+            known = known.with_columns(self._types.gather(place).alias("node_type"))
         label = _named(self.names, self._labels[low:high]).alias("label")
         split = _named(self._splits, self._split_of[low:high]).alias("split")
         first = ["class", "probability"]

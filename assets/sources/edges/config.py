@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assets.building.keys import KeyProblem, within
-from assets.sources.readers.text_layout import TextForm
+from assets.sources.readers.text_layout import TextForm, text_problems
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from assets.sources.spooled import SpooledConfig
 
@@ -106,12 +106,7 @@ class EdgesConfig(SpooledConfig):
         if self.num_nodes is not None and (self.num_nodes < 1 or self.id_type == "text"):
             text = f"num_nodes = {self.num_nodes} with {self.id_type} ids: give a count of integer ids"
             yield KeyProblem("num_nodes id_type", text)
-        if self.delimiter is not None and len(self.delimiter) != 1:
-            yield KeyProblem(
-                "delimiter", f'delimiter = {self.delimiter!r} is not one character: give one, for example ";"'
-            )
-        if self.comment is not None and (len(self.comment) > 8 or self.comment.strip() != self.comment):
-            yield KeyProblem("comment", f'comment = {self.comment!r}: give how comments begin, for example "#"')
+        yield from text_problems(self.delimiter, self.comment)
 
     def _entry_problems(self) -> Iterator[KeyProblem]:
         if self.feature_entries is None:

@@ -1,13 +1,14 @@
-"""Appends the rows of edge tables to the spool: looks up ends, checks weights and types."""
+"""Reads the rows of edge tables: looks up ends, checks weights and types."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from assets.sources.edges.numbering import Numbering, locate, no_id
+from assets.sources.edges.numbering import Numbering, locate, no_id, require_one_sort, stage
 from assets.sources.readers.arrow_stream import Column
 from assets.sources.readers.duck import Duck, literal
 from assets.sources.readers.table_files import WHOLE_NUMBER, TableFiles
@@ -28,6 +29,42 @@ Batches = Iterator[tuple[dict[str, Any], Array, Where]]
 """Name -> column, the rows of the whole table, and their places."""
 
 
+class EdgeKeys(Protocol):
+    """The keys that name columns of edge tables."""
+
+    @property
+    def source_column(self) -> str: ...  # noqa: D102
+    @property
+    def target_column(self) -> str: ...  # noqa: D102
+    @property
+    def weight_column(self) -> str | None: ...  # noqa: D102
+    @property
+    def type_column(self) -> str | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """One end of all edges of a table.
+
+    Attributes:
+        numbering: map from ids of the tables to the node ids of this end.
+        nodes: words for the place of these nodes, for errors.
+    """
+
+    numbering: Numbering
+    nodes: str
+
+
+class EdgeRows(NamedTuple):
+    """A batch of edges: their ends i64[n], rows i64[n] of the whole table, weights f32[n] and types u8[n] or None."""
+
+    src: Array
+    dst: Array
+    rows: Array
+    weight: Array | None
+    type: Array | None
+
+
 def type_names(edges: TableFiles, column: str) -> list[str]:
     """Returns the distinct edge types as text, whole numbers in ascending order, else by their UTF-8 bytes.
 
@@ -46,16 +83,48 @@ def type_names(edges: TableFiles, column: str) -> list[str]:
     return sorted(found, key=int) if all(WHOLE_NUMBER.fullmatch(name) for name in found) else found
 
 
-def attribute_expressions(edges: TableFiles, config: EdgesConfig, relations: list[str]) -> dict[str, tuple[str, str]]:
+def attribute_expressions(edges: TableFiles, keys: EdgeKeys, relations: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Returns name -> (SQL expression, SQL type) of the attributes that edges carry."""
     found = {}
-    if config.weight_column is not None:
-        found["weight"] = (edges.number("weight_column", config.weight_column, "FLOAT"), "FLOAT")
-    if config.type_column is not None:
+    if keys.weight_column is not None:
+        found["weight"] = (edges.number("weight_column", keys.weight_column, "FLOAT"), "FLOAT")
+    if keys.type_column is not None:
         names = ", ".join(literal(name) for name in relations) or "''"
-        text = f"CAST({edges.field(config.type_column)} AS VARCHAR)"
+        text = f"CAST({edges.field(keys.type_column)} AS VARCHAR)"
         found["type"] = (f"CAST(list_position([{names}], {text}) - 1 AS UTINYINT)", "UTINYINT")
     return found
+
+
+def stage_edges(
+    edges: TableFiles,
+    keys: EdgeKeys,
+    relations: Sequence[str],
+    kinds: tuple[str, str],
+    strict: tuple[bool, bool],
+) -> list[int]:
+    """Copies ends and attributes into DuckDB's table `staged`, to be joined with ids; returns the number of rows of each file.
+
+    Args:
+        edges, keys, relations: as for `checked_edges`.
+        kinds: "integer" or the SQL type of the ids of each end.
+        strict: whether text of an end that looks like a number is refused.
+
+    Raises:
+        InputError: a column is missing, or text looks like a number.
+    """
+    roles = {"src": ("source_column", keys.source_column), "dst": ("target_column", keys.target_column)}
+    types, expressions = {}, []
+    for (side, (role, name)), kind in zip(roles.items(), kinds, strict=True):
+        types[side] = "BIGINT" if kind == "integer" else kind
+        whole = kind == "integer"
+        expressions.append(edges.integer(role, name) if whole else f"CAST({edges.field(name)} AS {kind})")
+    extra = attribute_expressions(edges, keys, relations)
+    types |= {name: sql_type for name, (_, sql_type) in extra.items()}
+    files = stage(edges, "staged", types, expressions + [expression for expression, _ in extra.values()])
+    for (side, (_, name)), kind, checked in zip(roles.items(), kinds, strict, strict=True):
+        if checked:
+            require_one_sort(edges, files, "staged", {side: name}, kind)
+    return files
 
 
 def spool_edges(
@@ -70,92 +139,111 @@ def spool_edges(
     """Appends every edge to the spool.
 
     Args:
-        edges: files of the edge tables, whose connection holds `staged` and `ids` if ids are not integers.
+        edges, relations, staged: as for `checked_edges`.
         config: configuration of the source, which names the columns.
-        relations: names of the edge types.
         numbering: map from ids of the tables to node ids.
-        staged: number of rows of each file of DuckDB's table `staged`; None: ids are integers and read from the files.
         spool: spool that receives the edges.
         progress: listener, which gets every row.
+
+    Raises:
+        InputError: as for `checked_edges`.
+    """
+    total = sum(staged) if staged is not None else None if edges.is_csv else edges.count()
+    nodes = f"0 to {numbering.num_nodes - 1}" if config.num_nodes is not None else "the node tables"
+    end = End(numbering=numbering, nodes=nodes)
+    progress.start("read edges", total, "edges")
+    for batch in checked_edges(edges, config, relations, (end, end), staged):
+        spool.append(batch.src, batch.dst, tie=batch.rows, weight=batch.weight, type=batch.type)
+        progress.advance(len(batch.rows))
+    progress.done()
+
+
+def checked_edges(
+    edges: TableFiles, keys: EdgeKeys, relations: Sequence[str], ends: tuple[End, End], staged: list[int] | None
+) -> Iterator[EdgeRows]:
+    """Yields the edges of all files, in any order.
+
+    Args:
+        edges: files of the edge tables, whose connection holds `staged` and the ids that are not integers.
+        keys: keys that name the columns.
+        relations: names of the edge types.
+        ends: the nodes of sources and of targets.
+        staged: number of rows of each file of DuckDB's table `staged`; None: ids of both ends are integers and read from the files.
 
     Raises:
         InputError: an end, a weight or a type is missing or does not fit, with the first such row; or edges name nodes that
             do not exist, with their number and examples.
     """
-    sink = _Sink(edges, config, numbering, staged, spool)
-    total = sum(staged) if staged is not None else None if edges.is_csv else edges.count()
-    progress.start("read edges", total, "edges")
-    batches = _from_files(edges, config, relations) if staged is None else _joined(edges.duck, config, staged)
-    for columns, tie, where in batches:
-        sink.take(columns, tie, where)
-        progress.advance(len(tie))
-    progress.done()
-    sink.refuse_dangling()
+    checks = _Checks(edges, keys, ends)
+    batches = _from_files(edges, keys, relations) if staged is None else _joined(edges.duck, keys, ends, staged)
+    for columns, rows, where in batches:
+        yield checks.take(columns, rows, where)
+    checks.refuse_dangling()
 
 
-def _from_files(edges: TableFiles, config: EdgesConfig, relations: list[str]) -> Batches:
-    ends = [
-        edges.integer("source_column", config.source_column),
-        edges.integer("target_column", config.target_column),
-    ]
-    extra = attribute_expressions(edges, config, relations)
+def _from_files(edges: TableFiles, keys: EdgeKeys, relations: Sequence[str]) -> Batches:
+    ends = [edges.integer("source_column", keys.source_column), edges.integer("target_column", keys.target_column)]
+    extra = attribute_expressions(edges, keys, relations)
     for rows in edges.select(ends + [expression for expression, _ in extra.values()]):
         tie = np.arange(rows.start, rows.start + rows.count)
         yield dict(zip(("src", "dst", *extra), rows.columns, strict=True)), tie, rows.locate
 
 
-def _joined(duck: Duck, config: EdgesConfig, staged: list[int]) -> Batches:
-    extra = [name for name, key in (("weight", config.weight_column), ("type", config.type_column)) if key is not None]
-    chosen = ", ".join(f"e.{name}" for name in extra)
-    sql = (
-        f"SELECT s.node_id, t.node_id, e.rowid{', ' + chosen if chosen else ''} FROM staged e "
-        "LEFT JOIN ids s ON e.src = s.id LEFT JOIN ids t ON e.dst = t.id"
-    )
-    for columns in duck.batches(sql):
-        named = dict(zip(("src", "dst", "rowid", *extra), columns, strict=True))
+def _joined(duck: Duck, keys: EdgeKeys, ends: tuple[End, End], staged: list[int]) -> Batches:
+    extra = [name for name, key in (("weight", keys.weight_column), ("type", keys.type_column)) if key is not None]
+    chosen, joins = ["e.rowid", *(f"e.{name}" for name in extra)], ""
+    for side, end in zip(("src", "dst"), ends, strict=True):
+        ids = end.numbering.staged
+        chosen.append(f"{side}_ids.node_id" if ids else f"e.{side}")
+        joins += f" LEFT JOIN {ids} {side}_ids ON e.{side} = {side}_ids.id" if ids else ""
+    for columns in duck.batches(f"SELECT {', '.join(chosen)} FROM staged e{joins}"):
+        named = dict(zip(("rowid", *extra, "src", "dst"), columns, strict=True))
         tie = named["rowid"].values
         yield named, tie, lambda index, tie=tie: locate(staged, int(tie[index]))
 
 
-class _Sink:
-    """Checks batches and appends them; remembers edges whose ends are not nodes."""
+class _Checks:
+    """Checks batches; remembers edges whose ends are not nodes."""
 
-    def __init__(
-        self, edges: TableFiles, config: EdgesConfig, numbering: Numbering, staged: list[int] | None, spool: EdgeSpool
-    ):
-        self.edges, self.config, self.numbering, self.staged, self.spool = edges, config, numbering, staged, spool
+    def __init__(self, edges: TableFiles, keys: EdgeKeys, ends: tuple[End, End]):
+        self.edges, self.keys, self.ends = edges, keys, ends
         self.num_rows, self.num_dangling = 0, 0
         self.examples: list[tuple[int, int]] = []
+        self.missing: dict[str, None] = {}
 
-    def take(self, columns: dict[str, Any], tie: Array, where: Where) -> None:
-        self.num_rows += len(tie)
-        bad = np.zeros(len(tie), bool)
-        ends = [self._end(columns[key], bad, where, role) for key, role in (("src", "source"), ("dst", "target"))]
-        extra: dict[str, Array] = {}
-        if "weight" in columns:
-            extra["weight"] = self._weights(columns["weight"], where)
-        if "type" in columns:
-            extra["type"] = self._present(columns["type"], where, "type")
+    def take(self, columns: dict[str, Any], rows: Array, where: Where) -> EdgeRows:
+        """Returns the edges of a batch; no edges once an end was not a node."""
+        self.num_rows += len(rows)
+        found = [
+            self._end(end, columns[key], where, role)
+            for end, key, role in zip(self.ends, ("src", "dst"), ("source", "target"), strict=True)
+        ]
+        weight = self._weights(columns["weight"], where) if "weight" in columns else None
+        types = self._present(columns["type"], where, "type") if "type" in columns else None
+        bad = found[0][1] | found[1][1]
         if bad.any():
-            rows = np.flatnonzero(bad)
-            self.num_dangling += len(rows)
-            self.examples += [where(index) for index in rows[: EXAMPLES - len(self.examples)].tolist()]
-        elif not self.num_dangling:
-            self.spool.append(*ends, tie=tie, **extra)
+            places = np.flatnonzero(bad)
+            self.num_dangling += len(places)
+            self.examples += [where(index) for index in places[: EXAMPLES - len(self.examples)].tolist()]
+            self.missing |= {end.nodes: None for end, (_, lost) in zip(self.ends, found, strict=True) if lost.any()}
+        whole = EdgeRows(found[0][0], found[1][0], rows, weight, types)
+        if not self.num_dangling:
+            return whole
+        return EdgeRows(*(None if values is None else values[:0] for values in whole))  # pyright: ignore[reportArgumentType]
 
-    def _end(self, column: Column, bad: Array, where: Where, role: str) -> Array:
-        """Returns node ids; marks rows whose node does not exist."""
-        name = getattr(self.config, f"{role}_column")
+    def _end(self, end: End, column: Column, where: Where, role: str) -> tuple[Array, Array]:
+        """Returns the node ids, and bool[n], true for rows whose node does not exist."""
+        name = getattr(self.keys, f"{role}_column")
+        joined, bad = bool(end.numbering.staged), np.zeros(len(column.values), bool)
         if column.nulls is not None:
             file, row = where(int(np.flatnonzero(column.nulls)[0]))
-            if self.staged is None or self.edges.value(file, row, name) is None:
+            if not joined or self.edges.value(file, row, name) is None:
                 raise no_id(self.edges, file, row, name)
             bad |= column.nulls
-        if self.staged is not None:
-            return column.values
-        node_ids, unknown = self.numbering.look_up(column.values)
-        bad |= unknown
-        return node_ids
+        if joined:
+            return column.values, bad
+        node_ids, unknown = end.numbering.look_up(column.values)
+        return node_ids, bad | unknown
 
     def _weights(self, column: Column, where: Where) -> Array:
         values = self._present(column, where, "weight")
@@ -163,7 +251,7 @@ class _Sink:
         if len(wrong):
             file, row = where(int(wrong[0]))
             raise InputError(
-                f"{self.edges.place(file, row)}: column '{self.config.weight_column}' is {values[wrong[0]]}",
+                f"{self.edges.place(file, row)}: column '{self.keys.weight_column}' is {values[wrong[0]]}",
                 "give every edge a finite weight",
             )
         return values
@@ -172,18 +260,19 @@ class _Sink:
         if column.nulls is None:
             return column.values
         file, row = where(int(np.flatnonzero(column.nulls)[0]))
-        name = getattr(self.config, f"{key}_column")
+        name = getattr(self.keys, f"{key}_column")
         raise self.edges.no_number(file, row, name) if key == "weight" else self.edges.refusal(file, row, name, "")
 
     def refuse_dangling(self) -> None:
         """Raises InputError when edges named nodes that do not exist."""
         if not self.num_dangling:
             return
-        config, shown = self.config, []
+        shown = []
         for file, row in sorted(self.examples):
-            ends = [self.edges.value(file, row, name) for name in (config.source_column, config.target_column)]
+            names = (self.keys.source_column, self.keys.target_column)
+            ends = [self.edges.value(file, row, name) for name in names]
             shown.append(f"{self.edges.place(file, row)}: {ends[0]} -> {ends[1]}")
-        nodes = f"0 to {self.numbering.num_nodes - 1}" if config.num_nodes is not None else "the node tables"
+        nodes = " or ".join(self.missing)
         raise InputError(
             f"{self.num_dangling} of {self.num_rows} edges name a node that is not in {nodes}: {'; '.join(shown)}",
             "add the missing nodes, or remove these edges",

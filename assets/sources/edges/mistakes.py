@@ -8,7 +8,7 @@ are looked through again: the columns that keys name, labels, splits, features, 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +26,6 @@ from assets.sources.registry import RawGraph, TableConfig
 from kernels.errors import InputError, joined, refused_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from assets.building.stage import Progress
     from assets.sources.edges.config import EdgesConfig
 
@@ -53,26 +51,26 @@ Opener = Callable[["EdgesConfig", Duck, Path], Readable]
 
 
 @contextmanager
-def told_at_once(config: EdgesConfig, opener: Opener) -> Iterator[None]:
+def told_at_once(find: Callable[[], Sequence[InputError]]) -> Iterator[None]:
     """Adds to an `InputError` of the block all other mistakes of the tables.
 
     Args:
-        config: configuration of the source.
-        opener: opens the tables of a configuration: (configuration, connection, scratch folder).
+        find: looks for all mistakes of the tables.
     """
     try:
         yield
     except InputError as error:
         if type(error) is not InputError:  # failed checks, or all mistakes already
             raise
-        raise joined([error, *find_mistakes(config, opener)]) from None
+        raise joined([error, *find()]) from None
 
 
 def find_mistakes(config: EdgesConfig, opener: Opener) -> list[InputError]:
     """Returns the mistakes of the tables, in the order of edges, nodes, features.
 
     Args:
-        config, opener: as for `told_at_once`.
+        config: configuration of the source.
+        opener: opens the tables of a configuration: (configuration, connection, scratch folder).
     """
     with (
         tempfile.TemporaryDirectory(prefix="graphmill-mistakes-") as folder,
@@ -158,12 +156,18 @@ class _Search:
             source = self.opener(config, duck, folder)
             source.graph(Silent())
             for block in source.blocks(TableConfig()):
-                _read(block)
+                read_block(block)
 
     def _read_column(self, table: TableFiles, name: str) -> None:
-        _read(table_block(table, [name], 0, table.count()))
+        read_column(table, name)
 
 
-def _read(block: FeatureBlock) -> None:
+def read_column(table: TableFiles, name: str) -> None:
+    """Reads a column of features and checks each value."""
+    read_block(table_block(table, [name], 0, table.count()))
+
+
+def read_block(block: FeatureBlock) -> None:
+    """Reads a block and checks each value."""
     for _ in checked_slices(block, blocks_type([block], "as stored", "none"), "none"):
         pass

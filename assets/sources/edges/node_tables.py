@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,18 +14,27 @@ from assets.sources.registry import RawGraph
 from kernels.errors import InputError
 from kernels.types import Array
 
-if TYPE_CHECKING:
-    from assets.sources.edges.config import EdgesConfig
-
 SPLITS = {"train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2}
 NO_SPLIT, UNKNOWN_SPLIT = -1, 99
 NAMING = ("VARCHAR", "UUID")
 """Types whose texts name classes, beside numbers."""
-NAMES_TOO = 'number the classes from 0, leave unknown ones empty or -1; or set labels = "names" in [graph]'
 ONE_CLASS = f"{CLASSIFIES}: give one class number or name for each node"
 
 
-def read_nodes(nodes: TableFiles | None, config: EdgesConfig, numbering: Numbering) -> RawGraph:
+class NodeKeys(Protocol):
+    """The keys that name columns of node tables, and the form of their labels, "numbers" or "names"."""
+
+    @property
+    def label_column(self) -> str | None: ...  # noqa: D102
+    @property
+    def labels(self) -> str: ...  # noqa: D102
+    @property
+    def split_column(self) -> str | None: ...  # noqa: D102
+    @property
+    def name_column(self) -> str | None: ...  # noqa: D102
+
+
+def read_nodes(nodes: TableFiles | None, config: NodeKeys, numbering: Numbering) -> RawGraph:
     """Returns a graph without edges: labels, splits and names of the nodes; the names are a Polars series.
 
     Raises:
@@ -69,7 +78,7 @@ def _labels(nodes: TableFiles, column: str, form: str, count: int) -> tuple[Arra
         expression = f"CAST(enum_code(CAST({text} AS class_name)) AS DOUBLE)" if classes else "CAST(NULL AS DOUBLE)"
     elif not nodes.is_csv and kind not in NUMBERS and not kind.startswith("DECIMAL"):
         _class_text(nodes, column, kind)  # what names no classes either gets no remedy that says so
-        raise InputError(f"{nodes.paths[0]}: column '{column}' is {kind}, not class numbers", NAMES_TOO)
+        raise InputError(f"{nodes.paths[0]}: column '{column}' is {kind}, not class numbers", _names_too(nodes))
     else:
         classes, expression = [], nodes.number("label_column", column, "DOUBLE")
     labels = np.full(count, -1, np.int32)
@@ -86,9 +95,13 @@ def _labels(nodes: TableFiles, column: str, form: str, count: int) -> tuple[Arra
             if known[first] and np.isfinite(values[first]) and values[first] != np.floor(values[first]):
                 raise nodes.refusal(*rows.locate(first), column, "a number that is not whole", ONE_CLASS)
             _class_text(nodes, column, kind)
-            raise nodes.refusal(*rows.locate(first), column, f"not a class number in [-1, {count})", NAMES_TOO)
+            raise nodes.refusal(*rows.locate(first), column, f"not a class number in [-1, {count})", _names_too(nodes))
         labels[rows.start : rows.start + rows.count][known] = values[known].astype(np.int32)
     return labels, classes or [str(label) for label in range(int(labels.max(initial=-1)) + 1)]
+
+
+def _names_too(nodes: TableFiles) -> str:
+    return f'number the classes from 0, leave unknown ones empty or -1; or set labels = "names" in {nodes.section}'
 
 
 def _class_text(nodes: TableFiles, column: str, kind: str) -> str:

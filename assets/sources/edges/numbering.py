@@ -32,14 +32,14 @@ class Numbering:
     Attributes:
         num_nodes: number of nodes N.
         ids: i64[N] integer ids in ascending order; None if they are 0 to N-1 or not integers.
-        staged: whether the ids are rows (id, node_id) of DuckDB's table `ids`.
+        staged: DuckDB's table with rows (id, node_id) of the ids; "" if they are integers.
         node_of_row: i64[N] node ids of the rows of the node tables; None if they are in order.
         num_shared: number of ids that stand at both ends of edges, if edges alone name the nodes; else None.
     """
 
     num_nodes: int
     ids: Array | None = None
-    staged: bool = False
+    staged: str = ""
     node_of_row: Array | None = None
     num_shared: int | None = None
 
@@ -68,7 +68,7 @@ def id_kind(table: TableFiles, role: str, name: str, id_type: str) -> str:
     return "integer" if kind in INTEGERS and id_type != "text" else "VARCHAR" if id_type == "text" else kind
 
 
-def number_by_nodes(nodes: TableFiles, column: str, kind: str, id_type: str) -> Numbering:
+def number_by_nodes(nodes: TableFiles, column: str, kind: str, id_type: str, staged: str = "ids") -> Numbering:
     """Numbers the rows of the node tables.
 
     Args:
@@ -76,12 +76,13 @@ def number_by_nodes(nodes: TableFiles, column: str, kind: str, id_type: str) -> 
         column: name of the column of ids.
         kind: "integer", or the SQL type of the ids.
         id_type: the key of the configuration; with "auto", text that looks like a number is refused.
+        staged: name of the table that DuckDB gets for ids that are not integers.
 
     Raises:
         InputError: an id is missing or occurs twice, or ids are text and numbers.
     """
     if kind != "integer":
-        return _number_in_duck(nodes, column, kind, id_type)
+        return _number_in_duck(nodes, column, kind, id_type, staged)
     ids, files = _integer_ids(nodes, column)
     order = np.argsort(ids, kind="stable")
     ranked = ids[order]
@@ -108,7 +109,7 @@ def number_by_edges(edges: TableFiles, ends: tuple[str, str], kind: str) -> Numb
         duck.rows("CREATE TABLE ids AS SELECT id, row_number() OVER (ORDER BY id) - 1 AS node_id FROM named")
         duck.rows("DROP TABLE named")
         count = int(duck.rows("SELECT count(*) FROM ids")[0][0])
-        return Numbering(num_nodes=count, staged=True, num_shared=shared)
+        return Numbering(num_nodes=count, staged="ids", num_shared=shared)
     columns = [edges.integer(role, name) for role, name in zip(("source_column", "target_column"), ends, strict=True)]
     sides = [
         f"SELECT v, {side} AS side FROM ({edges.union(column, distinct=False)})"
@@ -145,10 +146,10 @@ def no_id(table: TableFiles, file: int, row: int, column: str) -> InputError:
     if value is None:
         return InputError(f"{table.place(file, row)}: column '{column}' is empty", FIX_IDS)
     what = f"{table.place(file, row)}: column '{column}' holds '{value}', not a whole number like the ids before it"
-    return InputError(what, 'correct the file, or set id_type = "text" in [graph]')
+    return InputError(what, f'correct the file, or set id_type = "text" in {table.section}')
 
 
-def _number_in_duck(nodes: TableFiles, column: str, kind: str, id_type: str) -> Numbering:
+def _number_in_duck(nodes: TableFiles, column: str, kind: str, id_type: str, staged: str) -> Numbering:
     duck = nodes.duck
     files = stage(nodes, "node_rows", {"id": kind}, [f"CAST({nodes.field(column)} AS {kind})"])
     if id_type == "auto":
@@ -160,15 +161,14 @@ def _number_in_duck(nodes: TableFiles, column: str, kind: str, id_type: str) -> 
     total = duck.rows(f"SELECT count(*) FROM ({twice})")[0][0]
     if total:
         raise _repeated(nodes, files, [(a, b, i) for i, a, b, _ in duck.rows(f"{twice} ORDER BY a LIMIT 3")], total)
-    duck.rows(
-        "CREATE TABLE ids AS SELECT id, rowid AS row, row_number() OVER (ORDER BY id) - 1 AS node_id FROM node_rows"
-    )
+    ranks = "SELECT id, rowid AS row, row_number() OVER (ORDER BY id) - 1 AS node_id FROM node_rows"
+    duck.rows(f"CREATE TABLE {staged} AS {ranks}")
     duck.rows("DROP TABLE node_rows")
-    parts = [batch[0].values.copy() for batch in duck.batches("SELECT node_id FROM ids ORDER BY row")]
+    parts = [batch[0].values.copy() for batch in duck.batches(f"SELECT node_id FROM {staged} ORDER BY row")]
     if not parts:
         raise InputError(f"{nodes.paths[0]}: the node tables have no rows", "give a table with a row for each node")
     node_of_row = np.concatenate(parts)
-    return Numbering(num_nodes=len(node_of_row), staged=True, node_of_row=node_of_row)
+    return Numbering(num_nodes=len(node_of_row), staged=staged, node_of_row=node_of_row)
 
 
 def stage(table: TableFiles, name: str, types: dict[str, str], expressions: list[str]) -> list[int]:
@@ -202,16 +202,17 @@ def require_one_sort(table: TableFiles, files: list[int], staged: str, columns: 
             problem = f"{table.place(*locate(files, row))}: column '{column}' holds '{value}', and its ids are not all whole numbers"
             raise InputError(
                 problem,
-                'write whole numbers without signs, points and leading zeros; or set id_type = "text" in [graph]',
+                f'write whole numbers without signs, points and leading zeros; or set id_type = "text" in {table.section}',
             )
 
 
-def refuse_lost_rows(table: TableFiles, columns: Sequence[str]) -> None:
+def refuse_lost_rows(table: TableFiles, columns: Sequence[str], staged: str) -> None:
     """Refuses a first line of text that was taken for names of columns, but names nodes: it would be lost.
 
     Args:
-        table: the files, whose connection holds the ids in its table `ids`.
+        table: the files.
         columns: names of the columns of ids.
+        staged: DuckDB's table of the ids.
 
     Raises:
         InputError: nothing says that the files begin with names, and one of these names is an id.
@@ -220,10 +221,10 @@ def refuse_lost_rows(table: TableFiles, columns: Sequence[str]) -> None:
     if not table.is_csv or table.form.header is not None or not named:
         return
     shown = ", ".join(map(literal, named))
-    for (name,) in table.duck.rows(f"SELECT id FROM ids WHERE CAST(id AS VARCHAR) IN ({shown}) LIMIT 1"):
+    for (name,) in table.duck.rows(f"SELECT id FROM {staged} WHERE CAST(id AS VARCHAR) IN ({shown}) LIMIT 1"):
         raise InputError(
             f"{table.paths[0]}: the first line has the column '{name}', and a node is called {name}, too",
-            "set header = false in [graph] if the line is a row, or header = true if it has names of columns",
+            f"set header = false in {table.section} if the line is a row, or header = true if it has names of columns",
         )
 
 
@@ -239,7 +240,7 @@ def original_ids(duck: Duck, numbering: Numbering, kind: str) -> Any:
     if not numbering.staged:
         return numbering.ids
     text = "id" if kind == "VARCHAR" else "CAST(id AS VARCHAR)"
-    return duck.series(f"SELECT {text} FROM ids ORDER BY node_id")
+    return duck.series(f"SELECT {text} FROM {numbering.staged} ORDER BY node_id")
 
 
 def _repeated(nodes: TableFiles, files: list[int], pairs: list[tuple[int, int, Any]], total: int) -> InputError:

@@ -22,7 +22,7 @@ artifact.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.sources.edges.config import EdgesConfig
-from assets.sources.edges.edge_tables import attribute_expressions, spool_edges, type_names
+from assets.sources.edges.edge_tables import spool_edges, stage_edges, type_names
 from assets.sources.edges.entries import KEY, FeatureEntries, entry_columns
-from assets.sources.edges.mistakes import told_at_once
+from assets.sources.edges.mistakes import find_mistakes, told_at_once
 from assets.sources.edges.node_tables import read_nodes
 from assets.sources.edges.numbering import (
     Numbering,
@@ -41,13 +41,11 @@ from assets.sources.edges.numbering import (
     number_by_nodes,
     original_ids,
     refuse_lost_rows,
-    require_one_sort,
-    stage,
 )
 from assets.sources.edges.unread import unread_columns
 from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.readers.duck import Duck
-from assets.sources.readers.part_files import expand, file_kind, folder_columns
+from assets.sources.readers.file_digests import table_digests
 from assets.sources.readers.table_features import feature_columns, table_block
 from assets.sources.readers.table_files import TableFiles
 from assets.sources.registry import RawGraph, TableConfig
@@ -69,7 +67,7 @@ def raw(config: EdgesConfig, table: TableConfig | None) -> dict[str, str]:
     Raises:
         InputError: a pattern names no file, a file cannot be read, or lacks a column; with all mistakes of the tables.
     """
-    with told_at_once(config, TablesSource), Duck(None, config.memory_bytes * 6 // 10, 1) as duck:
+    with told_at_once(_mistakes(config)), Duck(None, config.memory_bytes * 6 // 10, 1) as duck:
         if table is not None:
             return _raw_features(config.for_table(table), table, duck)
         edges = _digests(config, duck, "edges", ("source_column", "target_column", "weight_column", "type_column"))
@@ -103,53 +101,9 @@ def _tables(config: EdgesConfig, duck: Duck) -> tuple[TableFiles, TableFiles | N
 def _digests(
     config: EdgesConfig, duck: Duck, key: str, roles: Sequence[str], names: Sequence[str] = (), *, apart: bool = False
 ) -> dict[str, str]:
-    """Returns KEY/NUMBER -> digest of each file of the edge or node tables, or KEY/NUMBER/ROLE -> digest of each column.
-
-    Args:
-        config: configuration of the source.
-        duck: connection that reads the footers of Parquet files.
-        key: "edges", "nodes" or "feature_entries".
-        roles: keys of the configuration that name columns.
-        names: names of more columns.
-        apart: whether each column of a Parquet file gets a digest of its own.
-    """
-    from assets.storage.digests import sha256_file
-
-    paths = expand(config.files(key), key)
-    if not paths:
-        return {}
-    text = file_kind(paths[0]) != "parquet"
-    found = {f"{key}/{number:06d}": sha256_file(path) for number, path in enumerate(paths)} if text else {}
-    if text and not any(map(folder_columns, paths)):
-        return found
-    table = TableFiles(duck, config.files(key), key, config.text_form(key))
+    """Returns the digests of the files of `key`, see `table_digests`; `roles` are keys of the configuration that name columns."""
     chosen = {role: getattr(config, role) for role in roles if getattr(config, role) is not None}
-    for role, column in chosen.items():
-        table.require(role, column)
-    columns = list(dict.fromkeys([*names, *chosen.values()]))
-    number_of = {path: number for number, path in enumerate(paths)}
-    for path in table.paths:
-        digests, place = _of_columns(duck, path, columns, table), f"{key}/{number_of[path]:06d}"
-        if apart and not text:
-            found |= {f"{place}/{role}": digests[column] for role, column in chosen.items()}
-        elif digests:
-            whole = "".join(f"{column}\0{digests[column]}\n" for column in columns if column in digests)
-            found[f"{place}/folders" if text else place] = hashlib.sha256(whole.encode()).hexdigest()
-    return found
-
-
-def _of_columns(duck: Duck, path: Path, columns: Sequence[str], table: TableFiles) -> dict[str, str]:
-    """Returns the digests of columns of a Parquet file, and of those that the names of the file's folders have; of text only the latter."""
-    from assets.sources.readers.column_digests import column_digests
-
-    given = folder_columns(path)
-    named = {
-        column: hashlib.sha256(repr(given[column]).encode()).hexdigest()
-        for column in columns
-        if column in table.folder_types
-    }
-    own = [column for column in columns if column not in named]
-    return dict(column_digests(duck, path, own)) | named if not table.is_csv else named
+    return table_digests(duck, config.files(key), key, config.text_form(key), chosen, names, apart=apart)
 
 
 @contextmanager
@@ -161,7 +115,7 @@ def opened(
     Raises:
         InputError: a pattern names no file, or a file has no readable header. One of the block gets all mistakes of the tables.
     """
-    with told_at_once(config, TablesSource), Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
+    with told_at_once(_mistakes(config)), Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
         yield TablesSource(config, duck, folder)
 
 
@@ -227,9 +181,9 @@ class TablesSource:
         config, numbering = self.config, self.numbering
         staged = None if self._kind == "integer" else self._staged
         if numbering.staged:
-            refuse_lost_rows(self.edges, (config.source_column, config.target_column))
+            refuse_lost_rows(self.edges, (config.source_column, config.target_column), numbering.staged)
             if self.nodes is not None:
-                refuse_lost_rows(self.nodes, (config.id_column,))
+                refuse_lost_rows(self.nodes, (config.id_column,), numbering.staged)
         raw = read_nodes(self.nodes, config, numbering)
         if raw.splits is not None and self.nodes is not None:
             checked(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
@@ -268,14 +222,8 @@ class TablesSource:
     def _staged(self) -> list[int]:
         """Number of rows of each file of DuckDB's table `staged`, which holds the edges to be joined with ids that are not integers."""
         edges, config, kind = self.edges, self.config, self._kind
-        names = {"src": config.source_column, "dst": config.target_column}
-        ends = [f"CAST({edges.field(name)} AS {kind})" for name in names.values()]
-        extra = attribute_expressions(edges, config, self._relations)
-        types = {"src": kind, "dst": kind} | {name: sql_type for name, (_, sql_type) in extra.items()}
-        files = stage(edges, "staged", types, ends + [expression for expression, _ in extra.values()])
-        if config.id_type == "auto":
-            require_one_sort(edges, files, "staged", names, kind)
-        return files
+        strict = config.id_type == "auto"
+        return stage_edges(edges, config, self._relations, (kind, kind), (strict, strict))
 
 
 def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> str:
@@ -303,5 +251,9 @@ def survey(config: EdgesConfig) -> Survey:
     """Describes the tables from their headers and counts; without node tables it counts the distinct ids."""
     from assets.sources.edges.survey import survey_tables
 
-    with told_at_once(config, TablesSource):
+    with told_at_once(_mistakes(config)):
         return survey_tables(config)
+
+
+def _mistakes(config: EdgesConfig) -> Callable[[], Sequence[InputError]]:
+    return lambda: find_mistakes(config, TablesSource)

@@ -25,19 +25,19 @@ def unread_columns(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | N
         config: configuration of the source.
         edges, nodes: the tables.
     """
-    found = _left(edges, {getattr(config, key) for key in OF_EDGES}, "the edge tables")
+    found = unread_of(edges, {getattr(config, key) for key in OF_EDGES}, "the edge tables")
     if nodes is not None:
         read = {getattr(config, key) for key in OF_NODES}
         for features in (config.features, *config.feature_columns):
-            read |= _features(nodes, features)
-        found += _left(nodes, read, "the node tables")
+            read |= features_read(nodes, features)
+        found += unread_of(nodes, read, "the node tables")
     if config.feature_entries is not None:
         entries = TableFiles(edges.duck, config.files(KEY), KEY, config.text_form(KEY))
-        found += _left(entries, set(entry_columns(entries, config)), "the feature entries")
+        found += unread_of(entries, set(entry_columns(entries, config)), "the feature entries")
     return found
 
 
-def _features(nodes: TableFiles, features: str | tuple[str, ...] | None) -> set[str]:
+def features_read(nodes: TableFiles, features: str | tuple[str, ...] | None) -> set[str]:
     """Returns the columns that a key of features names; none if it fits no column, which the table of features reports."""
     try:
         return set() if features is None else set(feature_columns(nodes, features))
@@ -45,6 +45,7 @@ def _features(nodes: TableFiles, features: str | tuple[str, ...] | None) -> set[
         return set()
 
 
-def _left(table: TableFiles, read: set[str | None], where: str) -> list[str]:
+def unread_of(table: TableFiles, read: set[str | None], where: str) -> list[str]:
+    """Returns phrases about the columns of a table that are not among those that are read; `where` names the table."""
     names = [name for name in table.columns if name not in read]
     return unread_words("column", "columns", names, f" of {where}")

@@ -23,7 +23,7 @@ from assets.sources.readers.mapped_arrays import (
     open_plain,
 )
 from assets.sources.splits import PARTS
-from assets.sources.typed_graph import Relation, first_ids
+from assets.sources.typed_graph import EdgeBatch, Relation, first_ids
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -57,19 +57,19 @@ def _archive_relation(archive: Archive, num_edges: int) -> Relation:
         shape = f"{header.dtype}{list(header.shape)}"
         raise InputError(f"{path}: edge_index is {shape}, not integers [2, {num_edges}]", FIX_FILE)
 
-    def batches() -> Iterator[tuple[Array, Array, None]]:
+    def batches() -> Iterator[EdgeBatch]:
         with (
             Archive(path) as one,
             Archive(path) as two,
         ):  # the rows lie one after the other: two readers walk side by side
             if header.fortran:
                 for pairs in one.elements(name, 0, 2 * num_edges, 2 * STEP_EDGES):
-                    yield pairs[0::2], pairs[1::2], None
+                    yield EdgeBatch(pairs[0::2], pairs[1::2])
                 return
             sources = one.elements(name, 0, num_edges, STEP_EDGES)
             targets = two.elements(name, num_edges, 2 * num_edges, STEP_EDGES)
             for src, dst in zip(sources, targets, strict=True):
-                yield src, dst, None
+                yield EdgeBatch(src, dst)
 
     return Relation(
         kind=(ONLY, "edge", ONLY),
@@ -121,8 +121,8 @@ def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
             continue
         largest = -1
         for relation in relations:
-            for src, dst, _ in relation.batches():
-                ends = [src] * (relation.kind[0] == name) + [dst] * (relation.kind[2] == name)
+            for batch in relation.batches():
+                ends = [batch.src] * (relation.kind[0] == name) + [batch.dst] * (relation.kind[2] == name)
                 largest = max([largest, *[int(end.max(initial=-1)) for end in ends]])
         counts[name] = largest + 1
     return counts

@@ -17,7 +17,7 @@ from assets.sources.readers.table_features import table_block
 from assets.sources.readers.table_files import TableFiles
 from assets.sources.readers.text_layout import TextForm
 from assets.sources.splits import PARTS
-from assets.sources.typed_graph import Relation, first_ids
+from assets.sources.typed_graph import EdgeBatch, Relation, first_ids
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -114,7 +114,7 @@ def _relation(duck: Duck, folder: Path, names: tuple[str, str, str]) -> Relation
     return Relation(
         kind=names,
         num_edges=_one_number(duck, folder / "num-edge-list.csv.gz"),
-        batches=lambda: ((src, dst, None) for src, dst in _whole_numbers(table, 2)),
+        batches=lambda: (EdgeBatch(src, dst) for src, dst in _whole_numbers(table, 2)),
         place=lambda row: table.place(0, row),
     )
 

@@ -17,7 +17,7 @@ from assets.sources.feature_blocks import FeatureBlock
 from assets.sources.features import BFLOAT16, widened
 from assets.sources.readers.archive import row_ranges
 from assets.sources.readers.duck import FIX_FILE
-from assets.sources.typed_graph import Relation
+from assets.sources.typed_graph import EdgeBatch, Relation
 from assets.storage.arrays import BAD_HEADER, READING, forget_pages
 from kernels.errors import InputError
 from kernels.types import Array
@@ -178,10 +178,11 @@ def array_relation(edges: Array, names: tuple[str, str, str], where: str, weight
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         raise InputError(f"{where} is {edges.dtype}{list(edges.shape)}, not integers [2, E]", FIX_FILE)
 
-    def batches() -> Iterator[tuple[Array, Array, Array | None]]:
+    def batches() -> Iterator[EdgeBatch]:
         for low in range(0, edges.shape[1], STEP_EDGES):
             part = edges[:, low : low + STEP_EDGES]
-            yield part[0], part[1], None if weight is None else np.asarray(weight[low : low + STEP_EDGES], np.float32)
+            weights = None if weight is None else np.asarray(weight[low : low + STEP_EDGES], np.float32)
+            yield EdgeBatch(part[0], part[1], weights)
             forget_pages(edges)
 
     return Relation(

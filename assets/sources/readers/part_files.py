@@ -68,7 +68,10 @@ def _nothing(pattern: Path, key: str) -> InputError:
     if pattern.is_dir():
         return InputError(f"{key}: {pattern} is a folder without part files", f'name files, such as "{key}-*.parquet"')
     what = why_nothing(pattern)
-    remedy = f'correct `{key}` in [graph], for example "{key}-*.parquet"'
+    table = "." in key
+    remedy = (
+        f"correct `path` in [graph.{key}]" if table else f'correct `{key}` in [graph], for example "{key}-*.parquet"'
+    )
     if "remote" in what:
         remedy = "download the files, and give their local path"
     return InputError(f"{key}: {pattern} {what}", remedy)

@@ -70,7 +70,7 @@ class TableFiles:
     Args:
         duck: the connection.
         patterns: files, folders of part files, or patterns.
-        key: key of [graph] that names them, for errors.
+        key: key of [graph] that names them, or `nodes.NAME` for a table of it, for errors.
         form: what is known about text files.
 
     Attributes:
@@ -94,6 +94,11 @@ class TableFiles:
         self._schemas = self._text_schemas() if self.is_csv else [*map(self._schema, self.paths)]
         self.columns = self._schemas[0]
         self._from_folders: list[str] = []
+
+    @property
+    def section(self) -> str:
+        """The table of the pipeline file with the keys of these files, for remedies."""
+        return self.form.section
 
     @cached_property
     def folder_types(self) -> dict[str, str]:
@@ -127,17 +132,19 @@ class TableFiles:
         """Returns the error of a file without a column; the remedy fits the layout of a text file."""
         path, schema = self.paths[number], self._schemas[number]
         has = f"{did_you_mean(name, schema, chr(39))}; it has {', '.join(list(schema)[:20])}"
-        remedy = f"set {role} in [graph], or rename the column"
+        remedy = f"set {role} in {self.section}, or rename the column"
         if any(name in folder_columns(each) for each in self.paths):
             has += f"; the names of some folders have '{name}', but not those above all files"
         if self.is_csv:
             layout = self.layouts[number]
             shown = ", ".join(layout.first_line[:20])
             if layout.comment and name.startswith(layout.comment):
-                remedy = f'set comment = "" in [graph]: lines that begin with {layout.comment} are taken for comments'
+                remedy = (
+                    f'set comment = "" in {self.section}: lines that begin with {layout.comment} are taken for comments'
+                )
             elif not layout.header:
                 has += f"; its first line, {shown}, begins with a number, and so it is read as a row without names"
-                remedy = f"leave {role} out or name one of these; if the line is a header, set header = true in [graph]"
+                remedy = f"leave {role} out or name one of these; if the line is a header, set header = true in {self.section}"
             else:
                 remedy = (
                     f"{remedy}; if the first line is a row, set header = false; if it is split wrongly, set delimiter"
@@ -213,8 +220,12 @@ class TableFiles:
 
     def count(self) -> int:
         """Returns the number of rows; a CSV file has to be read for it."""
+        return sum(self.counts())
+
+    def counts(self) -> list[int]:
+        """Returns the number of rows of each file; a CSV file has to be read for it."""
         counts = [self.duck.rows(f"SELECT count(*) FROM {self.source(n)}", str(p)) for n, p in enumerate(self.paths)]
-        return sum(int(count[0][0]) for count in counts)
+        return [int(count[0][0]) for count in counts]
 
     def place(self, file: int, row: int) -> str:
         """Returns the place of a row in words, for errors."""
@@ -264,8 +275,8 @@ class TableFiles:
         if not kept:
             raise InputError(f"{self.paths[0]}: the file is empty, as are all files beside it", "give a file with rows")
         if self.form.header is None:
-            refuse_counted(kept[0], self.layouts)
-            refuse_some_headers(kept, self.layouts)
+            refuse_counted(kept[0], self.layouts, self.section)
+            refuse_some_headers(kept, self.layouts, self.section)
         self.paths = kept
         return [dict.fromkeys(layout.names, "VARCHAR") for layout in self.layouts]
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from assets.building.keys import KeyProblem
 from assets.sources.readers.duck import FIX_FILE, QUOTES, ROW_HAS, Duck, literal, path_literal, quoted, too_long
 from assets.sources.readers.packing import LINES, LONGEST_LINE, for_duck, text_lines
 from assets.sources.readers.part_files import CSV, PACKED
@@ -38,12 +39,22 @@ class TextForm:
         header: whether a file begins with names of columns.
         comment: beginning of the lines above the table that are left out, "" if there are none.
         names: names of the first columns of a file without a line of names; the others are c0, c1, ... by their place.
+        section: the table of the pipeline file that says it, for remedies.
     """
 
     delimiter: str | None = None
     header: bool | None = None
     comment: str | None = None
     names: tuple[str, ...] = ()
+    section: str = "[graph]"
+
+
+def text_problems(delimiter: str | None, comment: str | None) -> Iterator[KeyProblem]:
+    """Yields the problems of the keys `delimiter` and `comment` of a table."""
+    if delimiter is not None and len(delimiter) != 1:
+        yield KeyProblem("delimiter", f'delimiter = {delimiter!r} is not one character: give one, for example ";"')
+    if comment is not None and (len(comment) > 8 or comment.strip() != comment):
+        yield KeyProblem("comment", f'comment = {comment!r}: give how comments begin, for example "#"')
 
 
 @dataclass(frozen=True)
@@ -139,7 +150,8 @@ def read_layout(duck: Duck, path: Path, form: TextForm) -> TextLayout | None:
         first = next(lines, None)
     if first is None:
         if above:
-            raise InputError(f"{path}: has only comments", 'give a file with rows, or set comment = "" in [graph]')
+            remedy = f'give a file with rows, or set comment = "" in {form.section}'
+            raise InputError(f"{path}: has only comments", remedy)
         return None
     delimiter = form.delimiter or _separator(path, first)
     split = delimiter == BLANKS or (bool(comment) and '"' not in first and not _bare_name(path).endswith(".csv"))
@@ -149,7 +161,7 @@ def read_layout(duck: Duck, path: Path, form: TextForm) -> TextLayout | None:
     if header is None:
         header = not (line and NUMBER.fullmatch(line[0].strip(BLANKS)))
     names = [form.names[place] if place < len(form.names) else f"c{place}" for place in range(len(line) or 1)]
-    names = _header(path, line) if header else names
+    names = _header(path, line, form.section) if header else names
     row = next(rows, None) if header else line
     return TextLayout(names, delimiter, header, comment, len(above), row, line, split)
 
@@ -196,12 +208,13 @@ def _are_numbers(line: str) -> bool:
     return all(NUMBER.fullmatch(each) for each in line.split()[:2])
 
 
-def refuse_counted(path: Path, layouts: Sequence[TextLayout]) -> None:
+def refuse_counted(path: Path, layouts: Sequence[TextLayout], section: str) -> None:
     """Refuses a first line 0,1,2,... of a table: pandas writes it as names of columns that have none, but it can be an edge.
 
     Args:
         path: the first file of the table.
         layouts: layouts of all its files, found without a word about headers.
+        section: the table of the pipeline file, for the remedy.
 
     Raises:
         InputError: the files all begin with the same line, and it counts from 0.
@@ -215,16 +228,17 @@ def refuse_counted(path: Path, layouts: Sequence[TextLayout]) -> None:
     if len(numbers) > 1 or len(line) == 1:
         raise InputError(
             f"{path}: the first line, {', '.join(line)}, could be names of columns, as pandas counts them, or a row",
-            "set header = true in [graph] if they are names, or header = false if the line is a row",
+            f"set header = true in {section} if they are names, or header = false if the line is a row",
         )
 
 
-def refuse_some_headers(paths: Sequence[Path], layouts: Sequence[TextLayout]) -> None:
+def refuse_some_headers(paths: Sequence[Path], layouts: Sequence[TextLayout], section: str) -> None:
     """Refuses a table of which some files begin with names and others with a row, unless the names are those that the others would get.
 
     Args:
         paths: the files of the table.
         layouts: their layouts, found without a word about headers.
+        section: the table of the pipeline file, for the remedy.
 
     Raises:
         InputError: the columns of the files without names might be others.
@@ -237,11 +251,11 @@ def refuse_some_headers(paths: Sequence[Path], layouts: Sequence[TextLayout]) ->
         return
     raise InputError(
         f"{paths[plain]}: begins with a row, but {paths[named]} with the names {', '.join(layouts[named].names)}",
-        "begin all files of a table with a line of names, or none (and set header = false in [graph])",
+        f"begin all files of a table with a line of names, or none (and set header = false in {section})",
     )
 
 
-def _header(path: Path, line: list[str]) -> list[str]:
+def _header(path: Path, line: list[str], section: str) -> list[str]:
     """Returns the names of a header line.
 
     Raises:
@@ -252,6 +266,8 @@ def _header(path: Path, line: list[str]) -> list[str]:
     repeated = sorted({name for name in line if line.count(name) > 1})
     if not line or repeated or "" in line:
         what = f"has the column '{repeated[0]}' twice" if repeated and repeated[0] else "lacks a name for each column"
-        remedy = "begin the file with a line of distinct column names, or set header = false in [graph] if it has none"
+        remedy = (
+            f"begin the file with a line of distinct column names, or set header = false in {section} if it has none"
+        )
         raise InputError(f"{path}: the header line {what}", remedy)
     return line

@@ -30,6 +30,7 @@ class Schema(Checked):
     path: Path | None = None
     inner: Inner = Inner()
     weights: Mapping[str, float] = field(default_factory=dict)
+    named: Mapping[str, Inner] = field(default_factory=dict)
     anything: Any = None
     seed: int = field(default=0, metadata={"key": False})
 
@@ -52,6 +53,7 @@ def test_all_types_are_converted():
         "path": "a/b",
         "inner": {"depth": 4},
         "weights": {"a": 1},
+        "named": {"b": {"depth": 2}, "a": {}},
         "anything": [1, "x"],
     }
     value, problems = Tables(folder=Path("/base")).parse(Schema, raw, ("t",), {"seed": 9})
@@ -69,6 +71,7 @@ def test_all_types_are_converted():
         path=Path("/base/a/b"),
         inner=Inner(depth=4),
         weights={"a": 1.0},
+        named={"b": Inner(depth=2), "a": Inner()},
         anything=[1, "x"],
         seed=9,
     )
@@ -106,6 +109,10 @@ def test_all_types_are_converted():
         ({"count": 1, "inner": 5}, "[t.inner] is 5, expected a table"),
         ({"count": 1, "inner": {"dept": 5}}, "[t.inner] has no key dept (did you mean depth?)"),
         ({"count": 1, "weights": {"a": "b"}}, 'a = "b" is not a number'),
+        ({"count": 1, "named": 5}, "named = 5 is not a table for each name, [t.named.NAME]"),
+        ({"count": 1, "named": {"a": 5}}, "[t.named.a] is 5, expected a table"),
+        ({"count": 1, "named": {"a": {"dept": 5}}}, "[t.named.a] has no key dept (did you mean depth?)"),
+        ({"count": 1, "named": {"a": {"depth": "x"}}}, 't.named.a.depth = "x" is not a whole number'),
         ({"count": 1, "cuont": 5}, "[t] has no key cuont (did you mean count?)"),
         ({"count": 1, "seed": 5}, "[t] has no key seed"),
         ({"count": -1}, "count = -1 is below 0; raise it"),

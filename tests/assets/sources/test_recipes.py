@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from assets.pipeline.file import load_pipeline
+from assets.sources.tables.config import NodeTable, RelationTable
 from tests.assets.sources.own_data import build_config
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "own-data.md"
@@ -17,7 +18,7 @@ RECIPES = {name: (code, table) for name, code, table in RECIPE.findall(PAGE.read
 
 
 def test_every_recipe_was_found():
-    assert len(RECIPES) == PAGE.read_text(encoding="utf-8").count("### Recipe: ") == 11
+    assert len(RECIPES) == PAGE.read_text(encoding="utf-8").count("### Recipe: ") == 12
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -41,6 +42,7 @@ def test_the_page_names_every_key():
     from assets.sources.registry import config_class
 
     text = PAGE.read_text(encoding="utf-8")
-    for source in ("edges", "ogb", "dgl", "npz"):
-        for key in dataclasses.fields(config_class(source)):
+    schemas = [config_class(source) for source in ("edges", "tables", "ogb", "dgl", "npz")]
+    for schema in (*schemas, NodeTable, RelationTable):
+        for key in dataclasses.fields(schema):
             assert not key.metadata.get("key", True) or f"`{key.name}" in text or f"{key.name} = " in text, key.name

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assets.sources.tables.config import NodeTable, RelationTable
 from assets.storage.sealed_json import seal, unseal
 from assets.storage.version import canonical, canonical_json, locations, version_of
 
@@ -129,6 +130,10 @@ def config_classes():
         yield config_class(source)
 
 
+NODES = {"user": NodeTable(num_nodes=8)}
+EDGES = {"follows": RelationTable(path=Path("edges.csv"), source_type="user", target_type="user")}
+
+
 @pytest.mark.parametrize(
     "config", list(config_classes()), ids=lambda each: getattr(each, "__name__", type(each).__name__)
 )
@@ -139,7 +144,8 @@ def test_an_added_key_changes_no_version_of_any_config(config):
     grown = make_dataclass("Grown", [added], bases=(kind,), frozen=True, kw_only=True)
     given = {} if isinstance(config, type) else {f.name: getattr(config, f.name) for f in fields(config) if f.init}
     needed = [f for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
-    values = {f.name: Path("edges.csv") if "Path" in str(f.type) else 8 for f in needed} | given
+    examples = {"Path": Path("edges.csv"), "Mapping[str, NodeTable]": NODES, "Mapping[str, RelationTable]": EDGES}
+    values = {f.name: next((v for name, v in examples.items() if name in str(f.type)), 8) for f in needed} | given
     plain = canonical(kind(**values))
     assert canonical(grown(**values)) == plain
     assert canonical(grown(**values, added_later="yes")) == plain | {"added_later": "yes"}

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 
 from assets.building.stage import Summary
+from assets.sources.registry import config_class
 from assets.storage.home import ROOT
 from assets.storage.store import Store
 from jobs.commands.sql import PIECE_ROWS, TABLE_ROWS, as_table, print_query, query
 from jobs.commands.views import columns_of, views
 from kernels.errors import InputError
+from tests.assets.sources.own_data import build_config
+from tests.assets.sources.tables.tables import shop, write
 from tests.assets.storage.damage import flip
 from tests.jobs.runs.processes import heed_interrupts
 from tests.jobs.trained import trained_home
@@ -101,6 +104,16 @@ def test_views_hold_what_the_manifests_say(store):
     assert ask(store, "SELECT DISTINCT key, value FROM config WHERE key = 'sampling.fanouts'") == [
         ("sampling.fanouts", "[4, 4]")
     ]
+
+
+def test_ids_of_the_raw_data_may_be_text(tmp_path):
+    """Beside a graph whose ids are numbers, too: all are text then."""
+    write(tmp_path)
+    sql = "SELECT original_id FROM nodes WHERE node_id < 2 ORDER BY ALL"
+    build_config(tmp_path / "home", shop(tmp_path))
+    assert ask(Store(tmp_path / "home"), sql) == [("ann",), ("bob",)]
+    build_config(tmp_path / "home", config_class("rmat")(nodes=9, edges=20, features=2, classes=2))  # pyright: ignore[reportCallIssue]
+    assert ask(Store(tmp_path / "home"), sql) == [("0",), ("1",), ("ann",), ("bob",)]
 
 
 def test_metrics_have_one_row_an_epoch_with_the_whole_config(store):

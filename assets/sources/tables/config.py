@@ -1,0 +1,212 @@
+"""The keys of a `[graph]` table with `source = "tables"`; assets/sources/tables/source.py reads the tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from assets.building.keys import Checked, KeyProblem, within
+from assets.sources.edges.config import UNSAMPLED
+from assets.sources.readers.text_layout import TextForm, text_problems
+from assets.sources.registry import FEATURES_TOO, TableConfig
+from assets.sources.spooled import SpooledConfig
+from kernels.errors import did_you_mean
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""Names of node types and relations, which are joined by / in the names of edge types."""
+
+OF_TABLE = ("features", "label_column", "split_column", "name_column")
+"""Keys of a node type that name columns of its table."""
+
+ID_KEYS = ("num_nodes", "id_column", "id_type", "delimiter", "header", "comment")
+"""Keys of a node type that decide the number and the order of its nodes."""
+
+
+def _form(keys: NodeTable | RelationTable, names: tuple[str, ...], section: str) -> TextForm:
+    return TextForm(keys.delimiter, keys.header, keys.comment, names, f"[graph.{section}]")
+
+
+def _given(table: NodeTable | RelationTable | Mapping[str, Any], key: str) -> Any:
+    """Returns the value of a key of a table, which is what the file says if it has mistakes; None without one."""
+    if isinstance(table, Mapping):
+        return value if isinstance(value := table.get(key), str) else None
+    return getattr(table, key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTable(Checked):
+    """`[graph.nodes.NAME]`: the nodes of one type.
+
+    Raises:
+        InputError: keys contradict one another.
+    """
+
+    # Tables with a row per node: a file, a folder, a pattern or a list of these, relative to the pipeline file.
+    path: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
+    # In place of a table: the ids are 0 to num_nodes - 1.
+    num_nodes: int | None = field(default=None, metadata=within(1, 2**40))
+    # Column of the ids, which are unique within the type.
+    id_column: str = "id"
+    # "auto" takes the type in a Parquet file, and integers if a CSV column begins with them.
+    id_type: Literal["auto", "integer", "text"] = "auto"
+    # Feature columns: one name (of a column of lists, or of numbers), a pattern such as "f*", or a list of names, side by side.
+    features: str | tuple[str, ...] | None = field(default=None, metadata={"hashed": False})
+    # Column of the classes; one node type of a graph has it.
+    label_column: str | None = None
+    # Labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order.
+    labels: Literal["numbers", "names"] = "numbers"
+    # Holds train, valid, test, or nothing.
+    split_column: str | None = None
+    # A text for each node, kept in nodes.parquet.
+    name_column: str | None = None
+    # Separates the fields of text files; None finds it in the first line.
+    delimiter: str | None = None
+    # Whether text files begin with names of columns; None: if the first line does not begin with a number.
+    header: bool | None = None
+    # Beginning of the lines above a table that are left out, "" for none; None finds # and %.
+    comment: str | None = None
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields the lack of nodes, keys that need a table, and wrong forms of text."""
+        if self.path is None and self.num_nodes is None:
+            yield KeyProblem("path", "has no nodes: give `path`, its tables, or num_nodes = N for the ids 0 to N - 1")
+        elif self.path is not None and self.num_nodes is not None:
+            text = f"num_nodes = {self.num_nodes} beside path: leave it out, the tables have all nodes"
+            yield KeyProblem("num_nodes path", text)
+        for key in OF_TABLE if self.path is None else ():
+            if getattr(self, key) is not None:
+                yield KeyProblem(key, f"{key} = {getattr(self, key)!r} needs a table: give `path`, or leave it out")
+        if self.path is None and self.id_type == "text":
+            yield KeyProblem("id_type", f"id_type = 'text' with num_nodes = {self.num_nodes}: leave it out")
+        yield from text_problems(self.delimiter, self.comment)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The patterns of the tables; empty without a table."""
+        return () if self.path is None else (self.path,) if isinstance(self.path, Path) else self.path
+
+    def form(self, section: str) -> TextForm:
+        """Returns the form of its text files; `section` is nodes.NAME."""
+        return _form(self, ("id",), section)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelationTable(Checked):
+    """`[graph.edges.NAME]`: the edges of one relation.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # Tables with a row per edge: a file, a folder, a pattern or a list of these, relative to the pipeline file.
+    path: Path | tuple[Path, ...] = field(metadata={"hashed": False})
+    # Node types of the two ends.
+    source_type: str
+    target_type: str
+    # Columns with the ids of the two ends.
+    source_column: str = "src"
+    target_column: str = "dst"
+    # Column of the weights; if only other relations have one, the weights are 1.
+    weight_column: str | None = None
+    # Separates the fields of text files; None finds it in the first line.
+    delimiter: str | None = None
+    # Whether text files begin with names of columns; None: if the first line does not begin with a number.
+    header: bool | None = None
+    # Beginning of the lines above a table that are left out, "" for none; None finds # and %.
+    comment: str | None = None
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields wrong forms of text."""
+        yield from text_problems(self.delimiter, self.comment)
+
+    @property
+    def type_column(self) -> str | None:
+        """None: the edges of a table have one type."""
+        return None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The patterns of the tables."""
+        return (self.path,) if isinstance(self.path, Path) else self.path
+
+    def form(self, section: str) -> TextForm:
+        """Returns the form of its text files; `section` is edges.NAME."""
+        return _form(self, ("src", "dst"), section)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedTablesConfig(SpooledConfig):
+    """`[graph]` with `source = "tables"`.
+
+    Raises:
+        InputError: a value is outside its range, or keys contradict one another.
+    """
+
+    # Names this kind of source.
+    source: str = field(default="tables", metadata=FEATURES_TOO)
+    # [graph.nodes.NAME]: the node types, in the order of their ids.
+    nodes: Mapping[str, NodeTable]
+    # [graph.edges.NAME]: the relations, in the order of their edge types.
+    edges: Mapping[str, RelationTable]
+    # Names of node types and of relations in their order, which a mapping is hashed without; not a key of [graph].
+    order: tuple[tuple[str, ...], ...] = field(init=False, metadata={"key": False})
+
+    def __post_init__(self) -> None:
+        """Takes the order of the mappings, and checks them."""
+        object.__setattr__(self, "order", (tuple(self.nodes), tuple(self.edges)))
+        super().__post_init__()
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields names with other characters, relations of unknown node types, and several types with labels."""
+        yield from super().problems()
+        for key, named in (("nodes", self.nodes), ("edges", self.edges)):
+            if not named:
+                yield KeyProblem(key, f"{key} names no table: write [graph.{key}.NAME]")
+            for name in named:
+                if not NAME.fullmatch(name):
+                    text = f"graph.{key}.{name}: a name has letters, digits, - and _, and begins with a letter or digit"
+                    yield KeyProblem(key, text)
+        for name, relation in self.edges.items():
+            for role in ("source_type", "target_type"):
+                given = _given(relation, role)
+                if given is not None and given not in self.nodes:
+                    text = f'graph.edges.{name}.{role} = "{given}" is not a node type{did_you_mean(given, self.nodes)}'
+                    known = ", ".join(self.nodes) or "none"
+                    yield KeyProblem(f"edges.{name}.{role}", f"{text}; the node types are: {known}")
+        labelled = [name for name, table in self.nodes.items() if _given(table, "label_column") is not None]
+        for name in labelled[1:]:
+            text = f"graph.nodes.{name}.label_column: the node type {labelled[0]} has labels already, and classes would mix"
+            yield KeyProblem(f"nodes.{name}.label_column", f"{text}: keep those of one type")
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges get weights."""
+        return any(relation.weight_column is not None for relation in self.edges.values())
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that edges get: of weights, edge_types, edge_ids."""
+        typed = len(self.nodes) > 1 or len(self.edges) > 1
+        return (*super().attributes, *(("edge_types",) if typed else ()))
+
+    def brings_split(self) -> bool:
+        """Tells whether a node type has a column of splits."""
+        return any(table.split_column is not None for table in self.nodes.values())
+
+    def feature_keys(self, table: TableConfig) -> dict[str, Any]:
+        """Returns the keys that decide the rows: those of the ids of all node types, in their order, and of the features."""
+        keys = ID_KEYS if table.file is not None else (*ID_KEYS, "features")
+        nodes = {name: {key: getattr(each, key) for key in keys} for name, each in self.nodes.items()}
+        return super().feature_keys(table) | {"nodes": nodes, "node_types": self.order[0]}
+
+    def sampled(self, raw: Mapping[str, str]) -> tuple[TypedTablesConfig, Mapping[str, str]]:
+        """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
+        if not self.brings_split():
+            return self, raw
+        unlabelled = {"label_column": None, "labels": "numbers", "name_column": None}
+        nodes = {name: replace(table, **unlabelled) for name, table in self.nodes.items()}  # pyright: ignore[reportArgumentType]
+        left = {name: digest for name, digest in raw.items() if not name.endswith(UNSAMPLED)}
+        return replace(self, nodes=nodes), left

@@ -1,0 +1,155 @@
+"""One node type: its table, the map of its ids, and what its table says about the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+from assets.sources.edges.mistakes import read_column
+from assets.sources.edges.node_tables import read_nodes
+from assets.sources.edges.numbering import Numbering, id_kind, number_by_nodes, original_ids, refuse_lost_rows
+from assets.sources.edges.unread import OF_NODES, features_read, unread_of
+from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.readers.duck import Duck
+from assets.sources.readers.file_digests import table_digests
+from assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
+from assets.sources.readers.table_files import TableFiles
+from assets.sources.registry import RawGraph
+from assets.sources.splits import checked
+from assets.sources.tables.config import NodeTable
+from kernels.errors import Attempts
+from kernels.types import Array
+
+
+class NodeType:
+    """A node type whose files are open; values are read when they are first needed.
+
+    Args:
+        duck: the connection.
+        name, keys: `[graph.nodes.NAME]`.
+        number: place of the type among all, from 0.
+
+    Attributes:
+        table: the files; None if the ids are 0 to num_nodes - 1.
+
+    Raises:
+        InputError: a pattern names no file, or a file has no readable header.
+    """
+
+    def __init__(self, duck: Duck, name: str, keys: NodeTable, number: int):
+        self.duck, self.name, self.keys, self.number = duck, name, keys, number
+        self.key = f"nodes.{name}"
+        files, form = keys.files, keys.form(self.key)
+        self.table = TableFiles(duck, files, self.key, form) if files else None
+
+    @cached_property
+    def kind(self) -> str:
+        """The ids: "integer", or their SQL type."""
+        return (
+            "integer"
+            if self.table is None
+            else id_kind(self.table, "id_column", self.keys.id_column, self.keys.id_type)
+        )
+
+    @cached_property
+    def numbering(self) -> Numbering:
+        """The map from the ids of the type to 0 to N-1."""
+        if self.table is None:
+            return Numbering(num_nodes=self.keys.num_nodes or 0)
+        keys = self.keys
+        found = number_by_nodes(self.table, keys.id_column, self.kind, keys.id_type, f"ids_{self.number}")
+        if found.staged:
+            refuse_lost_rows(self.table, (keys.id_column,), found.staged)
+        return found
+
+    def count(self) -> int:
+        """Returns the number of nodes, without reading the ids."""
+        return self.keys.num_nodes or 0 if self.table is None else self.table.count()
+
+    def column_checks(self) -> Sequence[Callable[[], object]]:
+        """Returns a check for each column that a key names: it is there and of a type that serves."""
+        table, keys = self.table, self.keys
+        if table is None:
+            return ()
+        named = {role: getattr(keys, role) for role in OF_NODES if getattr(keys, role) is not None}
+        features = [keys.features] if isinstance(keys.features, str) else [(name,) for name in keys.features or ()]
+        return (
+            *(partial(table.require, role, name) for role, name in named.items()),
+            lambda: self.kind,
+            *(partial(_require_features, table, each) for each in features),
+        )
+
+    def value_checks(self) -> Sequence[Callable[[], object]]:
+        """Returns checks of the values, each apart: labels, splits, and every feature column that may hold wrong ones."""
+        table, keys = self.table, self.keys
+        if table is None:
+            return ()
+        rows, names = Numbering(num_nodes=table.count()), []
+        labels = NodeTable(path=keys.path, label_column=keys.label_column, labels=keys.labels)
+        splits = NodeTable(path=keys.path, split_column=keys.split_column)
+        if keys.features is not None:
+            names = columns_to_check(table, feature_columns(table, keys.features))
+        return (
+            *(partial(read_nodes, table, each, rows) for each in (labels, splits)),
+            *(partial(read_column, table, name) for name in names),
+        )
+
+    def facts(self) -> RawGraph:
+        """Returns labels, class names, splits and names of the nodes, by their place in the type.
+
+        Raises:
+            InputError: a value is not a label, or not a part of a split, with its row.
+        """
+        found = read_nodes(self.table, self.keys, self.numbering)
+        if found.splits is not None and self.table is not None:
+            where = f"{self.table.paths[0]}: column '{self.keys.split_column}'"
+            found.splits = checked(found.splits, found.labels, where)
+        return found
+
+    def originals(self) -> Any:
+        """Returns the ids in the order of the nodes, i64[N] or a Polars series of text; None if they are 0 to N-1."""
+        return original_ids(self.duck, self.numbering, self.kind)
+
+    def blocks(self, first: int, num_nodes: int, node_of_row: Array | None) -> list[FeatureBlock]:
+        """Returns the feature columns as a block; none without features.
+
+        Args:
+            first: first id of the type.
+            num_nodes: number of nodes.
+            node_of_row: i64[num_nodes] ids of the rows, None if they are in order.
+
+        Raises:
+            InputError: a column does not hold numbers.
+        """
+        if self.table is None or self.keys.features is None:
+            return []
+        names = feature_columns(self.table, self.keys.features)
+        return [table_block(self.table, names, first, num_nodes, node_of_row)]
+
+    def digests(self) -> dict[str, str]:
+        """Returns the digests of the columns that decide the graph, each column apart."""
+        roles = {role: getattr(self.keys, role) for role in OF_NODES if getattr(self.keys, role) is not None}
+        return table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, apart=True)
+
+    def feature_digests(self, *, with_rows: bool) -> dict[str, str]:
+        """Returns the digests of ids and, with rows, feature columns."""
+        names = (
+            feature_columns(self.table, self.keys.features) if with_rows and self.table and self.keys.features else []
+        )
+        roles = {"id_column": self.keys.id_column}
+        return table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, names)
+
+    def unread(self) -> list[str]:
+        """Returns phrases about the columns that no key names."""
+        if self.table is None:
+            return []
+        read = {getattr(self.keys, role) for role in OF_NODES} | features_read(self.table, self.keys.features)
+        return unread_of(self.table, read, self.key)
+
+
+def _require_features(table: TableFiles, features: str | tuple[str, ...]) -> None:
+    attempts = Attempts()
+    for name in feature_columns(table, features):
+        attempts(feature_type, table, [name])
+    attempts.settle()

@@ -1,0 +1,113 @@
+"""One relation: its table, whose ends are looked up among the ids of two node types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from assets.sources.edges.edge_tables import End, checked_edges, stage_edges
+from assets.sources.edges.numbering import id_kind, locate, refuse_lost_rows
+from assets.sources.edges.unread import OF_EDGES, unread_of
+from assets.sources.readers.duck import Duck
+from assets.sources.readers.file_digests import table_digests
+from assets.sources.readers.table_files import TableFiles
+from assets.sources.tables.config import RelationTable
+from assets.sources.tables.node_type import NodeType
+from assets.sources.typed_graph import EdgeBatch, Relation
+from kernels.errors import InputError
+
+
+class RelationFiles:
+    """A relation whose files are open.
+
+    Args:
+        duck: the connection.
+        name, keys: `[graph.edges.NAME]`.
+
+    Raises:
+        InputError: a pattern names no file, or a file has no readable header.
+    """
+
+    def __init__(self, duck: Duck, name: str, keys: RelationTable):
+        self.duck, self.name, self.keys, self.key = duck, name, keys, f"edges.{name}"
+        self.table = TableFiles(duck, keys.files, self.key, keys.form(self.key))
+
+    def column_checks(self) -> Sequence[Callable[[], object]]:
+        """Returns a check for each column that a key names: it is there and of a type that serves."""
+        named = {role: getattr(self.keys, role) for role in OF_EDGES if getattr(self.keys, role) is not None}
+        weight = named.pop("weight_column", None)
+        numbers = [] if weight is None else [partial(self.table.number, "weight_column", weight, "FLOAT")]
+        return (*(partial(self.table.require, role, name) for role, name in named.items()), *numbers)
+
+    def require_kinds(self, source: NodeType, target: NodeType) -> None:
+        """Refuses ids of another type than the node type's.
+
+        Raises:
+            InputError: a Parquet column has another type, or one that no ids have.
+        """
+        for role, node_type in (("source_column", source), ("target_column", target)):
+            name = getattr(self.keys, role)
+            kind = id_kind(self.table, role, name, node_type.keys.id_type)
+            if not self.table.is_csv and kind != node_type.kind:
+                has = self.table.columns.get(name, kind)
+                ids = "whole numbers" if node_type.kind == "integer" else node_type.kind
+                where = f"{self.table.paths[0]}: column '{name}' is {has}"
+                raise InputError(
+                    f"{where}, but the ids of the node type '{node_type.name}' are {ids}",
+                    f'write both with one type, or set id_type = "text" in [graph.{node_type.key}]',
+                )
+
+    def relation(self, source: NodeType, target: NodeType, *, weighted: bool) -> Relation:
+        """Returns the edges, which are read when they are asked for.
+
+        Args:
+            source, target: the node types of the ends.
+            weighted: whether edges get weights, which are 1 without a column.
+        """
+        files = self.table.counts()
+        return Relation(
+            kind=(source.name, self.name, target.name),
+            num_edges=sum(files),
+            batches=lambda: self._batches(source, target, weighted=weighted),
+            place=lambda row: self.table.place(*locate(files, row)),
+        )
+
+    def _batches(self, source: NodeType, target: NodeType, *, weighted: bool) -> Iterator[EdgeBatch]:
+        ends = (_end(source), _end(target))
+        staged = self._stage(source, target) if any(end.numbering.staged for end in ends) else None
+        for batch in checked_edges(self.table, self.keys, (), ends, staged):
+            weight = np.ones(len(batch.rows), np.float32) if weighted and batch.weight is None else batch.weight
+            yield EdgeBatch(batch.src, batch.dst, weight, batch.rows)
+        if staged is not None:
+            self.duck.rows("DROP TABLE staged")
+
+    def _stage(self, source: NodeType, target: NodeType) -> list[int]:
+        """Copies the edges into DuckDB's table `staged`; returns the number of rows of each file."""
+        for node_type, name in ((source, self.keys.source_column), (target, self.keys.target_column)):
+            if node_type.numbering.staged:
+                refuse_lost_rows(self.table, (name,), node_type.numbering.staged)
+        self.duck.rows("DROP TABLE IF EXISTS staged")
+        strict = (source.keys.id_type == "auto", target.keys.id_type == "auto")
+        return stage_edges(self.table, self.keys, (), (source.kind, target.kind), strict)
+
+    def unweighted(self) -> RelationFiles:
+        """Returns the relation without weights."""
+        return RelationFiles(self.duck, self.name, replace(self.keys, weight_column=None))
+
+    def digests(self) -> dict[str, str]:
+        """Returns the digests of the columns that decide the graph, of each file together."""
+        roles = {role: getattr(self.keys, role) for role in OF_EDGES if getattr(self.keys, role) is not None}
+        return table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles)
+
+    def unread(self) -> list[str]:
+        """Returns phrases about the columns that no key names."""
+        return unread_of(self.table, {getattr(self.keys, role) for role in OF_EDGES}, self.key)
+
+
+def _end(node_type: NodeType) -> End:
+    numbering = node_type.numbering
+    place = f"0 to {numbering.num_nodes - 1}, the nodes of type '{node_type.name}'"
+    return End(numbering=numbering, nodes=place if node_type.table is None else f"the tables of {node_type.key}")

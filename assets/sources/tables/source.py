@@ -1,0 +1,297 @@
+"""Graphs of several node types and relations, in a table for each.
+
+    [graph.nodes.NAME]   one row per node: id_column; optionally feature columns, label_column, split_column, name_column
+    [graph.edges.NAME]   one row per edge: source_column, target_column; optionally weight_column
+
+Node types are ranges of ids in the order of the pipeline file, relations are edge types in their order (assets/sources/typed_graph.py).
+Ids are those of a type: within it nodes stand in ascending order of their ids (assets/sources/edges/numbering.py). A relation's ends are
+looked up among the ids of its two node types, batch by batch: integers by bisection, others by a join on disk. docs/own-data.md has the
+layouts.
+
+Peak memory, N nodes of all types, the widest features F of w bytes:
+
+    memory_limit + 512 MiB + 100 N + 2 x 131,072 x (F w + 64) + the text of ids that are not integers and of names
+
+None of it grows with the edges; the terms are those of assets/sources/edges/source.py. Disk while building, with M edges: 24 to 75 M bytes
+for the sort and, while a relation is read whose ids are not integers, a copy of its columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.sources.edges.mistakes import READ_BYTES, told_at_once
+from assets.sources.edges.survey import describe_table
+from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.readers.duck import Duck
+from assets.sources.registry import RawGraph, TableConfig
+from assets.sources.tables.config import TypedTablesConfig
+from assets.sources.tables.node_type import NodeType
+from assets.sources.tables.relation import RelationFiles
+from assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
+from kernels.errors import Attempts, InputError, refused_by
+from kernels.types import Array
+
+if TYPE_CHECKING:
+    from assets.building.stage import Progress
+    from assets.sources.survey import Survey
+
+
+def raw(config: TypedTablesConfig, table: TableConfig | None) -> dict[str, str]:
+    """Returns a digest of each table file's data: of the columns that are read if it is Parquet, else of the whole file.
+
+    A feature table reads its columns and the ids of all nodes.
+
+    Raises:
+        InputError: a pattern names no file, a file cannot be read, or lacks a column; with all mistakes of the tables.
+    """
+    found: dict[str, str] = {}
+    with _told(config), Duck(None, config.memory_bytes * 6 // 10, 1) as duck:
+        source = TypedTablesSource(config, duck, Path())
+        if table is None:
+            for each in (*source.types.values(), *source.relations):
+                found |= each.digests()
+            return found
+        for each in source.types.values():
+            # The type of the ids decides their order.
+            found[f"ids/{each.name}"] = hashlib.sha256(each.kind.encode()).hexdigest()
+            found |= each.feature_digests(with_rows=table.file is None)
+    return found
+
+
+@contextmanager
+def opened(
+    config: TypedTablesConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+) -> Iterator[TypedTablesSource]:
+    """Opens the tables; their rows are read when they are first needed.
+
+    Raises:
+        InputError: a pattern names no file, a file has no readable header, or lacks a column. One of the block gets all mistakes of the
+            tables.
+    """
+    with _told(config), Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
+        yield TypedTablesSource(config, duck, folder)
+
+
+class TypedTablesSource:
+    """The tables of node types and relations; see `OpenSource`.
+
+    Args:
+        config: configuration of the source.
+        duck: the connection.
+        folder: scratch folder for the edges.
+
+    Raises:
+        InputError: all files that cannot be opened, and all columns that are missing or of a wrong type.
+    """
+
+    def __init__(self, config: TypedTablesConfig, duck: Duck, folder: Path):
+        self.config, self.folder, attempts = config, folder, Attempts()
+        opened_types = [
+            attempts(NodeType, duck, name, keys, number) for number, (name, keys) in enumerate(config.nodes.items())
+        ]
+        opened_relations = [attempts(RelationFiles, duck, name, keys) for name, keys in config.edges.items()]
+        self.types = {each.name: each for each in opened_types if each is not None}
+        self.relations = [each for each in opened_relations if each is not None]
+        for each in (*self.types.values(), *self.relations):
+            for check in each.column_checks():
+                attempts(check)
+        for each in self.relations:
+            if {*_ends(each)} <= self.types.keys():
+                attempts(each.require_kinds, *(self.types[name] for name in _ends(each)))
+        attempts.settle()
+
+    @cached_property
+    def node_types(self) -> dict[str, int]:
+        """Name -> number of nodes, in the order of their ids."""
+        return {name: each.numbering.num_nodes for name, each in self.types.items()}
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes N."""
+        return sum(self.node_types.values())
+
+    @cached_property
+    def node_of_row(self) -> Array | None:
+        """i64[N] node ids of the rows of all node tables, in the order of the types; None if all are in order."""
+        if all(each.numbering.node_of_row is None for each in self.types.values()):
+            return None
+        parts = []
+        for name, first in first_ids(self.node_types).items():
+            rows = self.types[name].numbering.node_of_row
+            parts.append((np.arange(self.node_types[name]) if rows is None else rows) + first)
+        return np.concatenate(parts)
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns a block for each node type with feature columns.
+
+        Raises:
+            InputError: a column does not hold numbers.
+        """
+        found: list[FeatureBlock] = []
+        for name, first in first_ids(self.node_types).items():
+            rows = self.types[name].numbering.node_of_row
+            found += self.types[name].blocks(first, self.node_types[name], None if rows is None else rows + first)
+        return found
+
+    def graph(self, progress: Progress) -> RawGraph:
+        """Numbers the nodes, reads the node tables except features, and spools the edges.
+
+        Raises:
+            InputError: a value in the tables is wrong, with file, row or column.
+        """
+        config, facts = self.config, [each.facts() for each in self.types.values()]
+        names = [each.class_names for each in facts if each.class_names]
+        found = TypedGraph(
+            where=_title(config),
+            node_types=self.node_types,
+            relations=self.edges(),
+            blocks=(),
+            labels=np.concatenate([each.labels for each in facts]),
+            class_names=names[0] if names else (),
+            splits=_splits(facts, self.node_types),
+            node_names=_names(facts),
+            original_ids=self._originals(),
+            unread=self.unread(),
+        )
+        if not any(relation.num_edges for relation in found.relations):
+            paths = ", ".join(str(each.table.paths[0]) for each in self.relations)
+            raise InputError(f"{paths}: the edge tables have no rows", "give a graph with at least one edge")
+        return TypedSource(found, config, self.folder, self.blocks).graph(progress)
+
+    def edges(self) -> list[Relation]:
+        """Returns the relations, whose edges are read when they are asked for."""
+        weighted = self.config.weighted
+        return [
+            each.relation(*(self.types[name] for name in _ends(each)), weighted=weighted) for each in self.relations
+        ]
+
+    def unread(self) -> list[str]:
+        """Returns phrases about the columns that no key names."""
+        return [phrase for each in (*self.types.values(), *self.relations) for phrase in each.unread()]
+
+    def _originals(self) -> Any:
+        """Returns the N ids of the tables, as text if one type's are text; None for one type whose ids are 0 to N-1."""
+        import polars
+
+        found = {name: each.originals() for name, each in self.types.items()}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        whole = {name: np.arange(self.node_types[name]) if ids is None else ids for name, ids in found.items()}
+        if all(isinstance(ids, np.ndarray) for ids in whole.values()):
+            return np.concatenate([*whole.values()])
+        return polars.concat([polars.Series("id", ids).cast(polars.String) for ids in whole.values()])
+
+
+def _ends(relation: RelationFiles) -> tuple[str, str]:
+    return relation.keys.source_type, relation.keys.target_type
+
+
+def _title(config: TypedTablesConfig) -> str:
+    return f"{', '.join(config.nodes)}; {', '.join(config.edges)}"
+
+
+def _splits(facts: Sequence[RawGraph], node_types: Mapping[str, int]) -> tuple[Array, Array, Array] | None:
+    """Returns the parts of all types that have splits, by node ids; None without any."""
+    parts: list[list[Array]] = [[], [], []]
+    for each, first in zip(facts, first_ids(dict(node_types)).values(), strict=True):
+        for part, ids in zip(parts, each.splits or (), strict=False):
+            part.append(ids.astype(np.int64) + first)
+    return (np.concatenate(parts[0]), np.concatenate(parts[1]), np.concatenate(parts[2])) if parts[0] else None
+
+
+def _names(facts: Sequence[RawGraph]) -> Any:
+    """Returns a Polars series of the names of all nodes, null for types without names; None if no type has them."""
+    import polars
+
+    if all(each.node_names is None for each in facts):
+        return None
+    named = [[None] * each.num_nodes if each.node_names is None else each.node_names for each in facts]
+    return polars.concat([polars.Series("name", names, dtype=polars.String) for names in named])
+
+
+def _told(config: TypedTablesConfig) -> Any:
+    """Returns a block that tells all mistakes of the tables at once."""
+    return told_at_once(lambda: find_mistakes(config))
+
+
+def find_mistakes(config: TypedTablesConfig) -> list[InputError]:
+    """Returns the mistakes of the tables: of files and columns, else of values: ids, labels, splits, features and edges, each apart.
+
+    Values of tables of more than `READ_BYTES` are not read.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="graphmill-mistakes-") as folder,
+        Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
+    ):
+        try:
+            source = TypedTablesSource(config, duck, Path(folder))
+        except InputError as error:
+            return [error]
+        tables = [each.table for each in (*source.types.values(), *source.relations) if each.table is not None]
+        if sum(path.stat().st_size for table in tables for path in table.paths) > READ_BYTES:
+            return []
+        found, sound = [], set()
+        for name, each in source.types.items():
+            wrong = refused_by([lambda each=each: each.numbering])
+            found += [*wrong, *refused_by(each.value_checks())]
+            sound |= set() if wrong else {name}
+        edges = [each for each in source.relations if {*_ends(each)} <= sound]
+        return found + refused_by([check for each in edges for check in _edge_checks(each, source)])
+
+
+def _edge_checks(relation: RelationFiles, source: TypedTablesSource) -> list[Callable[[], object]]:
+    """Returns checks of the ends of all edges, and of their weights."""
+    ends = [source.types[name] for name in _ends(relation)]
+    tried = [relation, relation.unweighted()] if relation.keys.weight_column is not None else [relation]
+    return [lambda each=each: _read(each.relation(*ends, weighted=False)) for each in tried]
+
+
+def _read(relation: Relation) -> None:
+    for _ in relation.batches():
+        pass
+
+
+def survey(config: TypedTablesConfig) -> Survey:
+    """Describes the tables from their headers and counts; ids, labels and edges are not read."""
+    with (
+        _told(config),
+        tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder,
+        Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
+    ):
+        source = TypedTablesSource(config, duck, Path(folder))
+        node_types = {name: each.count() for name, each in source.types.items()}
+        blocks: list[FeatureBlock] = []
+        for name, first in first_ids(node_types).items():
+            blocks += source.types[name].blocks(first, node_types[name], None)
+        found = TypedGraph(
+            where=_title(config),
+            node_types=node_types,
+            relations=source.edges(),
+            blocks=blocks,
+            labels=np.zeros(0, np.int32),
+            splits=None,
+            unread=source.unread(),
+        )
+        return survey_typed(found, config, {}, _contents(source, node_types))
+
+
+def _contents(source: TypedTablesSource, node_types: Mapping[str, int]) -> list[str]:
+    lines: list[str] = []
+    for name, each in source.types.items():
+        count = f"{each.key}: {node_types[name]:,} nodes, the ids 0 to {node_types[name] - 1:,}"
+        lines += [count] if each.table is None else describe_table(each.key, each.table)
+        lines += [f"  features: {block.width:,} {block.dtype}" for block in each.blocks(0, node_types[name], None)]
+        lines += [f"  labels: column '{each.keys.label_column}'"] if each.keys.label_column is not None else []
+    for each in source.relations:
+        lines += describe_table(each.key, each.table)
+        lines.append(f"  from {each.keys.source_type} to {each.keys.target_type}")
+    return lines
