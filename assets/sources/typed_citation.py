@@ -32,7 +32,7 @@ from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from assets.sources.spool import BATCH_EDGES
 from assets.sources.spooled import SpooledConfig, spooled_survey
 from assets.sources.survey import Survey
-from assets.sources.typed_graph import Relation, TypedGraph, TypedSource
+from assets.sources.typed_graph import EdgeBatch, Relation, TypedGraph, TypedSource
 from assets.storage.filesystem import full_disk
 from kernels.graph.generate import citation_edges, citation_labels
 from kernels.rng import absorb_ids, draws, key
@@ -135,9 +135,9 @@ class Drawn:
         return [replace(block, dtype=np.dtype(np.float16), slices=narrow)]
 
     def _relation(self, name: str, count: int, draw: Any) -> Relation:
-        def batches() -> Iterator[tuple[Array, Array, None]]:
+        def batches() -> Iterator[EdgeBatch]:
             for low in range(0, count, BATCH_EDGES):
-                yield *draw(low, min(count, low + BATCH_EDGES)), None
+                yield EdgeBatch(*draw(low, min(count, low + BATCH_EDGES)))
 
         source, relation, target = name.split("/")
         return Relation(
