@@ -14,7 +14,7 @@ import numpy as np
 from assets.sources.pyg.stores import ONE_TYPE, SAVE_EDGES, Kind, Stores
 from assets.sources.pyg.values import as_array, data_of
 from assets.sources.readers.mapped_arrays import STEP_EDGES, array_relation
-from assets.sources.typed_graph import Relation
+from assets.sources.typed_graph import EdgeBatch, Relation
 from kernels.errors import Attempts, InputError, did_you_mean
 from kernels.types import Array
 
@@ -83,16 +83,20 @@ def _by_number(stores: Stores, kind: Kind, path: Path, edges: Relation) -> list[
         raise InputError(problem, "number the relations from 0: edge_type = edge_type.unique(return_inverse=True)[1]")
     types = types.astype(np.uint8)
     counts = np.bincount(types)
-    return [_numbered(edges, types, number, int(count)) for number, count in enumerate(counts)]
+    firsts = np.cumsum(counts) - counts
+    return [_numbered(edges, types, number, int(counts[number]), int(firsts[number])) for number in range(len(counts))]
 
 
-def _numbered(edges: Relation, types: Array, number: int, count: int) -> Relation:
-    """Returns the edges of one number as a relation of that name."""
+def _numbered(edges: Relation, types: Array, number: int, count: int, first: int) -> Relation:
+    """Returns the edges of one number as a relation of that name; `first` edges have lower numbers."""
 
-    def batches() -> Iterator[tuple[Array, Array, Array | None]]:
-        for step, (src, dst, weight) in enumerate(edges.batches()):
-            mine = types[step * STEP_EDGES : step * STEP_EDGES + len(src)] == number
-            yield src[mine], dst[mine], None if weight is None else weight[mine]
+    def batches() -> Iterator[EdgeBatch]:
+        for step, batch in enumerate(edges.batches()):
+            low = step * STEP_EDGES
+            mine = np.flatnonzero(types[low : low + len(batch.src)] == number)
+            weight = None if batch.weight is None else batch.weight[mine]
+            # Rows count from the first edge of the relation, and edge ids are columns of edge_index.
+            yield EdgeBatch(batch.src[mine], batch.dst[mine], weight, mine + (low - first))
 
     return replace(
         edges,

@@ -100,7 +100,7 @@ def test_a_heterograph_becomes_typed(tmp_path, form):
     assert numbers["node_types"] == ["author", "paper"] and numbers["num_without_features"] == 5
     assert numbers["edge_types"] == ["author/writes/paper", "paper/cites/paper"]
     assert np.array_equal(built.table.open(), X) and graph.labels.tolist() == [-1] * 5 + [0, 1] * 5
-    assert sorted(graph.topology.weights.tolist()) == [0, 0, 1, 1, 2]
+    assert sorted(np.asarray(graph.topology.weights).tolist()) == [0, 0, 1, 1, 2]
 
 
 def test_torch_geometric_is_neither_needed_nor_imported(tmp_path):
@@ -132,7 +132,10 @@ def test_numbers_of_relations_in_data(tmp_path):
     types = torch.tensor([1, 0, 1, 3])
     made = data.Data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), edge_type=types, edge_attr=torch.ones(4, 1))
     keys = save(tmp_path, made)
-    graph = build(tmp_path, "pyg", **keys, undirected=False, weight="edge_attr").opened
+    graph = build(tmp_path, "pyg", **keys, undirected=False, weight="edge_attr", edge_ids=True).opened
+    assert np.asarray(graph.topology.edge_ids).tolist() == [0, 1, 2, 3], (
+        "columns of edge_index, in the order of targets"
+    )
     assert graph.relations == ("node/0/node", "node/1/node", "node/2/node", "node/3/node")
     assert ends(graph.topology) == [(0, 1, 1), (1, 2, 0), (2, 3, 1), (3, 4, 3)] and graph.topology.num_nodes == 5
     made.edge_index[1, 2] = 9
