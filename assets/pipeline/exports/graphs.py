@@ -14,7 +14,7 @@ import numpy as np
 
 from assets.features.read import open_features, require_nodes
 from assets.graph.read import Graph, open_graph
-from assets.pipeline.exports.typed import NodeType, has_types, masks_of, rows_of, typed_edges, typed_nodes
+from assets.pipeline.exports.typed import TypedNodes, has_types, masks_of, rows_of, typed_edges, typed_nodes
 from assets.storage.artifact import Artifact
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
@@ -127,7 +127,7 @@ def _heterograph(dgl: Any, graph: Graph, table: FeatureTable | None) -> Any:
     return made
 
 
-def _named(nodes: NodeType, features: str, labels: str) -> dict[str, Array]:
+def _named(nodes: TypedNodes, features: str, labels: str) -> dict[str, Array]:
     """Returns the arrays of a node type that exist, by the names of a library."""
     values = {features: nodes.features, labels: nodes.labels, **nodes.masks}
     return {name: each for name, each in values.items() if each is not None}

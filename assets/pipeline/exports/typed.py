@@ -31,7 +31,7 @@ Kind = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeType:
+class TypedNodes:
     """The nodes low to high - 1 of a graph.
 
     Attributes:
@@ -84,7 +84,7 @@ def masks_of(graph: Graph) -> dict[str, Array]:
     return masks
 
 
-def typed_nodes(graph: Graph, table: FeatureTable | None) -> Iterator[NodeType]:
+def typed_nodes(graph: Graph, table: FeatureTable | None) -> Iterator[TypedNodes]:
     """Yields the nodes of each type with their labels, masks and features.
 
     Args:
@@ -98,7 +98,7 @@ def typed_nodes(graph: Graph, table: FeatureTable | None) -> Iterator[NodeType]:
     for name, (low, high), width in zip(starts, bounds, columns if known is None else known.columns, strict=True):
         labels = np.asarray(graph.labels[low:high], np.int64).copy()
         labelled = bool((labels >= 0).any())
-        yield NodeType(
+        yield TypedNodes(
             name=name,
             low=low,
             high=high,
