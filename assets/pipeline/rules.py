@@ -6,6 +6,7 @@ problems that it found, with their lines.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from assets.pipeline.catalogue import stages
 from assets.pipeline.schema import Problem, Tables
 from assets.pipeline.toml_lines import KeyPath
 from assets.sampling.config import SamplingConfig
+from assets.sources.registry import GraphConfig
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of pipelines, train tables and feature tables, which are parts of asset keys and of paths."""
@@ -247,8 +249,33 @@ def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> I
             "edge_weight",
             f"edge_weight = true multiplies messages by edge weights, but [sampling] {why}: remove the key",
         )
+    if graph := values["tables"].get("graph"):
+        yield from _without_data(table, graph)
     if table.topology != "host" and table.technique.samples_on_device and sampling and (why := sampling.cpu_alone()):
         yield "topology", f"topology = {table.topology!r} samples on the device, but {why}: remove the key"
+
+
+ABSENT: Mapping[str, str] = {
+    "edge_types": 'has matrices per relation, and the edges of source = "{source}" have no relations here: take another model, or give '
+    "the source relations (docs/own-data.md)",
+    "weights": 'multiplies messages by edge weights, and source = "{source}" gives none here: remove the key, or name the weights '
+    "of the data (docs/own-data.md)",
+    "node_types": 'has a projection per node type, and the nodes of source = "{source}" have no types here: set input = "linear"',
+}
+"""Attribute of a graph -> the end of the sentence about a key that needs it, if the graph lacks it."""
+
+
+def _without_data(table: Any, graph: GraphConfig) -> Iterator[tuple[str, str]]:
+    """Yields the keys of a train table that need what the source certainly does not give, and the problem of each."""
+    wanted = (
+        ("model", "edge_types", table.model in ("rgcn", "rgat")),
+        ("edge_weight", "weights", table.edge_weight),
+        ("input", "node_types", table.input == "typed"),
+    )
+    for key, attribute, needed in wanted:
+        if needed and attribute in graph.never:
+            value = json.dumps(getattr(table, key))
+            yield key, f"{key} = {value} {ABSENT[attribute].format(source=graph.source)}"
 
 
 def _needs(table: Any) -> tuple[str, ...]:

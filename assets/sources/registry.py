@@ -54,6 +54,9 @@ UNCHECKED = (*GENERATORS, "python-environment")
 """Sources whose content has no mistakes that `graphmill inspect` could look for."""
 
 
+PLAIN = frozenset(("weights", "edge_types", "node_types"))
+"""Attributes of a graph that a training may need, and that a source without weights and types lacks."""
+
 Split = TypeVar("Split", int, str)
 
 FEATURES_ONLY: Mapping[str, Any] = {"hashed": False, "features": True}
@@ -114,6 +117,11 @@ class GraphConfig(Checked):
     def attributes(self) -> tuple[str, ...]:
         """The attributes that edges get, as far as the keys tell: of weights, edge_types, edge_ids."""
         return ("weights",) if self.weighted else ()
+
+    @property
+    def never(self) -> frozenset[str]:
+        """The attributes that a graph of these keys certainly lacks: of weights, edge_types, node_types."""
+        return PLAIN
 
     @property
     def columns_from(self) -> Mapping[str, str]:

@@ -56,6 +56,11 @@ class SpooledConfig(GraphConfig):
         """The attributes that edges get, as far as the keys tell: of weights, edge_types, edge_ids."""
         return (*super().attributes, *(("edge_ids",) if self.edge_ids else ()))
 
+    @property
+    def never(self) -> frozenset[str]:
+        """The attributes that a graph of these keys certainly lacks; types show when the data are read."""
+        return frozenset(() if self.weighted else ("weights",))
+
     def columns(self, relations: Sequence[str]) -> EdgeColumns:
         """Returns the attributes that edges of some types carry."""
         return EdgeColumns(

@@ -79,6 +79,16 @@ class TypedCitationConfig(GeneratedConfig, SpooledConfig):
             yield KeyProblem("nodes classes", text)
 
     @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that edges get: relations, and ids if they are asked for."""
+        return (*super().attributes, "edge_types")
+
+    @property
+    def never(self) -> frozenset[str]:
+        """The attributes that the graph lacks: weights."""
+        return frozenset(("weights",))
+
+    @property
     def node_types(self) -> dict[str, int]:
         """Number of nodes of each type."""
         papers, institutions = round(self.nodes * PAPERS), max(self.classes, round(self.nodes * INSTITUTIONS))

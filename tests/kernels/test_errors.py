@@ -26,3 +26,21 @@ def test_one_error_stays_as_it_is() -> None:
     assert joined([error, InputError("one", "mend")]).problem == "one" and each_mistake(error) == (error,)
     with pytest.raises(ValueError, match="other"):
         Attempts()(int, "other")
+
+
+def test_errors_that_are_told_together_keep_nothing_open():
+    """The frames of a failed check would hold what it reads, such as the result of a query, for as long as the error."""
+    closed = []
+
+    def batches():
+        try:
+            yield 1
+        finally:
+            closed.append(True)
+
+    def check():
+        for _ in batches():
+            raise InputError("wrong", "correct it")
+
+    errors = refused_by([check])
+    assert closed == [True] and [each.problem for each in errors] == ["wrong"]

@@ -83,6 +83,11 @@ class EdgesConfig(SpooledConfig):
         return (*super().attributes, *(("edge_types",) if self.type_column is not None else ()))
 
     @property
+    def never(self) -> frozenset[str]:
+        """The attributes that a graph of these keys certainly lacks: nodes have no types, and edges those of columns that are named."""
+        return frozenset({*super().never, "node_types", *(() if self.type_column is not None else ("edge_types",))})
+
+    @property
     def columns_from(self) -> Mapping[str, str]:
         """The columns of the edge tables, and those of the node tables if there are some."""
         found = {"in_degree": self.target_column, "out_degree": self.source_column}

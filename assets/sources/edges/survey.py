@@ -75,7 +75,9 @@ def _ends_line(config: EdgesConfig, edges: TableFiles, num_nodes: int) -> str:
     ends = " INTERSECT ".join(f"({edges.union(edges.field(name))})" for name in names)
     shared = edges.duck.rows(f"SELECT count(*) FROM ({ends}) WHERE v IS NOT NULL", str(edges.paths[0]))[0][0]
     return f"ids of {' and '.join(names)} are one space: {shared:,} of {num_nodes:,} stand in both columns" + (
-        ", and each is one node; if the columns name different things, prefix the ids: u0, i0" if shared else ""
+        ', and each is one node; if the columns name different things, give each a table (source = "tables"), or prefix the ids: u0, i0'
+        if shared
+        else ""
     )
 
 

@@ -192,6 +192,12 @@ class TypedTablesConfig(SpooledConfig):
         typed = len(self.nodes) > 1 or len(self.edges) > 1
         return (*super().attributes, *(("edge_types",) if typed else ()))
 
+    @property
+    def never(self) -> frozenset[str]:
+        """The attributes that a graph of these tables certainly lacks; one of one node type and one relation has no types."""
+        types = () if "edge_types" in self.attributes else ("edge_types", "node_types")
+        return frozenset({*super().never, *types})
+
     def brings_split(self) -> bool:
         """Tells whether a node type has a column of splits."""
         return any(table.split_column is not None for table in self.nodes.values())

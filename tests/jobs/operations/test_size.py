@@ -44,6 +44,15 @@ def test_a_pattern_is_judged_by_all_that_it_matches(tmp_path):
     assert is_big(pipeline)
 
 
+def test_tables_of_types_and_relations_are_judged_by_all_their_files(tmp_path):
+    edges = '[graph.edges.buys]\npath = ["a.csv", "b.csv"]\nsource_type = "user"\ntarget_type = "user"\n'
+    nodes = '[graph.nodes.user]\npath = "users.parquet"\n[graph.nodes.item]\npath = "users.parquet"\n'
+    pipeline = parsed(f'[graph]\nsource = "tables"\n{nodes}{edges}', tmp_path)
+    for number, name in enumerate(("a.csv", "b.csv", "users.parquet")):
+        sparse(tmp_path / name, 100 + number)
+    assert raw_bytes(pipeline) == 303, "each path once"
+
+
 def test_samples_and_packing_are_judged_by_what_they_take(tmp_path):
     small, large = 1000, 400_000
     assert not is_big(parsed(sampled(large), tmp_path)), "nothing is stored"

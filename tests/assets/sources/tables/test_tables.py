@@ -192,3 +192,13 @@ def test_labels_of_numbers_and_a_drawn_split(tmp_path: Path) -> None:
     graph = build_config(tmp_path / "home", replace(given, nodes={**given.nodes, "user": user})).opened
     assert graph.labels.tolist()[:5] == [1, 0, -1, 0, 2] and list(graph.class_names) == ["0", "1", "2"]
     assert sorted(np.concatenate([graph.train_ids, graph.valid_ids, graph.test_ids]).tolist()) == [0, 1, 3, 4]
+
+
+def test_node_types_may_have_features_of_several_widths(tmp_path: Path) -> None:
+    write(tmp_path)
+    given = shop(tmp_path)
+    user = replace(given.nodes["user"], features="a")
+    built = build_config(tmp_path / "home", replace(given, nodes={**given.nodes, "user": user}))
+    rows = np.array([[2, 0], [1, 0], [4, 0], [3, 0], [0, 0], [3, 4], [5, 6], [1, 2], [7, 8]], np.float32)
+    np.testing.assert_array_equal(built.features.array("rows"), rows)
+    assert built.features.summary["numbers"]["type_columns"] == [1, 2, 0]
