@@ -129,7 +129,7 @@ class FeaturesStage(SourceStage):
             "num_without_features": num_nodes - len(rows),
         }
         numbers |= {"beyond_float32": beyond} if beyond else {}
-        if opened.node_types:
+        if len(opened.node_types) > 1:
             numbers["type_columns"] = columns_of_types(blocks, opened.node_types)
         return Summary(numbers=numbers, checks=[*_checks(writer, num_nodes, *rows.shape)])
 

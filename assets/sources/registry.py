@@ -38,6 +38,7 @@ SOURCES: Mapping[str, str] = {
     "edges": "assets.sources.edges.source:EdgesConfig",
     "npz": "assets.sources.npz.source:NpzConfig",
     "ogb": "assets.sources.ogb.source:OgbConfig",
+    "pyg": "assets.sources.pyg.source:PygConfig",
     "python-environment": "assets.sources.python_environment.source:PythonEnvironmentConfig",
     "rmat": "assets.sources.generators:RmatConfig",
     "sbm": "assets.sources.generators:SbmConfig",
@@ -182,7 +183,7 @@ class TableConfig(Checked):
 
     # type of the stored values; "as stored" keeps that of the source if it is float16, float32, float64, int8 or uint8
     dtype: Literal["as stored", "float16", "bfloat16", "float32"] = "as stored"
-    # columns of the node tables (source = "edges") or name in ndata (source = "dgl"), in place of those that [graph] names
+    # columns of the node tables (source = "edges") or name of data (source = "dgl", "pyg"), in place of those that [graph] names
     columns: str | tuple[str, ...] | None = None
     # a .npy or .safetensors file with the rows, in place of the source's; in the order of the node tables, or of the node ids
     file: Path | None = None

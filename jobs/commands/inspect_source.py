@@ -28,7 +28,7 @@ def print_source(source: str, home: Path | None) -> None:
 
     Args:
         source: name or TOML file of a pipeline; or an `.npz` archive, tables in Parquet or text (a folder, or a pattern in quotes), an
-            ogbn-* folder, or a file of `dgl.save_graphs`.
+            ogbn-* folder, or a file of `dgl.save_graphs` or of a PyG graph.
         home: the home that may have a part of it already, None for the default one.
 
     Raises:
@@ -156,6 +156,7 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
         InputError: nothing is there, or no source reads it.
     """
     from assets.sources.readers.part_files import looks_like_table
+    from assets.sources.readers.torch_file import looks_saved
     from assets.storage.patterns import matches, why_nothing
 
     if path.is_dir() and any((path / name).is_dir() for name in OGB_FOLDERS):
@@ -164,6 +165,8 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
         return "npz", {"path": path}
     if path.is_file() and _first_bytes(path) == DGL_MAGIC:
         return "dgl", {"path": path}
+    if path.is_file() and looks_saved(path):
+        return "pyg", {"path": path}
     found = matches(path)
     if any(looks_like_table(each) for each in found):
         return _recognise_table(path)
@@ -174,7 +177,7 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
         "a folder of part files, none of which is Parquet or text" if path.is_dir() else "none of .npz, Parquet, text"
     )
     raise InputError(
-        f"{path} is {what}, an OGB folder (with raw/ or processed/), or a file of dgl.save_graphs",
+        f"{path} is {what}, an OGB folder (with raw/ or processed/), or a file of dgl.save_graphs or torch.save",
         "docs/own-data.md has the layouts",
     )
 

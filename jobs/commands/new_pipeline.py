@@ -18,6 +18,7 @@ FILES: dict[str, dict[str, Any]] = {
     "edges": {"edges": "edges.parquet", "nodes": "nodes.parquet"},
     "ogb": {"path": "ogbn_arxiv"},
     "dgl": {"path": "graph.dgl"},
+    "pyg": {"path": "graph.pt"},
     "python-environment": {},
     "tables": {},
 }

@@ -166,7 +166,15 @@ def mapped_relation(path: Path, names: tuple[str, str, str], where: str, weight:
     Raises:
         InputError: the file is unreadable or has another shape or type.
     """
-    edges = open_plain(path)
+    return array_relation(open_plain(path), names, where, weight)
+
+
+def array_relation(edges: Array, names: tuple[str, str, str], where: str, weight: Array | None = None) -> Relation:
+    """Returns edges [2, E] with weights [E] as a relation, read slice by slice.
+
+    Raises:
+        InputError: the edges have another shape or type.
+    """
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         raise InputError(f"{where} is {edges.dtype}{list(edges.shape)}, not integers [2, E]", FIX_FILE)
 

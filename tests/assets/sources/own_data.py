@@ -188,6 +188,18 @@ def write_dgl(folder, graph):
     return {"path": folder / "graph.bin"}
 
 
+def write_pyg(folder, graph):
+    """The dictionary of a `Data` object, which needs no torch_geometric to be written."""
+    import torch
+
+    names = ("train_mask", "val_mask", "test_mask")
+    masks = {name: torch.tensor(graph.part == number) for number, name in enumerate(names)}
+    edges = torch.tensor(np.stack([graph.src, graph.dst]))
+    made = {"x": torch.tensor(graph.x), "y": torch.tensor(graph.y), "edge_index": edges, "num_nodes": graph.num_nodes}
+    torch.save(made | masks, folder / "graph.pt")
+    return {"path": folder / "graph.pt"}
+
+
 FORMS = {
     "npz": ("npz", write_npz),
     "Parquet": ("edges", write_parquet),
@@ -195,6 +207,7 @@ FORMS = {
     "OGB text": ("ogb", write_ogb_text),
     "OGB binary": ("ogb", write_ogb_binary),
     "DGL": ("dgl", write_dgl),
+    "PyG": ("pyg", write_pyg),
 }
 """Form -> (source, writer that returns its keys)."""
 

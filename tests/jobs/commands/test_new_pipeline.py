@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from assets.graph.stage import GRAPH
 from assets.pipeline.file import load_pipeline
@@ -43,6 +44,14 @@ def test_data_are_recognised_and_named_from_where_the_file_is(folder: Path) -> N
     write_pipeline("table", "edges-*.parquet")
     table = load_pipeline("table", TrainTable, files=True)
     assert table.graph.source_column == "source"  # pyright: ignore
+
+
+def test_files_of_torch_are_recognised(folder: Path) -> None:
+    edges = torch.tensor([[0, 1], [1, 0]])
+    torch.save({"edge_index": edges, "x": torch.ones(2, 3), "y": torch.tensor([0, 1])}, "graph.pt")
+    write_pipeline("mine", "graph.pt")
+    pipeline = load_pipeline("mine", TrainTable, files=True)
+    assert pipeline.graph.source == "pyg" and 'path = "../graph.pt"' in pipeline.text
 
 
 @pytest.mark.parametrize(

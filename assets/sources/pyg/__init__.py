@@ -1,0 +1,1 @@
+"""The `pyg` source: graphs of PyG that `torch.save` wrote."""
