@@ -18,9 +18,8 @@ from kernels.errors import InputError
     "--from",
     "source",
     required=True,
-    help="What the graph is made from: data (an .npz archive, tables in Parquet or text, an ogbn-* folder, a file of dgl.save_graphs), or "
-    "a "
-    "kind of source: citation, dgl, edges, npz, ogb, python-environment, rmat, sbm, tables, typed_citation.",
+    help="What the graph is made from: data (an .npz archive, tables in Parquet or text, an ogbn-* folder, a file of dgl.save_graphs or of "
+    "PyG), or a kind of source: citation, dgl, edges, npz, ogb, pyg, python-environment, rmat, sbm, tables, typed_citation.",
 )
 def new(name: str, source: str) -> None:
     """Writes a pipeline file with comments, NAME.toml, into the folder where pipelines are found by name; overwrites nothing.
@@ -109,8 +108,8 @@ def inspect(home: Path | None, source: str, as_json: bool) -> None:
     Of a pipeline it shows every step: memory, disk and time, by what is known before it is built; exit code 1 if one cannot fit.
 
     SOURCE is a pipeline, or data: an .npz archive, tables in Parquet or text (a folder, or a pattern in quotes), an unzipped ogbn-*
-    folder, a file of dgl.save_graphs. Of what does not fit its memory, it keeps working files in the folder that TMPDIR names, /tmp
-    without it.
+    folder, a file of dgl.save_graphs, a PyG graph of torch.save. Of what does not fit its memory, it keeps working files in the folder
+    that TMPDIR names, /tmp without it.
 
     Example: graphmill inspect "edges-*.parquet"
     """

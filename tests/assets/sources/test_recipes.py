@@ -18,7 +18,7 @@ RECIPES = {name: (code, table) for name, code, table in RECIPE.findall(PAGE.read
 
 
 def test_every_recipe_was_found():
-    assert len(RECIPES) == PAGE.read_text(encoding="utf-8").count("### Recipe: ") == 12
+    assert len(RECIPES) == PAGE.read_text(encoding="utf-8").count("### Recipe: ") == 13
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -42,7 +42,7 @@ def test_the_page_names_every_key():
     from assets.sources.registry import config_class
 
     text = PAGE.read_text(encoding="utf-8")
-    schemas = [config_class(source) for source in ("edges", "tables", "ogb", "dgl", "npz")]
+    schemas = [config_class(source) for source in ("edges", "tables", "ogb", "dgl", "pyg", "npz")]
     for schema in (*schemas, NodeTable, RelationTable):
         for key in dataclasses.fields(schema):
             assert not key.metadata.get("key", True) or f"`{key.name}" in text or f"{key.name} = " in text, key.name
