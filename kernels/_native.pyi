@@ -15,6 +15,8 @@ class Sampler32:
         table: Array | None = None,
         support: Array | None = None,
         walks: tuple[int, int, int] = (0, 0, 0),
+        edge_types: Array | None = None,
+        by_relation: list[list[int]] = [],
     ) -> None: ...
     def sample(
         self, batch_key: int, seeds: Array, transposed: int, positions: bool

@@ -84,7 +84,7 @@ class Rankings:
         return self._blended() if policy == "bayes" else self.visits(policy)
 
     def _blended(self) -> Array:
-        """f64[N]: visits per batch; the counts alone for a user's function, which no model covers."""
+        """f64[N]: visits per batch; the counts alone if no model covers the sampler."""
         sampling, counted = self.config.sampling, self.presampled
         assert sampling is not None and counted is not None, "bayes presamples"
         if not self.blends:
@@ -92,7 +92,7 @@ class Rankings:
         return visit_rates(
             self.graph.topology,
             np.asarray(self.graph.train_ids),
-            sampling.fanouts,
+            sampling.numbers,
             num_batches=counted.tally.num_batches // counted.num_epochs,
             rounds=counted.num_epochs,
             visits=counted.visits,
@@ -112,8 +112,9 @@ class Rankings:
 
     @property
     def blends(self) -> bool:
-        """Whether a model of the sampler exists."""
-        return self.drawing is not None and not is_reference(self.drawing.neighbours.method)
+        """Whether a model of the sampler exists: none of a user's function, and none of fan-outs per relation."""
+        how = self.drawing.neighbours if self.drawing else None
+        return how is not None and not is_reference(how.method) and not how.by_relation
 
     def _model(self) -> Reach:
         """Returns the model of the sampler."""

@@ -27,10 +27,10 @@ LAYERS = 2
 
 
 def _spread_fanouts(raw: Mapping[str, Any], default_layers: int) -> dict[str, Any]:
-    """Returns the content of a pipeline file in which every `fanouts` is a list, one number per layer.
+    """Returns the content of a pipeline file in which every `fanouts` is a list, one entry per layer.
 
-    A number in `[sampling]` holds for models of every depth: each `[[train]]` table without fan-outs gets its own list, and `[sampling]`
-    that of the deepest one. Values of other types stay, for the checks.
+    A number in `[sampling]`, or a table of relations, holds for models of every depth: each `[[train]]` table without fan-outs gets its own
+    list, and `[sampling]` that of the deepest one. Values of other types stay, for the checks.
 
     Args:
         raw: the content.
@@ -40,12 +40,12 @@ def _spread_fanouts(raw: Mapping[str, Any], default_layers: int) -> dict[str, An
     trains = [dict(entry) for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
     depths = [_depth(entry, default_layers) for entry in trains]
     sampling = raw.get("sampling")
-    if isinstance(sampling, Mapping) and _is_number(number := sampling.get("fanouts")):
+    if isinstance(sampling, Mapping) and _is_entry(number := sampling.get("fanouts")):
         found["sampling"] = {**sampling, "fanouts": [number] * max(depths, default=default_layers)}
         for entry in trains:
             entry.setdefault("fanouts", number)
     for entry, depth in zip(trains, depths, strict=True):
-        if _is_number(number := entry.get("fanouts")):
+        if _is_entry(number := entry.get("fanouts")):
             entry["fanouts"] = [number] * depth
     if isinstance(entries, list) and len(trains) == len(entries):
         found["train"] = trains
@@ -56,6 +56,10 @@ def _depth(entry: Mapping[str, Any], default: int) -> int:
     layers = entry.get("layers", default)
     # More than any model has are refused by their own check.
     return layers if _is_number(layers) and 0 < layers <= 1000 else default
+
+
+def _is_entry(value: Any) -> bool:
+    return isinstance(value, Mapping) or _is_number(value)
 
 
 def _is_number(value: Any) -> bool:

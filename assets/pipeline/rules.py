@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from assets.building.keys import ConfigError
 from assets.building.stage import Stage
 from assets.pipeline.catalogue import stages
 from assets.pipeline.schema import Problem, Tables
 from assets.pipeline.toml_lines import KeyPath
 from assets.sampling.config import SamplingConfig
+from assets.sampling.fanouts import by_relation, spelled
 from assets.sources.registry import GraphConfig
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -127,20 +130,25 @@ def _other_fanouts(entry: Mapping[str, Any], value: Any, sampling: Any) -> Itera
     if sampling is None or type(layers) is not int or not getattr(value, "sampled_by", "it does"):
         return
     if len(own or sampling.fanouts) != layers:
-        whose = f"fanouts = {list(own)} has" if own else "[sampling] has"
+        whose = f"fanouts = {spelled(own)} has" if own else "[sampling] has"
         text = f"layers = {layers}, but {whose} {len(own or sampling.fanouts)} fanouts: one is needed for each layer"
         yield ("fanouts" if own else "layers"), f"{text}; one number, fanouts = 10, stands for all layers"
     elif own and own != sampling.fanouts:
-        given = f"fanouts = {list(own)}"
+        given = f"fanouts = {spelled(own)}"
         about = "samples" if value.stored else "hotness" if "hotness" in value.inputs else ""
         if about:
             yield (
                 "fanouts",
-                f"{given}, but trainer = {value.trainer!r} reads {about}, drawn with [sampling] fanouts = {list(sampling.fanouts)}: "
+                f"{given}, but trainer = {value.trainer!r} reads {about}, drawn with [sampling] fanouts = {spelled(sampling.fanouts)}: "
                 "leave the key out, or write a second pipeline file",
             )
         elif sampling.schedule:
             yield "fanouts", f"{given}, but [sampling] has a schedule of its own fan-outs: leave one of them out"
+        elif by_relation(own) and sampling.method != "uniform":
+            yield (
+                "fanouts",
+                f'{given} has numbers per relation, which are for [sampling] method = "uniform", not "{sampling.method}"',
+            )
 
 
 def _lacking_weights(tables: Mapping[str, Any]) -> Iterator[str]:
@@ -243,7 +251,8 @@ def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> I
         yield "trainer", f"{named} needs {' and '.join(missing)}"
     elif table.stored and (text := _unstored(raw, table, values)):
         yield ("trainer", named + text) if table.technique.stored else ("samples", f'samples = "stored"{text}')
-    sampling = values["tables"].get(SAMPLING)
+    sampling = _drawn_by(table, values["tables"].get(SAMPLING))
+    yield from _by_relation(table, sampling)
     if table.edge_weight and table.sampled_by and sampling and (why := sampling.without_weights()):
         yield (
             "edge_weight",
@@ -276,6 +285,20 @@ def _without_data(table: Any, graph: GraphConfig) -> Iterator[tuple[str, str]]:
         if needed and attribute in graph.never:
             value = json.dumps(getattr(table, key))
             yield key, f"{key} = {value} {ABSENT[attribute].format(source=graph.source)}"
+
+
+def _drawn_by(table: Any, sampling: Any) -> Any:
+    """Returns [sampling] with the fan-outs of a train table, unchanged if they do not fit it."""
+    try:
+        return replace(sampling, fanouts=table.fanouts) if sampling and table.fanouts else sampling
+    except ConfigError:  # reported by `_other_fanouts`
+        return sampling
+
+
+def _by_relation(table: Any, sampling: Any) -> Iterator[tuple[str, str]]:
+    """Yields the keys of a train table that fan-outs per relation contradict, and the problem of each."""
+    if sampling and sampling.by_relation and table.sampled_by and (why := table.without_relations()):
+        yield "model", f"fanouts has numbers per relation, but {why}: give one number per layer, or take another model"
 
 
 def _needs(table: Any) -> tuple[str, ...]:

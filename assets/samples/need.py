@@ -52,7 +52,7 @@ def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
     total, inputs, edges, num_bytes = 0, 0, 0, 0
     for epoch in range(config.num_stored):
         count, seeds = even_seeds(stored_seeds(config, splits, epoch), config.batch_size)
-        each = batch_bound(config, seeds, sizes.num_nodes, sizes.num_edges)
+        each = batch_bound(config, seeds, sizes.num_nodes, sizes.num_edges, sizes.artifacts.get("graph"))
         total, inputs, edges = total + count, inputs + count * each.inputs, edges + count * each.edges
         num_bytes += count * each.record_bytes
         most = max(most, (each.inputs, each.record_bytes))

@@ -84,7 +84,7 @@ class SamplesStage(FanOut):
         names = []
         for epoch in range(semantic.num_stored):
             num_batches, seeds = even_seeds(stored_seeds(semantic, splits, epoch), semantic.batch_size)
-            bound = batch_bound(semantic, seeds, *shape).record_bytes
+            bound = batch_bound(semantic, seeds, *shape, inputs["graph"]).record_bytes
             count = min(num_batches, -(-num_batches // max(1, semantic.part_bytes // max(1, bound))))
             cuts = [place * num_batches // count for place in range(count + 1)] if count else []
             names += [BatchRange(epoch, low, high).name for low, high in pairwise(cuts)]

@@ -6,6 +6,8 @@ from math import ceil
 from typing import NamedTuple
 
 from assets.sampling.config import Neighbours
+from assets.sampling.fanouts import most_drawn, relations_of
+from assets.storage.artifact import Artifact
 
 
 class BatchBound(NamedTuple):
@@ -21,18 +23,20 @@ class BatchBound(NamedTuple):
     record_bytes: int
 
 
-def batch_bound(how: Neighbours, seeds: int, num_nodes: int, num_edges: int) -> BatchBound:
+def batch_bound(how: Neighbours, seeds: int, num_nodes: int, num_edges: int, graph: Artifact | None) -> BatchBound:
     """Returns a likely bound: every draw is another edge, and another node while there are any.
 
     Args:
         how: the keys of `[sampling]`.
         seeds: number of seeds of the batch.
         num_nodes, num_edges: sizes of the graph.
+        graph: its artifact, which names its relations; None if it is not built yet.
     """
     nodes, num_bytes, drawn, walks = seeds, 0, 0, how.method == "random_walk"
     most = how.paths * how.length if walks else num_edges
     edge_bytes = 8 if how.method in ("weighted", "random_walk") else 4  # with its share
-    for fanout in how.fanouts:
+    relations = None if graph is None else relations_of(graph)
+    for fanout in (most_drawn(entry, relations) for entry in how.fanouts):
         if walks:
             edges = nodes * (most if fanout < 0 else min(fanout, most))
         else:

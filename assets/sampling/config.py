@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from assets.building.keys import Checked, KeyProblem, within
+from assets.sampling.fanouts import Entry, by_relation, fanout_problems, spelled
 from assets.storage.user_code import is_reference
 from kernels.sampling.alias import EmptyRows
 from kernels.sampling.walk import MOST_VISITS, walk_problems
@@ -22,12 +23,6 @@ MORE_PATHS = 10
 
 OF_NODES = re.compile(r"node:[A-Za-z0-9_-]+")
 LATER: dict[str, Any] = {"hashed": "unless default"}
-
-
-def fanout_problems(fanouts: tuple[int, ...], key: str) -> Iterator[KeyProblem]:
-    """Yields the problem of a list of fan-outs, under the key that it stands in."""
-    if not fanouts or not all(fanout > 0 or fanout == -1 for fanout in fanouts):
-        yield KeyProblem(key, f"fanouts = {list(fanouts)} is not a list of positive numbers, or -1 for all neighbours")
 
 
 def weight_table(weights: str) -> str | None:
@@ -45,8 +40,9 @@ class Neighbours(Checked):
     # how a node's neighbours are drawn: uniform = each set of k equally likely; weighted = in proportion to `weights`; random_walk = the
     # nodes that short walks visit most; or your own "module:function"
     method: Literal["uniform", "weighted", "random_walk"] | str = "uniform"
-    # number of neighbours that a node draws, one per layer, from the seeds outwards; -1 = all of them
-    fanouts: tuple[int, ...]
+    # number of neighbours that a node draws, one per layer, from the seeds outwards; -1 = all of them. An entry may be a table of
+    # relation -> number, "*" being each other relation (assets/sampling/fanouts.py)
+    fanouts: tuple[int | dict[str, int], ...]
     # with replacement: a node with neighbours draws exactly its fan-out, repeats included (uniform and weighted)
     replace: bool = field(default=False, metadata=LATER)
     # weighted: "edge" = the graph's edge weights; "node:COLUMN" = the weight of the edge's source, COLUMN being in_degree, out_degree, the
@@ -68,6 +64,9 @@ class Neighbours(Checked):
         if self.method not in METHODS and not is_reference(self.method):
             yield KeyProblem("method", f"method = {self.method!r} is neither {', '.join(METHODS)} nor module:function")
         yield from fanout_problems(self.fanouts, "fanouts")
+        if self.by_relation and self.method != "uniform":
+            text = f"fanouts = {spelled(self.fanouts)} has numbers per relation, which are for method = 'uniform', not for {self.method!r}"
+            yield KeyProblem("fanouts method", text)
         if self.weights != "edge" and not OF_NODES.fullmatch(self.weights):
             yield KeyProblem("weights", f'weights = {self.weights!r} is neither "edge" nor "node:COLUMN"')
         yield from self._walk_problems()
@@ -98,6 +97,17 @@ class Neighbours(Checked):
                 yield KeyProblem(
                     f"{name} method", f"{name} = {value!r} is for method = {needed}, not for {self.method!r}"
                 )
+
+    @property
+    def by_relation(self) -> bool:
+        """Whether a layer has fan-outs per relation."""
+        return by_relation(self.fanouts)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The fan-outs, none of which is per relation."""
+        assert not self.by_relation
+        return tuple(entry for entry in self.fanouts if not isinstance(entry, dict))
 
     @property
     def feature_table(self) -> str | None:
@@ -140,7 +150,10 @@ class SamplingConfig(Neighbours):
         if any(later <= earlier for earlier, later in pairwise(epochs)):
             yield KeyProblem("schedule", f"schedule has the epochs {epochs[1:]}, which do not ascend from 2")
         if any(len(step.fanouts) != len(self.fanouts) for step in self.schedule):
-            text = f"schedule has fanouts of other lengths than fanouts = {list(self.fanouts)}"
+            text = f"schedule has fanouts of other lengths than fanouts = {spelled(self.fanouts)}"
+            yield KeyProblem("schedule fanouts", text)
+        if self.schedule and self.by_relation:
+            text = f"schedule changes fan-outs, but fanouts = {spelled(self.fanouts)} has numbers per relation: leave one of them out"
             yield KeyProblem("schedule fanouts", text)
         if self.schedule and self.reuse:
             text = f"schedule changes fan-outs, but reuse = {self.reuse} takes the samples of earlier epochs again"
@@ -150,6 +163,8 @@ class SamplingConfig(Neighbours):
         """Returns the reason why a device with memory of its own cannot draw these batches, "" if it can."""
         if self.schedule:
             return "fan-outs follow a schedule"
+        if self.by_relation:
+            return "fan-outs per relation are drawn on the CPU"
         return "" if self.method in METHODS else f"method = {self.method!r} runs on the CPU"
 
     def without_weights(self) -> str:
@@ -163,12 +178,14 @@ class SamplingConfig(Neighbours):
         )
 
     @property
-    def largest_fanouts(self) -> tuple[int, ...]:
+    def largest_fanouts(self) -> tuple[Entry, ...]:
         """The largest fan-outs of the schedule, layer by layer."""
-        lists = [self.fanouts, *(step.fanouts for step in self.schedule)]
+        if not self.schedule:
+            return self.fanouts
+        lists: list[tuple[Any, ...]] = [self.fanouts, *(step.fanouts for step in self.schedule)]
         return tuple(-1 if -1 in layer else max(layer) for layer in zip(*lists, strict=True))
 
-    def fanouts_at(self, epoch: int) -> tuple[int, ...]:
+    def fanouts_at(self, epoch: int) -> tuple[Entry, ...]:
         """Returns the fan-outs of a training epoch, counted from 0."""
         begun = [step.fanouts for step in self.schedule if step.epoch <= epoch + 1]
         return begun[-1] if begun else self.fanouts

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from assets.sampling.config import MORE_PATHS, Neighbours
+from assets.sampling.fanouts import Entry, relations_of, resolved
 from assets.storage.arrays import expect_random_reads, mapped_apart
 from assets.storage.artifact import Artifact
 from assets.storage.control_group import fits_memory
@@ -30,12 +31,14 @@ class Drawing:
     Attributes:
         neighbours: the keys of `[sampling]`.
         tables: alias tables of weighted sampling, mapped; else None.
+        relations: names of the graph's relations, in the order of their numbers, which fan-outs may name.
     """
 
     neighbours: Neighbours
     tables: AliasTables | None = None
+    relations: tuple[str, ...] = ()
 
-    def with_fanouts(self, fanouts: tuple[int, ...]) -> Drawing:
+    def with_fanouts(self, fanouts: tuple[Entry, ...]) -> Drawing:
         """Returns the same drawing with other fan-outs, one per layer."""
         words: dict[str, Any] = {each.name: getattr(self.neighbours, each.name) for each in fields(Neighbours)}
         words["fanouts"] = fanouts
@@ -48,7 +51,8 @@ class Drawing:
         passes over the edges in order keep the mapping that reads ahead.
 
         Raises:
-            InputError: the function does not exist, or the topology, tables or fanouts are not sound.
+            InputError: the function does not exist, fanouts names a relation that the graph lacks, or topology, tables or fanouts are not
+                sound.
         """
         if (apart := _apart(topology)) is None:
             return self._sampler(topology, seed, threads)
@@ -62,12 +66,12 @@ class Drawing:
     def _sampler(self, topology: Topology, seed: int, threads: int) -> AnySampler:
         how = self.neighbours
         if is_reference(how.method):
-            return OwnSampler(topology, how.fanouts, load_reference(how.method), seed=seed, name=how.method)
+            return OwnSampler(topology, how.numbers, load_reference(how.method), seed=seed, name=how.method)
         if how.method == "random_walk":
-            return WalkSampler(topology, self.walks(), how.fanouts, seed=seed, threads=threads)
+            return WalkSampler(topology, self.walks(), how.numbers, seed=seed, threads=threads)
         if self.tables is not None:
-            return WeightedSampler(topology, self.tables, how.fanouts, seed=seed, replace=how.replace, threads=threads)
-        return Sampler(topology, how.fanouts, seed=seed, replace=how.replace, threads=threads)
+            return WeightedSampler(topology, self.tables, how.numbers, seed=seed, replace=how.replace, threads=threads)
+        return Sampler(topology, resolved(how.fanouts, self.relations), seed=seed, replace=how.replace, threads=threads)
 
     def whole(self, topology: Topology, layers: int, *, threads: int = 1) -> Sampler:
         """Returns the sampler of exact evaluation, whose blocks of `layers` layers hold the whole neighbourhood that it uses.
@@ -95,8 +99,8 @@ class Drawing:
 
     @property
     def _most_sources(self) -> int:
-        """The largest fanout."""
-        return -1 if -1 in self.neighbours.fanouts else max(self.neighbours.fanouts)
+        """The largest fanout of walks."""
+        return -1 if -1 in self.neighbours.numbers else max(self.neighbours.numbers)
 
     def walks(self, times: int = 1) -> Walks:
         """Returns the parameters of the walks, with `times` times the paths."""
@@ -127,12 +131,14 @@ def open_drawing(neighbours: Neighbours | None, inputs: Mapping[str, Artifact]) 
         inputs: role -> artifact; the tables of weighted sampling are among them.
 
     Raises:
-        InputError: the tables are of another graph, or damaged.
+        InputError: the tables are of another graph, or damaged, or fanouts names a relation that the graph lacks.
     """
     if neighbours is None:
         return None
     if "sampling_tables" not in neighbours.inputs:
-        return Drawing(neighbours=neighbours)
+        relations = relations_of(inputs["graph"])
+        resolved(neighbours.fanouts, relations)
+        return Drawing(neighbours=neighbours, relations=relations)
     return Drawing(neighbours=neighbours, tables=open_tables(inputs["sampling_tables"], inputs["graph"]))
 
 

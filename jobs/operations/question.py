@@ -17,6 +17,7 @@ from operator import mul
 import click
 
 from assets.pipeline.file import Pipeline
+from assets.sampling.fanouts import least_drawn
 from assets.sizes import format_bytes
 from assets.sources import generators
 from assets.storage.machine import memory_bytes
@@ -101,7 +102,7 @@ def _training_seconds(pipeline: Pipeline, edges: int, seeds: int) -> float:
             per_epoch = max(STEP_SECONDS, edges * table.layers / EDGES_PER_SECOND)
         else:
             fanouts = table.fanouts or sampling.fanouts
-            drawn = sum(accumulate((max(fanout, 1) for fanout in fanouts), mul))
+            drawn = sum(accumulate((max(least_drawn(fanout), 1) for fanout in fanouts), mul))
             # A batch draws each edge of a layer once at most.
             per_batch = min(sampling.batch_size * drawn, edges * len(fanouts))
             per_epoch = ceil(seeds / sampling.batch_size) * max(STEP_SECONDS, per_batch / EDGES_PER_SECOND)

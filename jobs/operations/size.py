@@ -9,6 +9,7 @@ from math import ceil
 from operator import mul
 
 from assets.pipeline.file import Pipeline
+from assets.sampling.fanouts import most_drawn
 from assets.storage.patterns import bytes_named
 
 BIG_EDGES = 20_000_000
@@ -57,7 +58,8 @@ def built_bytes(pipeline: Pipeline, num_raw_bytes: int) -> int:
     num_nodes = getattr(pipeline.graph, "nodes", None) or num_raw_bytes // LEAST_EDGE_BYTES
     if not isinstance(num_nodes, int) or not num_nodes:
         return 0
-    inputs = 1 + sum(accumulate((fanout if fanout > 0 else num_nodes for fanout in sampling.fanouts), mul))
+    drawn = map(most_drawn, sampling.fanouts)
+    inputs = 1 + sum(accumulate((fanout if fanout > 0 else num_nodes for fanout in drawn), mul))
     batch = min(num_nodes, sampling.batch_size)
     per_epoch = ceil(num_nodes / batch) * min(num_nodes, batch * inputs)
     epochs = (samples.epochs or sampling.reuse or 1) + samples.evaluate

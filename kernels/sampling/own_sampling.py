@@ -31,7 +31,7 @@ import numpy as np
 from kernels.arrays import as_ids
 from kernels.errors import InputError
 from kernels.rng import absorb_ids, draws, key
-from kernels.sampling.sample import Sampler, Transposes
+from kernels.sampling.sample import Sampler, Transposes, as_fanouts
 from kernels.sampling.transpose import transpose as with_transpose
 from kernels.types import Array, BatchKey, Block, Topology
 
@@ -84,7 +84,7 @@ class OwnSampler:
             raise InputError(f"{name} is {type(function).__name__}, not a function", "name a function")
         # Checks the topology, the fanouts and every batch's seeds as the fused kernel does.
         self.checks = Sampler(topology, fanouts, seed=seed)
-        self.topology, self.fanouts, self.function = topology, self.checks.fanouts, function
+        self.topology, self.fanouts, self.function = topology, as_fanouts(fanouts), function
         self.seed, self.name = seed, name
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:

@@ -47,6 +47,7 @@ from kernels import _native
 from kernels.arrays import as_ids, as_out, check_threads
 from kernels.errors import InputError
 from kernels.rng import absorb, bounded, draws, key
+from kernels.sampling.relations import Fanout, layer_fanouts, native_fanouts, runs_reference
 from kernels.types import Array, BatchKey, Block, Topology
 
 Transposes = Literal["none", "hidden", "all"]
@@ -67,23 +68,31 @@ def choose_reference(row_key: int, degree: int, fanout: int, replace: bool = Fal
 
 
 def sample_reference(
-    topology: Topology, fanouts: Sequence[int], batch: BatchKey, seeds: Array, *, seed: int, replace: bool = False
+    topology: Topology, fanouts: Sequence[Fanout], batch: BatchKey, seeds: Array, *, seed: int, replace: bool = False
 ) -> tuple[Block, ...]:
     """Returns the blocks of a batch as `Sampler.sample` does, without transposes (the rule in plain Python)."""
 
-    def pick(layer_key: int, v: int, fanout: int) -> tuple[list[int], None]:
+    def pick(layer_key: int, v: int, fanout: Fanout) -> tuple[list[int], None]:
         first, last = int(topology.indptr[v]), int(topology.indptr[v + 1])
-        positions = choose_reference(absorb(layer_key, v), last - first, fanout, replace)
-        return [int(topology.indices[first + position]) for position in positions], None
+        row_key = absorb(layer_key, v)
+        if isinstance(fanout, int):
+            positions = choose_reference(row_key, last - first, fanout, replace)
+            return [int(topology.indices[first + position]) for position in positions], None
+        assert topology.edge_types is not None
+        found: list[int] = []
+        for relation, begin, end in runs_reference(topology.edge_types[first:last]):
+            chosen = choose_reference(absorb(row_key, relation), end - begin, fanout[relation], replace)
+            found += [int(topology.indices[first + begin + position]) for position in chosen]
+        return found, None
 
     return blocks_reference(fanouts, batch, seeds, pick, seed=seed, dtype=topology.indices.dtype)
 
 
 def blocks_reference(
-    fanouts: Sequence[int],
+    fanouts: Sequence[Any],
     batch: BatchKey,
     seeds: Array,
-    pick: Callable[[int, int, int], tuple[Sequence[int], Sequence[float] | None]],
+    pick: Callable[[int, int, Any], tuple[Sequence[int], Sequence[float] | None]],
     *,
     seed: int,
     dtype: Any,
@@ -125,11 +134,12 @@ def blocks_reference(
     return tuple(blocks)
 
 
-def as_fanouts(fanouts: Sequence[int]) -> tuple[int, ...]:
+def as_fanouts(fanouts: Sequence[Any]) -> tuple[int, ...]:
     """Returns numbers of neighbours per layer; raises InputError if there are none, or one is neither positive nor -1."""
-    found = tuple(int(fanout) for fanout in fanouts)
-    if not found or any(fanout < -1 or fanout == 0 or fanout >= 2**31 for fanout in found):
-        raise InputError(f"fanouts = {list(found)}", "give one number of neighbours per layer, or -1 for all")
+    found = tuple(fanout for fanout in layer_fanouts(fanouts) if isinstance(fanout, int))
+    if len(found) < len(fanouts):
+        problem = f"fanouts = {list(fanouts)} has numbers per relation, which uniform sampling on the CPU draws alone"
+        raise InputError(problem, "give one number of neighbours per layer, or -1 for all")
     return found
 
 
@@ -149,7 +159,8 @@ class Sampler:
     Args:
         topology: the in-neighbours; indptr i64[N+1], indices int32[E] or int64[E], memory-mapped or not. indptr is checked
             once, here; a neighbour id out of range is found when it is sampled.
-        fanouts: number of neighbours per node, from the seeds outwards: fanouts[0] belongs to the last block; -1 takes all.
+        fanouts: number of neighbours per node, from the seeds outwards: fanouts[0] belongs to the last block; -1 takes all. An entry may
+            be a tuple of numbers per relation, as long as the topology has relations (kernels/sampling/relations.py).
         seed: seed of the run.
         replace: whether to draw with replacement: a row with neighbours gives exactly `fanout`, repeats included.
         threads: number of native threads of one call; the result does not depend on it.
@@ -159,14 +170,21 @@ class Sampler:
     """
 
     FUSED = True  # `TwoStepSampler` is the other way
+    BY_RELATION = True  # whether fan-outs may be numbers per relation
     EDGES = True  # whether an edge of a block is one of the topology, with a weight, a type and an id
     MOST_DIRECT_NODES = 1 << 25  # nodes of a graph whose map has an entry for each; docs/log.md has the measurements
 
     def __init__(
-        self, topology: Topology, fanouts: Sequence[int], *, seed: int, replace: bool = False, threads: int = 1
+        self,
+        topology: Topology,
+        fanouts: Sequence[int | Sequence[int]],
+        *,
+        seed: int,
+        replace: bool = False,
+        threads: int = 1,
     ):
-        self.topology = topology
-        self.fanouts, self.seed = as_fanouts(fanouts), seed
+        self.topology, self.seed = topology, seed
+        self.fanouts = layer_fanouts(fanouts) if self.BY_RELATION else as_fanouts(fanouts)
         if topology.indptr.dtype != np.int64 or topology.indptr.ndim != 1 or len(topology.indptr) == 0:
             raise InputError(f"indptr is {topology.indptr.dtype}{list(topology.indptr.shape)}", "give int64[N+1]")
         if topology.indices.dtype not in (np.int32, np.int64) or topology.indices.ndim != 1:
@@ -182,7 +200,8 @@ class Sampler:
         else:
             native = _native.HashedSampler64 if hashed else _native.Sampler64
         indptr, indices = (np.require(array, requirements=["C", "A"]) for array in (topology.indptr, topology.indices))
-        return native(indptr, indices, list(self.fanouts), replace, threads, **more)
+        most, by_relation = native_fanouts(self.fanouts, topology)
+        return native(indptr, indices, most, replace, threads, **by_relation, **more)
 
     def read_ahead(self) -> None:
         """From now on asks the system for the pages of a layer's rows, all at once, before it reads them.
@@ -292,4 +311,4 @@ class TwoStepSampler(Sampler):
     with it.
     """
 
-    FUSED = False
+    FUSED, BY_RELATION = False, False

@@ -23,9 +23,9 @@ class ScheduledSampler:
         make: fan-outs -> a sampler of them.
     """
 
-    def __init__(self, fanouts_at: Callable[[int], tuple[int, ...]], make: Callable[[tuple[int, ...]], AnySampler]):
+    def __init__(self, fanouts_at: Callable[[int], tuple[Any, ...]], make: Callable[[tuple[Any, ...]], AnySampler]):
         self.fanouts_at, self.make = fanouts_at, make
-        self._fanouts: tuple[int, ...] = ()
+        self._fanouts: tuple[Any, ...] = ()
         self._sampler: AnySampler | None = None
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:

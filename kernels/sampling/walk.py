@@ -122,7 +122,7 @@ class WalkSampler(Sampler):
         InputError: fanouts or the topology break these rules.
     """
 
-    EDGES = False
+    EDGES, BY_RELATION = False, False
 
     def __init__(self, topology: Topology, walks: Walks, fanouts: Sequence[int], *, seed: int, threads: int = 1):
         self.walks = walks

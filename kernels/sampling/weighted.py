@@ -117,6 +117,8 @@ class WeightedSampler(Sampler):
         InputError: fanouts, the topology or the tables break these rules. A table that does not fit its row is found when that is sampled.
     """
 
+    BY_RELATION = False
+
     def __init__(
         self,
         topology: Topology,

@@ -115,6 +115,12 @@ class Architecture(Checked):
         if self.feed_forward:
             yield from self._feed_forward_problems()
 
+    def without_relations(self) -> str:
+        """Returns the reason why the model cannot learn from rows that are drawn with fan-outs per relation, "" if it can."""
+        summed = self.aggregator == "sum" if self.model == "sage" else self.model in ("gcn", "gin")
+        given = f'model = "{self.model}"' + (' with aggregator = "sum"' if self.model == "sage" else "")
+        return f"{given} sums neighbours, scaled as if they were drawn uniformly from the whole row" if summed else ""
+
     def _weight_problems(self) -> Iterator[KeyProblem]:
         """Yields keys that do not fit messages with the data's weights."""
         given = "edge_weight = true"

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from assets.building.needs import Sizes
 from assets.sampling.config import SamplingConfig
+from assets.sampling.fanouts import most_drawn, relations_of
 
 BLOCK_BYTES = 28
 """Bytes of a block per destination, without a transpose: two bounds, and room for weights."""
@@ -88,7 +89,9 @@ def _rows(seeds: int, edges: list[int], inputs: int) -> tuple[int, ...]:
 
 def _bound(sampling: SamplingConfig, sizes: Sizes, count: int, seeds: int) -> BatchSizes:
     nodes, edges = seeds, []
-    for fanout in sampling.largest_fanouts:
+    graph = sizes.artifacts.get("graph")
+    relations = None if graph is None else relations_of(graph)
+    for fanout in (most_drawn(entry, relations) for entry in sampling.largest_fanouts):
         each = sizes.num_edges if fanout < 0 else min(sizes.num_edges, nodes * _most(sampling, fanout))
         edges.insert(0, each)
         nodes = min(sizes.num_nodes, nodes + each)

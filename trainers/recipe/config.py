@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from assets.building.keys import LEAST_GBPS, MOST_GBPS, Checked, KeyProblem, size_problem, within
-from assets.sampling.config import SamplingConfig, fanout_problems
+from assets.sampling.config import SamplingConfig
+from assets.sampling.fanouts import fanout_problems, spelled
 from assets.sizes import parse_size
 from assets.storage.machine import usable_cores
 from assets.storage.user_code import is_reference
@@ -238,8 +239,9 @@ class TrainTable(TrainConfig, TrainExecution):
     name: str
     # Seeds, one training for each; empty = one training with the pipeline's seed.
     seeds: tuple[int, ...] = ()
-    # Fan-outs of its batches, instead of those of [sampling]: one per layer, from the seeds outwards, or one number for all layers.
-    fanouts: tuple[int, ...] = ()
+    # Fan-outs of its batches, instead of those of [sampling]: one per layer, from the seeds outwards, or one number for all layers. An
+    # entry may be a table of relation -> number, as in [sampling].
+    fanouts: tuple[int | dict[str, int], ...] = ()
     # Name of the feature table that it trains on, from [features.NAME]; empty = the main one.
     feature_table: str = ""
 
@@ -347,9 +349,13 @@ class ModelConfig:
                 raise InputError(f"{asked} samples neighbours", "add a table [sampling] with fanouts and batch_size")
         elif len(self.sampling.fanouts) != self.train.layers:
             raise InputError(
-                f"layers = {self.train.layers} but [sampling] fanouts = {list(self.sampling.fanouts)} "
+                f"layers = {self.train.layers} but [sampling] fanouts = {spelled(self.sampling.fanouts)} "
                 f"has {len(self.sampling.fanouts)} entries",
                 "give one fanout per layer, from the seeds outwards",
+            )
+        elif self.sampling.by_relation and (why := self.train.without_relations()):
+            raise InputError(
+                f"fanouts has numbers per relation, but {why}", "give one number per layer, or take another model"
             )
         elif self.train.edge_weight and (why := self.sampling.without_weights()):
             problem = f"edge_weight = true multiplies messages by edge weights, but [sampling] {why}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 from assets.building.page import Page
+from assets.sampling.fanouts import entry_text
 from assets.storage.artifact import Artifact
 from trainers.recipe.config import ModelConfig
 from trainers.recipe.techniques import find_technique
@@ -76,7 +77,7 @@ def sentence(config: ModelConfig) -> str:
     epochs = "1 epoch" if train.epochs == 1 else f"{train.epochs} epochs"
     steps = "one step over the whole graph each"
     if sampling is not None and not find_technique(train.trainer).whole_graph:
-        fanouts = ", ".join("all" if fanout < 0 else str(fanout) for fanout in sampling.fanouts)
+        fanouts = ", ".join("all" if fanout == -1 else entry_text(fanout) for fanout in sampling.fanouts)
         steps = f"batches of at most {sampling.batch_size:,} seeds, fan-outs {fanouts}"
     return (
         f"Model `{train.model}`: {layers}, {train.hidden:,} wide{heads}. "

@@ -1,8 +1,8 @@
 """Attributes of edges that a graph stores and a training does not use; without torch.
 
-The models of graphmill read the neighbours of a node and nothing else of an edge, but for `rgcn` and `rgat`, which read relations. Weighted
-sampling reads weights, and so does a model with `edge_weight = true`. Your own model or sampler may read all attributes of a block, so
-nothing is said about those.
+The models of graphmill read the neighbours of a node and nothing else of an edge, but for `rgcn` and `rgat`, which read relations. Fan-outs
+per relation read those as well. Weighted sampling reads weights, and so does a model with `edge_weight = true`. Your own model or sampler
+may read all attributes of a block, so nothing is said about those.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from assets.sampling.config import SamplingConfig
+from assets.sampling.fanouts import by_relation
 from assets.storage.user_code import is_reference
 from trainers.recipe.config import TrainTable
 
@@ -30,7 +31,8 @@ def unused_attributes(table: TrainTable, sampling: SamplingConfig | None, stored
     own = is_reference(table.model) or (drawn is not None and is_reference(drawn.method))
     equal = f'model = "{table.model}" treats all edges alike'
     found = {"edge_ids": "a training reads none"}
-    if not own and table.model not in ("rgcn", "rgat"):
+    drawn_by_relation = drawn is not None and by_relation(table.fanouts or drawn.fanouts)
+    if not own and table.model not in ("rgcn", "rgat") and not drawn_by_relation:
         found["edge_types"] = f"{equal}; {OWN}"
     if not own and (why := _without_weights(table, drawn)):
         found["weights"] = f"{equal}, and {why}"

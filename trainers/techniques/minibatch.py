@@ -62,12 +62,12 @@ def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDev
     assert sampling is not None and drawing is not None
     how: dict[str, Any] = {"seed": run.semantic.seed, "device": kernels}
     if sampling.method == "random_walk":
-        return CudaWalkSampler(topology, drawing.walks(), sampling.fanouts, **how)
+        return CudaWalkSampler(topology, drawing.walks(), sampling.numbers, **how)
     if drawing.tables is None:
-        return CudaSampler(topology, sampling.fanouts, replace=sampling.replace, **how)
+        return CudaSampler(topology, sampling.numbers, replace=sampling.replace, **how)
     tables = place_tables(drawing.tables, where, run.features.device)
     longest = int(run.graph.topology.in_degree.max(initial=0))
-    return CudaWeightedSampler(topology, tables, sampling.fanouts, longest=longest, replace=sampling.replace, **how)
+    return CudaWeightedSampler(topology, tables, sampling.numbers, longest=longest, replace=sampling.replace, **how)
 
 
 def open_samplers(run: Run) -> list[AnySampler]:
@@ -88,7 +88,7 @@ def open_sampler(run: Run) -> AnySampler:
     return scheduled(run.semantic.sampling, lambda fanouts: drawing.with_fanouts(fanouts).sampler(topology, seed=seed))
 
 
-def scheduled(sampling: SamplingConfig, make: Callable[[tuple[int, ...]], AnySampler]) -> AnySampler:
+def scheduled(sampling: SamplingConfig, make: Callable[[tuple[Any, ...]], AnySampler]) -> AnySampler:
     """Returns a sampler that follows the schedule of `[sampling]`, if it has one.
 
     Args:

@@ -211,6 +211,12 @@ class Training:
         if walks and isinstance(model, LayeredModel) and model.reads_relations:
             problem = "the model reads relations, and nodes that random walks visit have none"
             raise InputError(problem, 'set [sampling] method = "uniform" or "weighted", or take another model')
+        by_relation = drawing is not None and drawing.neighbours.by_relation
+        if by_relation and any(word in (model.edge_weight or "") for word in ("gcn", "sum")):
+            problem = (
+                f"the model asks for edge weights {model.edge_weight!r}, which suppose that rows are drawn uniformly"
+            )
+            raise InputError(f"{problem}, and fanouts has numbers per relation", "give one number per layer")
         return model
 
     def _build_run(self, opening: Opening) -> Run:

@@ -24,10 +24,14 @@ class Sampler {
   public:
     Sampler(Array<int64_t> indptr, Array<Id> indices, std::vector<int64_t> fanouts, bool replace, int threads,
             bool fused, std::optional<Array<uint32_t>> table, std::optional<Array<int32_t>> support,
-            std::tuple<int64_t, int64_t, uint64_t> walks)
+            std::tuple<int64_t, int64_t, uint64_t> walks, std::optional<Array<uint8_t>> edge_types,
+            std::vector<std::vector<int64_t>> by_relation)
         : topology_(indptr, indices), local_ids_(topology_.num_nodes()), fanouts_(std::move(fanouts)), replace_(replace),
           threads_(threads), fused_(fused), keep_table_(std::move(table)), keep_support_(std::move(support)),
-          walks_{std::get<0>(walks), std::get<1>(walks), std::get<2>(walks)}, nodes_(topology_.num_nodes() + 1) {
+          walks_{std::get<0>(walks), std::get<1>(walks), std::get<2>(walks)}, nodes_(topology_.num_nodes() + 1),
+          by_relation_(std::move(by_relation)) {
+        by_relation_.resize(fanouts_.size());
+        if (edge_types) topology_.set_relations(*edge_types);
         if (keep_table_) tables_.entries = reinterpret_cast<const AliasEntry*>(keep_table_->data());
         if (keep_support_) tables_.support = keep_support_->data();
         py::gil_scoped_release unlocked;
@@ -50,10 +54,12 @@ class Sampler {
             py::gil_scoped_release unlocked;
             name_seeds(first, num_seeds);
             for (int64_t layer = static_cast<int64_t>(fanouts_.size()) - 1; layer >= 0; --layer) {
-                const int64_t fanout = fanouts_[fanouts_.size() - 1 - layer];
+                const size_t place = fanouts_.size() - 1 - layer;
+                const int64_t fanout = fanouts_[place];
+                const std::vector<int64_t>& by_relation = by_relation_[place];
                 const uint64_t layer_key = absorb(batch_key, layer);
                 if (read_ahead_) topology_.ask_for(nodes_.data(), count_);
-                made[layer] = fused_ ? sample_block(layer_key, fanout, positions)
+                made[layer] = fused_ ? sample_block(layer_key, fanout, by_relation, positions)
                                      : sample_in_two_steps(layer_key, fanout, positions);
                 if (transposed == int(Transposes::All) || (transposed == int(Transposes::Hidden) && layer > 0)) {
                     add_transpose(made[layer]);
@@ -111,11 +117,16 @@ class Sampler {
     }
 
     // The nodes that have a local id so far are the destinations; new sources in the rows that are picked for them get the next ones.
-    SampledBlock sample_block(uint64_t layer_key, int64_t fanout, bool positions) {
+    // With numbers for each relation `fanout` is the most edges of a row, -1 if rows have no such bound.
+    SampledBlock sample_block(uint64_t layer_key, int64_t fanout, const std::vector<int64_t>& by_relation, bool positions) {
         SampledBlock block;
         block.key = layer_key;
         block.num_dst = count_;
-        block.replace = replace_ && fanout >= 0;  // all neighbours are all, once
+        if (!by_relation.empty()) {
+            block.by_relation = by_relation.data();
+            block.num_relations = static_cast<int64_t>(by_relation.size());
+        }
+        block.replace = replace_ && (fanout >= 0 || block.by_relation);  // all neighbours are all, once
         const int64_t space = find_space(block, fanout);
         block.start = Buffer<int32_t>(block.num_dst);
         block.end = Buffer<int32_t>(block.num_dst);
@@ -135,7 +146,7 @@ class Sampler {
     bool shared() const { return tables_.entries || walks_.paths > 0; }
 
     int64_t pick_block(SampledBlock& block, int64_t fanout) {
-        if (fanout < 0 && threads_ > 1 && !shared()) return pick_whole(block);
+        if (fanout < 0 && threads_ > 1 && !shared() && !block.by_relation) return pick_whole(block);
         const int64_t piece = std::clamp(block.num_dst / (8 * threads_), SHORTEST, LONGEST);
         if (!shared() && (threads_ == 1 || block.num_dst <= piece)) return pick_rows<true>(block, fanout, 0, block.num_dst, nullptr);
         return pick_pieces(block, fanout, piece);
@@ -252,6 +263,7 @@ class Sampler {
                 else read_row(block, read, rows[read % LAG], *waiting);
             }
             if (i + LAG < end) topology_.prefetch(nodes_[i + LAG]);
+            if (block.by_relation && i + LAG / 2 < end) topology_.prefetch_relations(nodes_[i + LAG / 2]);
             if (i >= end) continue;
             block.start[i] = static_cast<int32_t>(num_edges);
             num_edges += rows[i % LAG].choose(topology_, block, fanout, nodes_[i], chooser);
@@ -329,6 +341,7 @@ class Sampler {
     int64_t count_ = 0;       // nodes that have a local id in this batch
     int64_t most_nodes_ = 0;  // of any batch
     ZeroedArray<Id> nodes_;   // their global ids; every block's sources are a prefix of it. It never moves: other threads read it
+    std::vector<std::vector<int64_t>> by_relation_;  // of each fan-out, the numbers of each relation; empty where they are alike
 };
 
 template <class Id, class Map>
@@ -336,10 +349,12 @@ void bind(py::module_& m, const char* name) {
     using Bound = Sampler<Id, Map>;
     py::class_<Bound>(m, name)
         .def(py::init<Array<int64_t>, Array<Id>, std::vector<int64_t>, bool, int, bool, std::optional<Array<uint32_t>>,
-                      std::optional<Array<int32_t>>, std::tuple<int64_t, int64_t, uint64_t>>(),
+                      std::optional<Array<int32_t>>, std::tuple<int64_t, int64_t, uint64_t>, std::optional<Array<uint8_t>>,
+                      std::vector<std::vector<int64_t>>>(),
              py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("fanouts"), py::arg("replace"),
              py::arg("threads"), py::arg("fused") = true, py::arg("table") = py::none(), py::arg("support") = py::none(),
-             py::arg("walks") = std::make_tuple(int64_t{0}, int64_t{0}, uint64_t{0}))
+             py::arg("walks") = std::make_tuple(int64_t{0}, int64_t{0}, uint64_t{0}),
+             py::arg("edge_types") = py::none(), py::arg("by_relation") = std::vector<std::vector<int64_t>>{})
         .def_property_readonly("scratch_bytes", &Bound::scratch_bytes)
         .def_property_readonly("counts_visits", [](const Bound&) { return Map::COUNTS_VISITS; })
         .def("sample", &Bound::sample, py::arg("batch_key"), py::arg("seeds").noconvert(), py::arg("transposed"),

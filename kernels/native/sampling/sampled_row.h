@@ -20,6 +20,7 @@ class SampledRow {
         const InEdges edges = topology.in_edges(node);
         const Id* row = topology.indices() + edges.begin;
         begin_ = edges.begin;
+        if (block.by_relation) return choose_runs(topology, block, edges, node, chooser);
         taken_ = num_taken(edges.degree, fanout, block.replace);
         whole_ = !block.replace && taken_ == edges.degree;
         if (whole_) {
@@ -52,6 +53,30 @@ class SampledRow {
     }
 
   private:
+    // Chooses in each run of one relation as in a row of its own, whose key has the relation after the node.
+    int64_t choose_runs(const Topology<Id>& topology, const SampledBlock& block, const InEdges& edges, Id node, Chooser& chooser) {
+        const uint64_t row_key = absorb(block.key, node);
+        const Id* row = topology.indices() + begin_;
+        taken_ = 0;
+        whole_ = false;
+        topology.each_run(edges, block, node, [&](int64_t first, int64_t count, int64_t relation, int64_t fanout) {
+            const bool replace = block.replace && fanout >= 0;
+            const int64_t taken = num_taken(count, fanout, replace);
+            const size_t space = static_cast<size_t>(taken_ + taken + Chooser::SPACE);
+            if (chosen_.size() < space) chosen_.resize(std::max(space, 2 * chosen_.size()));
+            uint32_t* chosen = chosen_.data() + taken_;
+            if (!replace && taken == count) {
+                for (int64_t j = 0; j < taken; ++j) chosen[j] = static_cast<uint32_t>(first + j);
+            } else if (taken > 0) {
+                chooser(absorb(row_key, relation), static_cast<uint32_t>(count), taken, replace, chosen);
+                for (int64_t j = 0; j < taken; ++j) chosen[j] += static_cast<uint32_t>(first);
+            }
+            taken_ += taken;
+        });
+        for (int64_t j = 0; j < std::min(taken_, NEAR); ++j) __builtin_prefetch(row + chosen_[j]);
+        return taken_;
+    }
+
     static constexpr int64_t LINE = 64 / sizeof(Id);
 
     int64_t begin_ = 0, taken_ = 0;

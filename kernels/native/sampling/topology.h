@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,32 @@ class Topology {
     InEdges in_edges(Id node) const { return {indptr_[node], indptr_[node + 1] - indptr_[node]}; }
     int64_t num_edges() const { return num_edges_; }
 
+    // The relation of every edge, by which rows are sorted; only fan-outs per relation read it.
+    void set_relations(Array<uint8_t> edge_types) {
+        if (edge_types.size() != num_edges_) {
+            throw InputError("edge_types has " + std::to_string(edge_types.size()) + " entries, and indices " +
+                             std::to_string(num_edges_), "rebuild the graph with build_csc");
+        }
+        keep_relations_ = edge_types;
+        relations_ = edge_types.data();
+    }
+
+    // Calls take(first, count, relation, fanout) for each run of one relation in the row of a node; positions count from the row's begin.
+    // A search ends at a larger relation or at the end, so each comes once at most, also in a row that is not sorted.
+    template <class Take>
+    void each_run(const InEdges& edges, const SampledBlock& block, Id node, Take take) const {
+        const uint8_t *row = relations_ + edges.begin, *last = row + edges.degree;
+        for (const uint8_t *first = row, *next; first < last; first = next) {
+            const int64_t relation = *first;
+            if (relation >= block.num_relations) refuse_relation(node, relation, block.num_relations);
+            next = std::upper_bound(first + 1, last, *first);
+            take(first - row, next - first, relation, block.by_relation[relation]);
+        }
+    }
+
+    // After `prefetch` of the same node has come.
+    void prefetch_relations(Id node) const { __builtin_prefetch(relations_ + indptr_[node]); }
+
     // Both ends of a row: one in eight rows ends on the next line.
     void prefetch(Id node) const {
         __builtin_prefetch(indptr_ + node);
@@ -52,6 +79,7 @@ class Topology {
         for (int64_t i = 0; i < count; ++i) {
             const InEdges row = in_edges(nodes[i]);
             add_pages(pages, indices_ + row.begin, indices_ + row.begin + row.degree);
+            if (relations_) add_pages(pages, relations_ + row.begin, relations_ + row.begin + row.degree);
         }
         ask(pages);
     }
@@ -69,6 +97,12 @@ class Topology {
                                      "; it must be in 0..2147483647", "rebuild the graph with build_csc");
             }
         }
+    }
+
+    [[noreturn]] void refuse_relation(Id node, int64_t relation, int64_t num_relations) const {
+        throw InputError("an edge of node " + std::to_string(node) + " has the relation " + std::to_string(relation) +
+                             ", and there are fan-outs of " + std::to_string(num_relations) + " relations",
+                         "give one number for each relation of the graph");
     }
 
     [[noreturn]] void refuse(Id node) const {
@@ -101,8 +135,10 @@ class Topology {
 
     Array<int64_t> keep_indptr_;
     Array<Id> keep_indices_;
+    std::optional<Array<uint8_t>> keep_relations_;
     const int64_t* indptr_;
     const Id* indices_;
+    const uint8_t* relations_ = nullptr;
     int64_t num_nodes_, num_edges_;
 };
 
@@ -115,7 +151,14 @@ int64_t count_edges(const Topology<Id>& topology, const Id* nodes, const Sampled
         int64_t mine = 0;
         for (int64_t i = begin; i < end; ++i) {
             if (i + AHEAD < block.num_dst) topology.prefetch(nodes[i + AHEAD]);
-            mine += num_taken(topology.in_edges(nodes[i]).degree, fanout, block.replace);
+            const InEdges edges = topology.in_edges(nodes[i]);
+            if (!block.by_relation) {
+                mine += num_taken(edges.degree, fanout, block.replace);
+                continue;
+            }
+            topology.each_run(edges, block, nodes[i], [&](int64_t, int64_t count, int64_t, int64_t most) {
+                mine += num_taken(count, most, block.replace);
+            });
         }
         total += mine;
     });

@@ -93,7 +93,7 @@ lr = "fast"
         '5: path = "${NOWHERE}/cora.npz": ${NOWHERE} is not set; export it or write the path out',
         "6: [graph] has no key undirectd (did you mean undirected?)",
         '8: method = "random_walks" is not one of uniform, weighted, random_walk (did you mean random_walk?)',
-        "10: fanouts[1] = 0.5 is not a whole number",
+        "10: fanouts[1] = 0.5 is not a whole number or a table",
         "12: cron = '0 3 * *' has 4 fields; write five fields, minute hour day month weekday, such as \"0 3 * * *\" for every day at "
         "three, or @hourly, @daily, @weekly",
         "13: [[train]] lacks the key name (a text in quotes)",

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -90,12 +90,15 @@ def open_samplers(
     if sampling.method != "uniform":
         problem = f'scheme = "{settings.scheme}" is for method = "uniform", not {sampling.method!r}'
         raise InputError(problem, "remove the key")
+    if sampling.by_relation:
+        problem = f'scheme = "{settings.scheme}" draws one number of neighbours per layer, and fanouts has numbers per relation'
+        raise InputError(problem, "remove the key scheme")
     if settings.scheme == "vanilla":
         if sampling.schedule:
             raise InputError('scheme = "vanilla" knows no schedule of fan-outs', "remove one of them")
         return VanillaSampler(run.graph.topology, source.owned, sampling, run.semantic.seed, source.exchange.lane)
 
-    def make(fanouts: tuple[int, ...]) -> AnySampler:
+    def make(fanouts: tuple[Any, ...]) -> AnySampler:
         return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.seed, replace=sampling.replace)
 
     return [scheduled(sampling, make) for _ in range(threads)]

@@ -63,7 +63,7 @@ class VanillaSampler:
         layers = reversed(range(len(sampling.fanouts)))
         self.layers = [
             LayerSampler(own, fanout, layer, seed=seed, replace=sampling.replace)
-            for layer, fanout in zip(layers, sampling.fanouts, strict=True)
+            for layer, fanout in zip(layers, sampling.numbers, strict=True)
         ]
         self.renamer = Renamer(topology.num_nodes)
 
