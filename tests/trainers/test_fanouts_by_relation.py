@@ -15,6 +15,7 @@ from assets.samples.read import open_samples
 from assets.sampling.config import SamplingConfig
 from assets.sampling.drawing import open_drawing
 from assets.storage.store import Store
+from assets.storage.user_code import Reference
 from kernels.errors import InputError
 from kernels.types import BatchKey
 from tests import accelerator
@@ -123,6 +124,19 @@ def test_hotness_ranks_by_counts_alone(tmp_path: Path) -> None:
 def test_models_that_sum_a_uniform_row_are_refused(tmp_path: Path, table: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         train_small(tmp_path, sampling=TABLES, **table)
+
+
+def test_own_layers_that_sum_a_uniform_row_are_refused(tmp_path: Path) -> None:
+    text = """
+from trainers.models.finish import LayerOptions
+from trainers.models.gin import GinLayer
+
+def summed(in_width, num_classes, config):
+    return [GinLayer(in_width, 4, LayerOptions()), GinLayer(4, num_classes, LayerOptions(last=True))]
+"""
+    (tmp_path / "summed_by_relation.py").write_text(text)
+    with pytest.raises(InputError, match="asks for edge weights 'sum', which suppose that rows are drawn uniformly"):
+        train_small(tmp_path, sampling=TABLES, model=Reference("summed_by_relation:summed", tmp_path))
 
 
 @pytest.mark.parametrize("scheme", ["unfused", "vanilla"])
