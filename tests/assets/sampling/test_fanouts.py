@@ -120,7 +120,6 @@ def test_a_file_has_tables_in_both_places(tmp_path: Path) -> None:
     used: list[Any] = [model_configs(table, pipeline.sampling, 0)[0].sampling for table in pipeline.train]
     whole = {"author/writes/paper": 2, "*": -1}
     assert [each.fanouts for each in used] == [(4, {"cites": 2, "reverse of writes": 1}), (whole, whole, whole)]
-    assert used[0].cpu_alone() == "fan-outs per relation are drawn on the CPU"
 
 
 @pytest.mark.parametrize(
@@ -134,10 +133,6 @@ def test_a_file_has_tables_in_both_places(tmp_path: Path) -> None:
             ["sampling.fanouts=4", "sampling.method=random_walk"],
             ["numbers per relation, which are for [sampling] method"],
         ),
-        (
-            ["train.device=cuda", "train.topology=device"],
-            ["fan-outs per relation are drawn on the CPU"] * 2,
-        ),
     ],
 )
 def test_what_contradicts_tables_is_told(tmp_path: Path, settings: list[str], problems: list[str]) -> None:
@@ -147,5 +142,12 @@ def test_what_contradicts_tables_is_told(tmp_path: Path, settings: list[str], pr
     assert all(problem in line for problem, line in zip(problems, lines, strict=True)), lines
 
 
+def test_a_device_may_draw_them(tmp_path: Path) -> None:
+    _load(tmp_path, "train.device=cuda", "train.topology=device")
+
+
 def test_numbers_of_a_train_table_replace_those_per_relation(tmp_path: Path) -> None:
-    _load(tmp_path, "train.fanouts=[4, 4]", "train.b.fanouts=[4, 4, 4]", "train.device=cuda", "train.topology=device")
+    """A rule that refuses tables of relations asks for the fan-outs that a train table draws with."""
+    with pytest.raises(InputError, match='model = "gcn" sums neighbours'):
+        _load(tmp_path, "train.model=gcn", "train.b.fanouts=[4, 4, 4]")
+    _load(tmp_path, "train.model=gcn", "train.a.fanouts=[4, 4]", "train.b.fanouts=[4, 4, 4]")
