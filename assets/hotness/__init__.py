@@ -11,8 +11,8 @@ Policies:
 
     presample   counts of K whole epochs on a random stream of their own, so no batch of theirs is a training batch (PreSC#K)
     bayes       these counts, blended layer by layer with the expectation of a model without noise (kernels/hotness/bayes.py): the best
-                ranking at equal cost. The model knows uniform and weighted sampling and walks; for your own sampling function `bayes`
-                ranks by the counts alone
+                ranking at equal cost. The model knows uniform and weighted sampling and walks; for your own sampling function, and
+                with fan-outs per relation, `bayes` ranks by the counts alone
     degree      the out-degree (PaGraph)
     pagerank    weighted reverse PageRank
     random      a permutation: the baseline

@@ -163,8 +163,6 @@ class SamplingConfig(Neighbours):
         """Returns the reason why a device with memory of its own cannot draw these batches, "" if it can."""
         if self.schedule:
             return "fan-outs follow a schedule"
-        if self.by_relation:
-            return "fan-outs per relation are drawn on the CPU"
         return "" if self.method in METHODS else f"method = {self.method!r} runs on the CPU"
 
     def without_weights(self) -> str:

@@ -19,7 +19,9 @@ from jobs.figures.cost import read_ledger
 from kernels.errors import InputError
 from trainers.recipe.config import TrainConfig
 
-TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "tuple[int, ...]": "JSON"}
+TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "tuple[int, ...]": "JSON"} | {
+    "tuple[int | dict[str, int], ...]": "JSON"
+}
 """DuckDB's type for the annotation of a config field; text for any other."""
 
 KEY = "stage VARCHAR, version VARCHAR"

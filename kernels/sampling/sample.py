@@ -138,7 +138,7 @@ def as_fanouts(fanouts: Sequence[Any]) -> tuple[int, ...]:
     """Returns numbers of neighbours per layer; raises InputError if there are none, or one is neither positive nor -1."""
     found = tuple(fanout for fanout in layer_fanouts(fanouts) if isinstance(fanout, int))
     if len(found) < len(fanouts):
-        problem = f"fanouts = {list(fanouts)} has numbers per relation, which uniform sampling on the CPU draws alone"
+        problem = f"fanouts = {list(fanouts)} has numbers per relation, which uniform sampling draws alone"
         raise InputError(problem, "give one number of neighbours per layer, or -1 for all")
     return found
 

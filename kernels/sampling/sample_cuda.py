@@ -44,6 +44,10 @@ WAIT_BYTES = 8
 MOST_EDGES = 2**31 - 1
 TOO_MANY = "lower batch_size or fanouts: local ids are 32 bits wide"
 FAULTS = {
+    1: (
+        "the edge at position {} of the topology has a relation without a fan-out",
+        "give one number for each relation of the graph",
+    ),
     2: (
         "the alias table of node {} does not fit its row",
         "run graphmill verify on the sampling tables, then build them again",

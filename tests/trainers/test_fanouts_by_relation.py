@@ -1,5 +1,6 @@
 """Fan-outs per relation in every trainer: batches that come in any way are equal, and what cannot draw them says so."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from assets.samples.read import open_samples
 from assets.sampling.config import SamplingConfig
 from assets.sampling.drawing import open_drawing
 from assets.storage.store import Store
+from assets.storage.user_code import Reference
 from kernels.errors import InputError
 from kernels.types import BatchKey
 from tests import accelerator
@@ -85,13 +87,17 @@ def test_embeddings_of_earlier_steps_train_like_plain_batches(tmp_path: Path) ->
     assert losses(kept)[-1] < losses(kept)[0]
 
 
-def test_a_device_trains_on_batches_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_cpu = train_small(tmp_path / "cpu", sampling=TABLES, model="rgcn")
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_device_draws_the_batches_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replace: bool) -> None:
+    sampling = dataclasses.replace(TABLES, replace=replace)
+    on_cpu = train_small(tmp_path / "cpu", sampling=sampling, model="rgcn")
     stand_in(monkeypatch)
-    found = train_small(tmp_path / "device", sampling=TABLES, model="rgcn", device="cuda")
-    np.testing.assert_allclose(losses(found), losses(on_cpu), rtol=1e-4)
-    with pytest.raises(InputError, match="fan-outs per relation are drawn on the CPU"):
-        train_small(tmp_path / "there", sampling=TABLES, model="rgcn", device="cuda", topology="device")
+    found = [
+        train_small(tmp_path / topology, sampling=sampling, model="rgcn", device="cuda", topology=topology)
+        for topology in ("host", "device", "uva")
+    ]
+    assert len({content(each)["weights.safetensors"] for each in found}) == 1
+    np.testing.assert_allclose(losses(found[0]), losses(on_cpu), rtol=1e-4)
 
 
 def test_evaluation_by_samples_and_fanouts_of_a_table(tmp_path: Path) -> None:
@@ -123,6 +129,19 @@ def test_hotness_ranks_by_counts_alone(tmp_path: Path) -> None:
 def test_models_that_sum_a_uniform_row_are_refused(tmp_path: Path, table: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         train_small(tmp_path, sampling=TABLES, **table)
+
+
+def test_own_layers_that_sum_a_uniform_row_are_refused(tmp_path: Path) -> None:
+    text = """
+from trainers.models.finish import LayerOptions
+from trainers.models.gin import GinLayer
+
+def summed(in_width, num_classes, config):
+    return [GinLayer(in_width, 4, LayerOptions()), GinLayer(4, num_classes, LayerOptions(last=True))]
+"""
+    (tmp_path / "summed_by_relation.py").write_text(text)
+    with pytest.raises(InputError, match="asks for edge weights 'sum', which suppose that rows are drawn uniformly"):
+        train_small(tmp_path, sampling=TABLES, model=Reference("summed_by_relation:summed", tmp_path))
 
 
 @pytest.mark.parametrize("scheme", ["unfused", "vanilla"])

@@ -11,11 +11,13 @@ from typing import Any
 
 from assets.samples.read import open_samples
 from assets.sampling.config import SamplingConfig
+from assets.sampling.fanouts import resolved
 from assets.storage.require import require
 from kernels.cuda.device import device_of
 from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
+from kernels.sampling.relations_cuda import CudaRelationSampler
 from kernels.sampling.sample_cuda import CudaSampler
 from kernels.sampling.scheduled import ScheduledSampler
 from kernels.sampling.walk_cuda import CudaWalkSampler
@@ -63,6 +65,9 @@ def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDev
     how: dict[str, Any] = {"seed": run.semantic.seed, "device": kernels}
     if sampling.method == "random_walk":
         return CudaWalkSampler(topology, drawing.walks(), sampling.numbers, **how)
+    if sampling.by_relation:
+        fanouts = resolved(sampling.fanouts, drawing.relations)
+        return CudaRelationSampler(topology, fanouts, replace=sampling.replace, **how)
     if drawing.tables is None:
         return CudaSampler(topology, sampling.numbers, replace=sampling.replace, **how)
     tables = place_tables(drawing.tables, where, run.features.device)

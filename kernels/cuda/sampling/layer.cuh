@@ -17,7 +17,7 @@ typedef long long i64;
 
 constexpr unsigned NEW = 0x80000000u;
 constexpr int NODES = 0, DESTINATIONS = 1, EDGES = 2, FAULT = 3, READS = 4, WANTED = 5;
-constexpr int BAD_TABLE = 2, BAD_NEIGHBOUR = 3;
+constexpr int BAD_RELATION = 1, BAD_TABLE = 2, BAD_NEIGHBOUR = 3;
 
 __device__ inline i64 thread_number() { return static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline i64 num_threads() { return static_cast<i64>(gridDim.x) * blockDim.x; }

@@ -3,8 +3,7 @@
 #define REPLACE 0
 #endif
 #include "sampling/layer.cuh"
-
-constexpr int SMALL = 64;  // positions that a thread sorts in memory of its own
+#include "sampling/positions.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) fill(u64* map, i64 count) {
     for (i64 at = thread_number(); at < count; at += num_threads()) map[at] = ~0ull;
@@ -44,21 +43,6 @@ extern "C" __global__ void open_layer(const int* ends, int most, i64* state) {
     if (thread_number() > 0) return;
     state[DESTINATIONS] = state[NODES];
     state[EDGES] = most > 0 ? ends[most - 1] : 0;
-}
-
-// Ascending positions of a row, `taken` of them, by Floyd's algorithm; kernels/sampling/sample.py has the rule.
-__device__ inline void choose_positions(u64 row_key, i64 degree, int taken, unsigned* chosen) {
-    for (int i = 0; i < taken; ++i) {
-        if (REPLACE) {
-            insert(chosen, i, static_cast<unsigned>(graphmill::bounded(graphmill::draw(row_key, i), degree)));
-            continue;
-        }
-        const u64 last = degree - taken + i;
-        const unsigned drawn = static_cast<unsigned>(graphmill::bounded(graphmill::draw(row_key, i), last + 1));
-        const int low = first_from(chosen, i, drawn);
-        if (low < i && chosen[low] == drawn) chosen[i] = static_cast<unsigned>(last);  // every earlier choice is smaller
-        else insert(chosen, i, drawn);
-    }
 }
 
 // A thread chooses the edges of a destination. reached: global ids of the sources; rows: their destinations; positions: where the edges stand

@@ -128,6 +128,7 @@ def test_metrics_have_one_row_an_epoch_with_the_whole_config(store):
                 about = (model.version[:12], model.inputs["graph"]["version"][:12], model.config["seed"], train["lr"])
                 expected.append((*about, train["model"], 8, "[4,4]", row["epoch"], row["loss"], row["valid"]))
     assert sorted(rows) == sorted(expected) and len(rows) == 2 * 2 + 3 * 2
+    assert ask(store, "SELECT DISTINCT typeof(fanouts), fanouts[0]::INT FROM metrics") == [("JSON", 4)]
 
 
 def test_the_ledger_is_complete(store):

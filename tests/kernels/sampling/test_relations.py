@@ -163,5 +163,5 @@ def test_other_samplers_refuse_numbers_per_relation():
         lambda: WalkSampler(graph, Walks(), numbers, seed=0),
         lambda: OwnSampler(graph, numbers, lambda *_: None, seed=0, name="own"),
     ):
-        with pytest.raises(InputError, match="which uniform sampling on the CPU draws alone"):
+        with pytest.raises(InputError, match="which uniform sampling draws alone"):
             make()

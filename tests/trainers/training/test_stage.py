@@ -248,8 +248,8 @@ FORWARD = {"feed_forward": 1.0, "input": "linear", "head": "linear"}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"heads": 2}, "heads = 2 is for gat, not for sage"),
-        ({"model": "gcn", "attention_dropout": 0.1}, "attention_dropout = 0.1 is for gat, not for gcn"),
+        ({"heads": 2}, "heads = 2 is for gat and rgat, not for sage"),
+        ({"model": "gcn", "attention_dropout": 0.1}, "attention_dropout = 0.1 is for gat and rgat, not for gcn"),
         ({"model": "gat", "hidden": 10, "heads": 4}, "hidden = 10 is not a multiple of heads = 4"),
         ({"model": "gatt"}, "model = 'gatt' is not one of sage, gcn, gat, gin"),
         ({"class_weights": (0.0,)}, "class_weights = .* negative weights or only zeros"),

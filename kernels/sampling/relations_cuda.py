@@ -1,0 +1,95 @@
+"""Fan-outs per relation on a GPU: the bytes of `kernels.sampling.sample.Sampler`; kernels/sampling/relations.py has the rule.
+
+A thread goes through the runs of a destination's row, whose ends it finds by binary search in the relations. The rest is as for one number
+per layer (kernels/sampling/sample_cuda.py). A layer in which a relation has the number -1 waits for its number of edges, as one of -1 does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.cuda.protocol import KernelDevice
+from kernels.errors import InputError
+from kernels.sampling.relations import Fanout, layer_fanouts, most_of_row
+from kernels.sampling.sample_cuda import Batch, CudaSampler, Edges
+from kernels.types import Topology
+
+
+class RowFanout(int):
+    """The most neighbours of a row in a layer, -1 if only its row bounds them.
+
+    Attributes:
+        numbers: i32[R] on the device, the numbers per relation; None if the layer has one number.
+    """
+
+    numbers: Any = None
+
+
+class CudaRelationSampler(CudaSampler):
+    """Samples blocks on a device with fan-outs per relation; see `CudaSampler` for the rest.
+
+    Args:
+        topology: as of `CudaSampler`; edge_types u8[E] on the device or in pinned host memory.
+        fanouts: as of `kernels.sampling.sample.Sampler`.
+        seed: seed of the run.
+        device: the device that samples.
+        replace: whether to draw with replacement.
+
+    Raises:
+        InputError: fanouts are not numbers of neighbours, the edges have no relations, or the device cannot read the topology.
+    """
+
+    SOURCE = "sampling/relations"
+
+    def __init__(
+        self,
+        topology: Topology,
+        fanouts: Sequence[int | Sequence[int]],
+        *,
+        seed: int,
+        device: KernelDevice,
+        replace: bool = False,
+    ):
+        layers = layer_fanouts(fanouts)
+        super().__init__(topology, [-1 for _ in layers], seed=seed, device=device, replace=replace)
+        if topology.edge_types is None:
+            raise InputError("fanouts per relation, but the edges have no relations", "give one number per layer")
+        self._types = np.uint64(device.rows(topology.edge_types.reshape(1, -1), "edge_types").pointer)
+        self.fanouts = tuple(self._sent(fanout) for fanout in layers)
+
+    def _sent(self, fanout: Fanout) -> RowFanout:
+        sent = RowFanout(most_of_row(fanout))
+        if not isinstance(fanout, int):
+            sent.numbers = self.device.upload(np.array(fanout, np.int32))
+        return sent
+
+    def _count(self, most: int, fanout: int, layer_key: np.uint64, batch: Batch) -> Any:
+        numbers = getattr(fanout, "numbers", None)
+        if numbers is None:
+            return super()._count(most, fanout, layer_key, batch)
+        taken = self.device.empty((most,), np.int32)
+        rows = self._indptr, self._types, self._at(batch.nodes), self._at(batch.state)
+        how = self._at(numbers), np.int32(len(numbers)), np.int32(fanout < 0), np.int32(most)
+        self._launch("count_runs", most, *rows, *how, self._at(taken), source=self.SOURCE)
+        return taken
+
+    def _choose(self, most: int, fanout: int, layer_key: np.uint64, batch: Batch, edges: Edges) -> Any:
+        numbers = getattr(fanout, "numbers", None)
+        if numbers is None:
+            return super()._choose(most, fanout, layer_key, batch, edges)
+        graph = self._indptr, self._indices, self._types, self._count_nodes(), self._at(batch.nodes)
+        how = (
+            layer_key,
+            self._at(numbers),
+            np.int32(len(numbers)),
+            batch.stamp,
+            self._at(edges.ends),
+            self._at(edges.scratch),
+        )
+        reached = self._at(edges.reached), self._at(edges.rows), self._at(edges.positions)
+        self._launch(
+            "choose_runs", most, *graph, *how, *reached, self._at(self._map), self._at(batch.state), source=self.SOURCE
+        )
