@@ -99,7 +99,7 @@ def random_graph_artifacts(
     rows[np.arange(width) >= columns[:, None]] = 0
     rows = (rows.view(np.uint32) >> 16).astype(np.uint16) if dtype == "uint16" else rows.astype(dtype)
     arrays = {"rows": rows}
-    if featureless or not columns.all():
+    if featureless or (TYPE_COLUMNS and not columns.all()):
         has = (np.arange(num_nodes) % featureless != 0) if featureless else columns > 0
         arrays = {"rows": rows[has], "row_of": np.where(has, np.cumsum(has) - 1, -1).astype(np.int32)}
     config = {"nodes": num_nodes, "width": width, "featureless": featureless, "dtype": dtype}

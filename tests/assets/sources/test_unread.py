@@ -53,6 +53,14 @@ def with_dgl(folder, keys):
     return ["ndata 'age' of node type '_N'", "edata 'w' of edges _N/_E/_N"]
 
 
+def with_pyg(folder, keys):
+    import torch
+
+    made = torch.load(keys["path"], weights_only=True)
+    torch.save(made | {"age": torch.ones(60), "edge_attr": torch.ones(300, 2), "title": "drawn"}, keys["path"])
+    return ["data 'age', 'title' of nodes", "data 'edge_attr' of edges"]
+
+
 MORE = {
     "npz": with_npz,
     "Parquet": with_parquet,
@@ -60,6 +68,7 @@ MORE = {
     "OGB text": with_ogb_text,
     "OGB binary": with_ogb_binary,
     "DGL": with_dgl,
+    "PyG": with_pyg,
 }
 
 

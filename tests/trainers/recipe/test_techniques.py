@@ -207,9 +207,11 @@ def test_batches_that_no_device_samples_are_a_mistake_of_the_file(tmp_path: Path
     ],
 )
 def test_batches_without_weights_of_the_data_are_a_mistake_of_a_file_whose_model_counts_them(
-    tmp_path: Path, sampling: str, problem: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: str, problem: str
 ) -> None:
     (tmp_path / "pipeline.py").write_text("def mine(graph, seeds, fanouts, seed):\n    return []\n")
+    # As of a source that may have weights.
+    monkeypatch.setattr("assets.sources.registry.GraphConfig.never", frozenset())
 
     def parse(drawn: str, more: str, trainer: str = "minibatch") -> Any:
         text = RECIPE.replace("batch_size = 32", f"batch_size = 32\n{drawn}").replace('"replicas"', f'"{trainer}"')
