@@ -292,10 +292,34 @@ def opened(
     Raises:
         InputError: the disk has no space for the edges while they are sorted.
     """
-    scratch_bytes = survey(config).scratch_bytes
-    if scratch_bytes > shutil.disk_usage(folder).free:
-        raise full_disk(errno.ENOSPC, folder / "edges.spool", scratch_bytes)
+    require_scratch(survey(config), folder)
     yield GeneratedSource(config, execution.threads, folder)
+
+
+def require_scratch(found: Survey, folder: Path) -> None:
+    """Refuses a folder whose disk has no space for the edges while they are sorted.
+
+    Args:
+        found: the survey, with the bytes that they take.
+        folder: scratch folder for them.
+
+    Raises:
+        InputError: the disk has less.
+    """
+    if found.scratch_bytes > shutil.disk_usage(folder).free:
+        raise full_disk(errno.ENOSPC, folder / "edges.spool", found.scratch_bytes)
+
+
+def split_sizes(config: GeneratedConfig, num_nodes: int) -> tuple[int, int, int]:
+    """Returns the most nodes that each part of a drawn split has.
+
+    Args:
+        config: shares of the parts and of labelled nodes, and the classes.
+        num_nodes: number of nodes that have a class.
+    """
+    shares = config.train_ratio, config.valid_ratio, 1 - config.train_ratio - config.valid_ratio
+    train, valid, test = (ceil(num_nodes * config.labelled * share + config.classes) for share in shares)
+    return train, valid, test
 
 
 def survey(config: GeneratedConfig) -> Survey:
@@ -305,8 +329,6 @@ def survey(config: GeneratedConfig) -> Survey:
     if config.edges > HELD_EDGES:
         scratch = (config.edges + stored) * record_dtype(config.nodes, EdgeColumns()).itemsize
         phases, held = _spooled_phases(config, stored)
-    known = config.nodes * config.labelled
-    shares = config.train_ratio, config.valid_ratio, 1 - config.train_ratio - config.valid_ratio
     return Survey(
         title=f"{config.source}: generated from seed {config.seed}",
         contents=[f"{config.nodes:,} nodes, {config.edges:,} edges, {config.classes} classes, noise {config.noise}"],
@@ -317,7 +339,7 @@ def survey(config: GeneratedConfig) -> Survey:
         memory_bytes=STEP_BYTES + max(sum(term.num_bytes for term in phase) for phase in phases),
         scratch_bytes=scratch,
         num_classes=config.classes,
-        num_split=tuple(ceil(known * share + config.classes) for share in shares),  # pyright: ignore[reportArgumentType]
+        num_split=split_sizes(config, config.nodes),
         phases=phases,
         held_after=held,
         features_memory=(_labels(replace(config, labelled=1.0)),),

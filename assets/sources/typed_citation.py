@@ -13,13 +13,10 @@ Peak memory: 4 bytes per node for the labels, 4 per paper for the classes, a bat
 
 from __future__ import annotations
 
-import errno
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,13 +24,12 @@ import numpy as np
 
 from assets.building.keys import KeyProblem, within
 from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.generators import GeneratedConfig, class_block, with_hidden
+from assets.sources.generators import GeneratedConfig, class_block, require_scratch, split_sizes, with_hidden
 from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from assets.sources.spool import BATCH_EDGES
 from assets.sources.spooled import SpooledConfig, spooled_survey
 from assets.sources.survey import Survey
 from assets.sources.typed_graph import EdgeBatch, Relation, TypedGraph, TypedSource
-from assets.storage.filesystem import full_disk
 from kernels.graph.generate import citation_edges, citation_labels
 from kernels.rng import absorb_ids, draws, key
 from kernels.types import Array, Stream
@@ -59,6 +55,8 @@ class TypedCitationConfig(GeneratedConfig, SpooledConfig):
 
     # names this kind of source
     source: str = field(default="typed_citation", metadata=FEATURES_TOO)
+    # number of nodes of all types; draws have 31 bits
+    nodes: int = field(metadata=within(1, 1 << 32, **FEATURES_TOO))
     # feature columns of the papers, stored as float16
     features: int = field(default=768, metadata=within(1, 1 << 24, **FEATURES_ONLY))
     # probability that an end of an edge is of the class of the other
@@ -215,9 +213,7 @@ def opened(
     Raises:
         InputError: the disk has no space for the edges while they are sorted.
     """
-    scratch_bytes = survey(config).scratch_bytes
-    if scratch_bytes > shutil.disk_usage(folder).free:
-        raise full_disk(errno.ENOSPC, folder / "edges.spool", scratch_bytes)
+    require_scratch(survey(config), folder)
     drawn = Drawn(config, execution.threads)
     yield TypedSource(drawn.graph(), config, folder, drawn.blocks)
 
@@ -225,8 +221,6 @@ def opened(
 def survey(config: TypedCitationConfig) -> Survey:
     """Describes the graph that would be made."""
     papers = config.node_types["paper"]
-    known = papers * config.labelled
-    shares = config.train_ratio, config.valid_ratio, 1 - config.train_ratio - config.valid_ratio
     contents = [f"nodes of type '{name}': {count:,}" for name, count in config.node_types.items()]
     contents += [f"edges {name}: {count:,}" for name, count in config.relations.items()]
     contents += [f"{config.classes} classes of papers, noise {config.noise}"]
@@ -241,5 +235,5 @@ def survey(config: TypedCitationConfig) -> Survey:
         contents=contents,
         num_without_features=config.nodes - papers,
         num_classes=config.classes,
-        num_split=tuple(ceil(known * share + config.classes) for share in shares),
+        num_split=split_sizes(config, papers),
     )

@@ -21,7 +21,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +32,11 @@ from assets.building.keys import within
 from assets.sources.classes import known_labels
 from assets.sources.dgl.reader import MASKS
 from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.named_data import NamedDataConfig
 from assets.sources.npz.arrays import MEANT
 from assets.sources.readers.mapped_arrays import array_block, mapped_relation, open_plain
-from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split
+from assets.sources.registry import FEATURES_TOO, TableConfig, one_split
 from assets.sources.splits import mask_ids
-from assets.sources.spooled import SpooledConfig
 from assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
 from kernels.errors import InputError, joined
 from kernels.types import Array
@@ -55,7 +55,7 @@ OTHER_MASKS = {mask: (*MEANT[f"{mask}s"], mask.removesuffix("_mask"), f"{mask}s"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DglConfig(SpooledConfig):
+class DglConfig(NamedDataConfig):
     """`[graph]` with `source = "dgl"`.
 
     Raises:
@@ -64,30 +64,10 @@ class DglConfig(SpooledConfig):
 
     # names this kind of source
     source: str = field(default="dgl", metadata=FEATURES_TOO)
-    # the file; relative to the pipeline file
-    path: Path
     # number of the graph in the file, from 0
     index: int = field(default=0, metadata=within(0, **FEATURES_TOO))
-    # names in ndata; None takes "feat" and "label" if they exist
-    feature: str | None = field(default=None, metadata=FEATURES_ONLY)
-    label: str | None = None
-    # name of the weights in edata
-    weight: str | None = None
-    # column of masks [N, S], or a list of columns: one graph each
-    split: int | tuple[int, ...] | None = None
 
-    @property
-    def weighted(self) -> bool:
-        """Whether edges get weights."""
-        return self.weight is not None
-
-    def for_table(self, table: TableConfig) -> DglConfig:
-        """Returns the configuration that reads a feature table: `columns` is its name in ndata."""
-        if table.columns is None:
-            return self
-        if not isinstance(table.columns, str):
-            raise InputError(f"columns = {list(table.columns)}: ndata has one name per table", "give one name")
-        return replace(self, feature=table.columns)
+    one_name = "ndata has"
 
 
 def raw(config: DglConfig, table: TableConfig | None) -> dict[str, str]:
@@ -110,8 +90,8 @@ def opened(
     Raises:
         InputError: the file is not sound.
     """
-    names = [config.for_table(table).feature for table in tables if table.file is None]
-    found, blocks = read(config, folder, list(dict.fromkeys(names)), wants_features=bool(names))
+    names = config.feature_names(tables)
+    found, blocks = read(config, folder, names, wants_features=bool(names))
 
     def blocks_of(table: TableConfig) -> Sequence[FeatureBlock]:
         return blocks[config.for_table(table).feature]

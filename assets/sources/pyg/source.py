@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +29,14 @@ import numpy as np
 from assets.sources.classes import known_labels
 from assets.sources.dgl.reader import MASKS
 from assets.sources.feature_blocks import FeatureBlock
+from assets.sources.named_data import NamedDataConfig
 from assets.sources.pyg.edges import relations_of
 from assets.sources.pyg.names import name_mistakes, unread_data
 from assets.sources.pyg.stores import Stores, load_stores
 from assets.sources.pyg.values import as_array, data_of, num_nodes_of
 from assets.sources.readers.mapped_arrays import array_block
-from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig, one_split
+from assets.sources.registry import FEATURES_TOO, TableConfig, one_split
 from assets.sources.splits import mask_ids
-from assets.sources.spooled import SpooledConfig
 from assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed
 from kernels.errors import Attempts, InputError
 from kernels.types import Array
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PygConfig(SpooledConfig):
+class PygConfig(NamedDataConfig):
     """`[graph]` with `source = "pyg"`.
 
     Raises:
@@ -56,28 +56,8 @@ class PygConfig(SpooledConfig):
 
     # names this kind of source
     source: str = field(default="pyg", metadata=FEATURES_TOO)
-    # the file; relative to the pipeline file
-    path: Path
-    # names of data of nodes; None takes "x" and "y" if they exist
-    feature: str | None = field(default=None, metadata=FEATURES_ONLY)
-    label: str | None = None
-    # name of the weights among the data of edges
-    weight: str | None = None
-    # column of masks [N, S], or a list of columns: one graph each
-    split: int | tuple[int, ...] | None = None
 
-    @property
-    def weighted(self) -> bool:
-        """Whether edges get weights."""
-        return self.weight is not None
-
-    def for_table(self, table: TableConfig) -> PygConfig:
-        """Returns the configuration that reads a feature table: `columns` is its name among the data of nodes."""
-        if table.columns is None:
-            return self
-        if not isinstance(table.columns, str):
-            raise InputError(f"columns = {list(table.columns)}: the data have one name per table", "give one name")
-        return replace(self, feature=table.columns)
+    one_name = "the data have"
 
 
 def raw(config: PygConfig, table: TableConfig | None) -> dict[str, str]:
@@ -100,7 +80,7 @@ def opened(
     Raises:
         InputError: the file is not sound.
     """
-    names = list(dict.fromkeys(config.for_table(table).feature for table in tables if table.file is None))
+    names = config.feature_names(tables)
     found, blocks = read(config, names, wants_features=bool(names))
 
     def blocks_of(table: TableConfig) -> Sequence[FeatureBlock]:

@@ -1,0 +1,51 @@
+"""The keys of sources whose files hold data of nodes and edges by name, as those of DGL and PyG do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Self
+
+from assets.sources.registry import FEATURES_ONLY, TableConfig
+from assets.sources.spooled import SpooledConfig
+from kernels.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedDataConfig(SpooledConfig):
+    """Keys of `[graph]` that both sources have.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # the file; relative to the pipeline file
+    path: Path
+    # names of data of nodes; None takes the library's own names if they exist
+    feature: str | None = field(default=None, metadata=FEATURES_ONLY)
+    label: str | None = None
+    # name of the weights among the data of edges
+    weight: str | None = None
+    # column of masks [N, S], or a list of columns: one graph each
+    split: int | tuple[int, ...] | None = None
+
+    one_name: ClassVar[str]
+    """The beginning of the rule that a feature table has one name."""
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges get weights."""
+        return self.weight is not None
+
+    def for_table(self, table: TableConfig) -> Self:
+        """Returns the configuration that reads a feature table: `columns` is its name among the data of nodes."""
+        if table.columns is None:
+            return self
+        if not isinstance(table.columns, str):
+            raise InputError(f"columns = {list(table.columns)}: {self.one_name} one name per table", "give one name")
+        return replace(self, feature=table.columns)
+
+    def feature_names(self, tables: Sequence[TableConfig]) -> list[str | None]:
+        """Returns the distinct names of the tables that the file itself has, None for the library's own name."""
+        return list(dict.fromkeys(self.for_table(table).feature for table in tables if table.file is None))
