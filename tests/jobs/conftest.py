@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
 
 from jobs.runs.children import ROOT, ChildProcesses
 from tests import forks
@@ -13,8 +14,11 @@ from tests import forks
 
 @pytest.fixture(autouse=True, scope="module")
 def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A launch sets the home for its processes; the next module must not see it. What asks for no home gets one of this module."""
+    """A launch sets the home for its processes, and leaves the pipeline files that its process loaded (jobs/runs/pinned.py); the next
+    module must not see either. What asks for no home gets one of this module.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DefinitionsLoadContext, "_instance", None)
         for name in ("GRAPHMILL_HOME", "DAGSTER_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp("default")))
         yield
