@@ -69,7 +69,8 @@ def main(quick: bool) -> None:
                 scores[model].append(ours(tables, store.home, model, split))
             scores["dgl"].append(theirs(found, split))
             print(
-                f"split {split}: " + ", ".join(f"{name} {rows[-1]:.2f}" for name, rows in scores.items() if rows),
+                f"split {split}: "
+                + ", ".join(f"{name} {rows[-1]:.2f}" for name, rows in scores.items() if len(rows) > split),
                 flush=True,
             )
     means = {name: round(statistics.fmean(rows), 2) for name, rows in scores.items() if rows}
