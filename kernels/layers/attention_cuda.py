@@ -91,8 +91,8 @@ class _Attention:
 
     @property
     def weakened(self) -> bool:
-        """Whether there are factors after the softmax."""
-        return self.kept is not None or self.weight is not None
+        """Whether there are factors after the softmax; weights of no edges are none, as the kernels see them by their address."""
+        return self.kept is not None or (self.weight is not None and len(self.block.indices) > 0)
 
     def launch(self, name: str, threads: int, arguments: tuple[Any, ...], **defines: Any) -> None:
         if threads:

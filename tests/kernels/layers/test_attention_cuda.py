@@ -71,6 +71,12 @@ def test_a_hub_is_summed_in_edge_order(machine, dst_pos):
     assert_attends(machine, drawn_block([3, 500, 0, 1], 5, dst_pos=dst_pos), 2, 8, np.float32, weighted=True)
 
 
+@pytest.mark.parametrize("p", [0.0, 0.5])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_of_a_block_without_edges(machine, dtype, p):
+    assert_attends(machine, with_weights(drawn_block([0, 0], 3), 0), 2, 4, dtype, p=p, weighted=True)
+
+
 def test_huge_scores_and_a_nan(machine):
     block, device = drawn_block([3, 4, 2, 5], 9), machine.device()
     z, left, right = (float_rows(n, width, np.float32) for n, width in ((9, 8), (9, 2), (4, 2)))
