@@ -46,6 +46,11 @@ class NodeTypes:
     starts: tuple[int, ...]
     columns: tuple[int, ...]
 
+    @property
+    def featureless(self) -> tuple[int, ...]:
+        """The numbers of the types without features."""
+        return tuple(each for each, columns in enumerate(self.columns) if not columns)
+
 
 class NodeRows(Protocol):
     """Rows of the nodes of a graph: a feature table, or the shards of one; see there for the attributes."""

@@ -211,9 +211,10 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> None:
-    """Restores the moments that `optimiser_state` returned."""
+    """Restores the moments that `optimiser_state` returned; those of the learnable rows of nodes have other names."""
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in state.items():
         number, _, key = name.partition("/")
-        moments.setdefault(int(number), {})[key] = tensor
+        if number.isdecimal():
+            moments.setdefault(int(number), {})[key] = tensor
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})

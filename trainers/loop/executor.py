@@ -34,6 +34,7 @@ from trainers.batches.stored import StoredSampler, planned_counts, stored_plan
 from trainers.models.layer import Between
 from trainers.models.loss import Loss
 from trainers.models.masks import StepRandom
+from trainers.models.node_rows import RowGradient, node_rows
 from trainers.models.own import Model
 from trainers.models.precision import computing, kept_dtype, widened
 from trainers.ranks.group import ALONE, Ranks
@@ -297,24 +298,38 @@ class BatchGradient:
         return Done(batch.position, loss_sum, batch.group_seeds, place + 1 == size)
 
 
-def taken_gradients(model: Model) -> list[Tensor | None]:
-    """Returns the gradients of a model's parameters, and removes them from the model."""
-    gradients = [parameter.grad for parameter in model.parameters()]
+class Gradients(NamedTuple):
+    """The gradients of a batch.
+
+    Attributes:
+        parameters: one tensor per parameter, None if the batch did not reach it.
+        rows: those of learnable rows of nodes (trainers/models/node_rows.py).
+    """
+
+    parameters: Sequence[Tensor | None]
+    rows: Sequence[RowGradient] = ()
+
+
+def taken_gradients(model: Model) -> Gradients:
+    """Returns the gradients of a model, and removes them from the model."""
+    gradients, nodes = [parameter.grad for parameter in model.parameters()], node_rows(model)
     for parameter in model.parameters():
         parameter.grad = None
-    return gradients
+    return Gradients(gradients, () if nodes is None else nodes.taken())
 
 
-def add_in_order(model: Model, gradients: Iterable[Sequence[Tensor | None]]) -> None:
-    """Adds the gradients of successive batches to a model's parameters, ((g0 + g1) + g2) + ...: the same bits as of one model.
+def add_in_order(model: Model, gradients: Iterable[Gradients]) -> None:
+    """Adds the gradients of successive batches to a model's, ((g0 + g1) + g2) + ...: the same bits as of one model.
 
     Args:
-        model: the model whose parameters receive the sum.
-        gradients: gradients of each batch in the order of batches: one tensor per parameter, None if the batch did not reach it.
+        model: the model whose parameters and rows of nodes receive the sum.
+        gradients: gradients of each batch in the order of batches.
     """
-    parameters = list(model.parameters())
+    parameters, nodes = list(model.parameters()), node_rows(model)
     for of_batch in gradients:
-        for parameter, gradient in zip(parameters, of_batch, strict=True):
+        for parameter, gradient in zip(parameters, of_batch.parameters, strict=True):
             if gradient is None:
                 continue
             parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad.add_(gradient)
+        if nodes is not None:
+            nodes.gradients += of_batch.rows

@@ -24,6 +24,7 @@ from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
 from trainers.loop.checkpoint import Checkpoint, RunState, optimiser_state, restore_optimiser, write_checkpoint
 from trainers.loop.executor import Done, Executor
+from trainers.models.node_rows import RowAdam, node_rows
 from trainers.models.optimiser import cut_gradients, make_optimiser
 from trainers.models.own import Model
 from trainers.ranks.group import ALONE, Ranks
@@ -84,7 +85,8 @@ class Loop:
         self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
         self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
         self.checkpoint_path, self.version, self.checkpoint_steps = checkpoint_path, version, checkpoint_steps
-        self.optimiser = make_optimiser(model.parameters(), config)
+        self.optimiser, nodes = make_optimiser(model.parameters(), config), node_rows(model)
+        self.row_adam = None if nodes is None else RowAdam(nodes, config.betas)
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
         self.moved: dict[str, Any] = {}  # the ledger's rows at the beginning of the epoch
@@ -99,6 +101,8 @@ class Loop:
         parts = {part: self._sent(part, tensors) for part, tensors in checkpoint.parts.items()}
         self.model.load_state_dict(parts["model"])
         restore_optimiser(self.optimiser, parts["optimiser"])
+        if self.row_adam is not None:
+            self.row_adam.restore(parts["optimiser"])
         self.executor.restore(parts["executor"])
         self.best, self.state = parts["best"], checkpoint.state
         if self.ranks.first:  # the checkpoint has the counts of all ranks
@@ -198,21 +202,26 @@ class Loop:
         for parameter in self.model.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(group_seeds)
-        cut_gradients(self.model.parameters(), self.config.clip_norm)
+        rows = None if self.row_adam is None else self.row_adam.gradient(group_seeds)
+        cut_gradients(self.model.parameters(), self.config.clip_norm, () if rows is None else (rows.values,))
         steps = -(-self.state.position // self.plan.batches_per_step)
-        self._set_rate(self.state.epoch * self.plan.steps_per_epoch + steps - 1)
+        number = self.state.epoch * self.plan.steps_per_epoch + steps
+        rate = self._set_rate(number - 1)
         self.optimiser.step()
+        if self.row_adam is not None and rows is not None:
+            self.row_adam.step(rows, rate, number)
         self.optimiser.zero_grad(set_to_none=True)
         between = self.state.position < self.plan.num_batches
         if self.checkpoint_steps and steps % self.checkpoint_steps == 0 and between and isfinite(self._settled_loss()):
             self._save()
 
-    def _set_rate(self, step: int) -> None:
-        """Sets the learning rate of a step of the run, a function of its number alone: a resumed run needs no state for it."""
+    def _set_rate(self, step: int) -> float:
+        """Sets and returns the learning rate of a step of the run, a function of its number alone: a resumed run needs no state for it."""
         per_epoch, config = self.plan.steps_per_epoch, self.config
         factor = rate_factor(config.lr_schedule, step, config.warmup * per_epoch, config.epochs * per_epoch)
         for group in self.optimiser.param_groups:
             group["lr"] = config.lr * factor
+        return config.lr * factor
 
     def _finish_epoch(self) -> None:
         state, config = self.state, self.config
@@ -279,7 +288,7 @@ class Loop:
         parts = {
             "model": self.model.state_dict(),
             "best": self.best,
-            "optimiser": optimiser_state(self.optimiser),
+            "optimiser": optimiser_state(self.optimiser) | ({} if self.row_adam is None else self.row_adam.state()),
             "executor": kept,
         }
         parts = {

@@ -22,6 +22,7 @@ from trainers.models.gat import GatLayer
 from trainers.models.gcn import GcnLayer
 from trainers.models.gin import GinLayer
 from trainers.models.layer import LayeredModel, initialise
+from trainers.models.node_rows import node_rows
 from trainers.models.own import Model, build_own_model
 from trainers.models.pinsage import PinSageLayer
 from trainers.models.precision import kept_dtype
@@ -78,7 +79,8 @@ def require_weights(config: TrainConfig, topology: Topology) -> None:
 def send_model(model: Model, device: Device) -> Model:
     """Returns the model with its parameters and buffers on a device, and books them beside the batches' traffic."""
     if device.remote:
-        tensors = [*model.parameters(), *model.buffers()]
+        nodes = node_rows(model)
+        tensors = [*model.parameters(), *model.buffers(), *([] if nodes is None else [nodes.table.values])]
         device.traffic.crossed(
             PARAMETERS, sum(tensor.numel() * tensor.element_size() for tensor in tensors), requests=len(tensors)
         )
@@ -133,7 +135,11 @@ def _projection(
         if types is None:
             problem = 'input = "typed" has a projection per node type, and the nodes of the graph have no types'
             raise InputError(problem, 'set input = "linear", or give the source node types (docs/own-data.md)')
-        return TypedProjection(types, config.hidden, config.dropout, activation)
+        if config.embedding == "node" and not types.featureless:
+            problem = 'embedding = "node" has a row for each node of the types without features, and all types of the graph have features'
+            raise InputError(problem, "remove the key")
+        of_nodes = config.embedding == "node"
+        return TypedProjection(types, config.hidden, config.dropout, activation, of_nodes=of_nodes)
     widths = {columns for columns in types.columns if columns} if types else set()
     if len(widths) > 1:
         found = ", ".join(f"{columns:,}" for columns in types.columns) if types else ""

@@ -22,6 +22,7 @@ from kernels.sampling.sample import Transposes
 from kernels.types import Array, Block, Stream
 from trainers.models.ends import LinearHead, Projection
 from trainers.models.masks import FEATURES, PROJECTED, LayerRandom, StepRandom
+from trainers.models.node_rows import NodeRows
 from trainers.models.typed import TypedProjection
 
 
@@ -224,3 +225,6 @@ def initialise(model: nn.Module, seed: int) -> None:
             bound = math.sqrt(6.0 / (parameter.shape[0] + parameter.shape[1]))
             values = torch.from_numpy(uniform(rng_key(seed, Stream.INIT, word), parameter.numel()))
             parameter.copy_(((values * 2 - 1) * bound).view_as(parameter))
+    for name, module in model.named_modules():
+        if isinstance(module, NodeRows):
+            module.fill(seed, name)

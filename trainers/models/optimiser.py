@@ -7,7 +7,7 @@ over a second in every process that trains, and 70 MiB. Nothing here is compiled
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,9 +41,11 @@ def make_optimiser(parameters: Iterable[torch.nn.Parameter], config: TrainConfig
     return without_compiler(kind)(parameters, betas=config.betas, **keys)  # pyright: ignore[reportCallIssue]
 
 
-def cut_gradients(parameters: Iterable[torch.nn.Parameter], length: float) -> None:
-    """Scales the gradients of parameters so that their length together is at most `length`; 0 leaves them."""
-    found = [parameter.grad for parameter in parameters if parameter.grad is not None]
+def cut_gradients(
+    parameters: Iterable[torch.nn.Parameter], length: float, others: Sequence[torch.Tensor] = ()
+) -> None:
+    """Scales the gradients of parameters, and other gradients, so that their length together is at most `length`; 0 leaves them."""
+    found = [*(parameter.grad for parameter in parameters if parameter.grad is not None), *others]
     if not length or not found:
         return
     whole = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(grad) for grad in found]))

@@ -23,8 +23,10 @@ class Architecture(Checked):
     # Width of the hidden layers.
     hidden: int = field(default=256, metadata=within(1, 1_000_000))
     # Projection of the features: linear = a linear map to `hidden` columns, and dropout, before the first convolution; typed = such a map
-    # for each node type, from its own columns, and one learnable row for the nodes of each type without features.
+    # for each node type, from its own columns, and learnable rows for nodes of types without features (`embedding`).
     input: Literal["none", "linear", "typed"] = field(default="none", metadata={"hashed": "unless default"})
+    # Learnable rows of typed input for nodes of types without features: type = the nodes of a type share one; node = each node has its own.
+    embedding: Literal["type", "node"] = field(default="type", metadata={"hashed": "unless default"})
     # Head of the model: convolution = the last layer gives the logits; linear = all layers are hidden, and one linear map gives the logits.
     head: Literal["convolution", "linear"] = field(default="convolution", metadata={"hashed": "unless default"})
     # Input of a linear head (jumping knowledge): none = the last layer's output; or the sum, maximum or all layers side by side.
@@ -68,6 +70,9 @@ class Architecture(Checked):
         if self.jk != "none" and self.head != "linear":
             text = f'jk = {self.jk!r} is read by a linear head, and head = {self.head!r}: write head = "linear" too'
             yield KeyProblem("jk head", text)
+        if self.embedding != "type" and self.input != "typed":
+            text = f'embedding = {self.embedding!r} is of input = "typed", and input = {self.input!r}: write input = "typed" too'
+            yield KeyProblem("embedding input", text)
         if self.blocks != "dgl" and not is_reference(self.model):
             text = f"blocks = {self.blocks!r} is for a module of your own, not for {self.model}: remove the key"
             yield KeyProblem("blocks model", text)

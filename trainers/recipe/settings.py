@@ -12,12 +12,14 @@ class Settings(Checked):
         ranks: processes that share the training, if the command line names no number.
         timeout: seconds that a process waits for another one.
         rows: origin of the feature rows, "table" or "packed".
+        staleness: updates that the weights of a gradient may lack.
         unread: tables and stages that the technique needs, but not with these settings.
     """
 
     ranks = 1
     timeout = 45.0
     rows = "table"
+    staleness = 0
     unread: tuple[str, ...] = ()
 
     def trainers_of(self, cores: int) -> int:

@@ -33,6 +33,7 @@ from trainers.loop.loop import Loop
 from trainers.models.build import PARAMETERS, build_model, require_weights, send_model
 from trainers.models.layer import LayeredModel
 from trainers.models.loss import Loss
+from trainers.models.node_rows import node_rows
 from trainers.models.own import Model
 from trainers.models.precision import kept_dtype
 from trainers.ranks.group import ALONE, Ranks
@@ -181,7 +182,9 @@ class Training:
             writer.note(evaluation=self.chosen.numbers)
         if not self.loop.executor.repeatable:
             numbers["repeatable"] = False
-        numbers |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}
+        nodes = node_rows(self.model)
+        learnt = [*self.model.parameters(), *([] if nodes is None else [nodes.table.values])]
+        numbers |= {"parameters": sum(tensor.numel() for tensor in learnt)}
         return Summary(numbers=numbers, checks=self._checks(numbers, weights))
 
     def _checks(self, numbers: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> list[Check]:

@@ -18,7 +18,7 @@ Not supported with several parts: batch normalisation, whose running statistics 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -34,13 +34,15 @@ from kernels.sampling.sample import TwoStepSampler
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch
 from trainers.batches.source import PreparedSource
-from trainers.loop.executor import BatchGradient, Done, Executor, Run, add_in_order, taken_gradients
+from trainers.loop.executor import BatchGradient, Done, Executor, Gradients, Run, add_in_order, taken_gradients
 from trainers.models.layer import Between
+from trainers.models.node_rows import RowGradient, node_rows
 from trainers.ranks.group import Lane, PeerError
 from trainers.record.checks import TIER_ROWS
 from trainers.record.ledger import Line
 from trainers.record.timeline import STEP
 from trainers.techniques.distributed.batches import RankSource
+from trainers.techniques.distributed.row_gradients import Placed, exchange_rows
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.distributed.sharded import ShardedSource
 from trainers.techniques.distributed.vanilla import VanillaSampler
@@ -117,12 +119,12 @@ class Member(NamedTuple):
     Attributes:
         position: position of the batch in its epoch.
         loss_sum: sum of the losses of its seeds.
-        gradients: one tensor per parameter, None if the batch did not reach it.
+        gradients: its gradients.
     """
 
     position: int
     loss_sum: float
-    gradients: list[Tensor | None]
+    gradients: Gradients
 
 
 class Distributed(Executor):
@@ -180,21 +182,32 @@ class Distributed(Executor):
             between: a function between the layers, or None.
         """
         if not len(batch.seeds):
-            return Member(batch.position, 0.0, [None for _ in self.run.model.parameters()])
+            return Member(batch.position, 0.0, Gradients([None for _ in self.run.model.parameters()]))
         done, device = self.gradient(batch, between), self.run.features.device
         loss, gradients = done.loss_sum, taken_gradients(self.run.model)
         if isinstance(loss, Tensor):
             loss = device.fetch(loss, LOSS, device.traffic).item()
         if self.lane.world > 1:  # ranks exchange through the host
-            gradients = [each if each is None else device.fetch(each, TO_HOST, device.traffic) for each in gradients]
+            gradients = _moved(gradients, lambda each: device.fetch(each, TO_HOST, device.traffic))
         return Member(batch.position, loss, gradients)
 
     def _joined(self, members: list[Member], seeds: int) -> Iterator[Done]:
         """Yields the batches of a step; the model then has the sum of all their gradients."""
         with self.run.timeline.span(STEP, "gradients", members[-1].position):
+            if self.lane.world > 1 and node_rows(self.run.model) is not None:
+                members = self._with_all_rows(members)
             losses = self._ordered_sum(members) if self.ordered else self._sum(members)
         for place, (position, loss_sum) in enumerate(losses):
             yield Done(position, loss_sum, seeds, place + 1 == len(losses))
+
+    def _with_all_rows(self, members: list[Member]) -> list[Member]:
+        """Gives the gradients of rows of nodes of all ranks' batches to the model; returns the members without theirs."""
+        own = [Placed(each.position, rows) for each in members for rows in each.gradients.rows]
+        found = Gradients((), exchange_rows(self.lane, own, self.run.ledger))
+        nodes = node_rows(self.run.model)
+        assert nodes is not None
+        nodes.gradients += self._sent(found).rows
+        return [each._replace(gradients=each.gradients._replace(rows=())) for each in members]
 
     def _ordered_sum(self, members: list[Member]) -> list[tuple[int, float]]:
         model = self.run.model
@@ -208,14 +221,12 @@ class Distributed(Executor):
         add_in_order(model, (self._sent(each.gradients) for each in members))
         return [(each.position, each.loss_sum) for each in members]
 
-    def _sent(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+    def _sent(self, gradients: Gradients) -> Gradients:
         """Returns gradients on the model's device."""
         device = self.run.features.device
         if self.lane.world == 1 or not device.remote:
             return gradients
-        return [
-            each if each is None else device.send_tensor(each, TO_DEVICE_AGAIN, device.traffic) for each in gradients
-        ]
+        return _moved(gradients, lambda each: device.send_tensor(each, TO_DEVICE_AGAIN, device.traffic))
 
     def _sum(self, members: list[Member]) -> list[tuple[int, float]]:
         model, found = self.run.model, []
@@ -239,8 +250,14 @@ class Distributed(Executor):
         return sorted(found)
 
 
+def _moved(gradients: Gradients, move: Callable[[Tensor], Tensor]) -> Gradients:
+    """Returns gradients as a function moves each tensor."""
+    parameters = [each if each is None else move(each) for each in gradients.parameters]
+    return Gradients(parameters, [RowGradient(move(each.rows), move(each.values)) for each in gradients.rows])
+
+
 def pack(members: list[Member], zeros: list[Array]) -> Array:
-    """Returns u8[n]: position, loss, reached parameters, and all gradients of each member.
+    """Returns u8[n]: position, loss, reached parameters, and the gradients of all parameters of each member.
 
     Args:
         members: batches of one rank, with gradients on the host.
@@ -249,8 +266,9 @@ def pack(members: list[Member], zeros: list[Array]) -> Array:
     pieces = []
     for member in members:
         pieces.append(np.array([member.position, member.loss_sum], np.float64))
-        pieces.append(np.array([gradient is not None for gradient in member.gradients], np.uint8))
-        for gradient, zero in zip(member.gradients, zeros, strict=True):
+        gradients = member.gradients.parameters
+        pieces.append(np.array([gradient is not None for gradient in gradients], np.uint8))
+        for gradient, zero in zip(gradients, zeros, strict=True):
             pieces.append(zero if gradient is None else gradient.detach().numpy())
     return np.concatenate([np.ascontiguousarray(piece).reshape(-1).view(np.uint8) for piece in pieces])
 
@@ -263,4 +281,4 @@ def unpack(packed: Array, zeros: list[Array], count: int) -> Iterator[Member]:
         position, loss = head.view(np.float64).tolist()
         arrays = [value.view(zero.dtype).reshape(zero.shape) for value, zero in zip(values, zeros, strict=True)]
         gradients = [torch.from_numpy(array) if there else None for array, there in zip(arrays, reached, strict=True)]
-        yield Member(int(position), loss, gradients)
+        yield Member(int(position), loss, Gradients(gradients))

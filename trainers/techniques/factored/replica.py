@@ -25,7 +25,7 @@ from assets.storage.user_code import is_reference
 from kernels.errors import InputError
 from trainers.batches.batch import MiniBatch
 from trainers.devices.protocol import Device
-from trainers.loop.executor import BatchGradient, Done, Run, taken_gradients
+from trainers.loop.executor import BatchGradient, Done, Gradients, Run, taken_gradients
 from trainers.models.finish import BatchNorm
 from trainers.models.own import Model
 
@@ -83,7 +83,7 @@ class Replica:
             self.device.adopt(weights.parameters, "parameters")
         self._weights = weights
 
-    def __call__(self, batch: MiniBatch) -> tuple[Done, list[Tensor | None], Sequence[Tensor]]:
+    def __call__(self, batch: MiniBatch) -> tuple[Done, Gradients, Sequence[Tensor]]:
         """Returns the finished batch, its gradients and the rows that each batch normalisation read."""
         self._norm_inputs = []
         with self._alone, self.device.active() if self._counted else nullcontext():

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kernels.types import Array
 from trainers.batches.queue import Closed
-from trainers.loop.executor import Done
+from trainers.loop.executor import Done, Gradients
 from trainers.record.ledger import Ledger
 from trainers.techniques.factored.watch import Watch
 
@@ -25,7 +25,7 @@ class Result(NamedTuple):
 
     Attributes:
         done: the finished batch.
-        gradients: one tensor per parameter, None if the batch did not reach it.
+        gradients: its gradients.
         input_ids: ids[n], the nodes whose rows it read.
         moved: the ledger of its preparation.
         norm_inputs: the input rows of each batch normalisation, in the order of the model's modules.
@@ -33,7 +33,7 @@ class Result(NamedTuple):
     """
 
     done: Done
-    gradients: list[Tensor | None]
+    gradients: Gradients
     input_ids: Array
     moved: Ledger
     norm_inputs: Sequence[Tensor]
