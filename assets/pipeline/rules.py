@@ -19,7 +19,7 @@ from assets.pipeline.schema import Problem, Tables
 from assets.pipeline.toml_lines import KeyPath
 from assets.sampling.config import SamplingConfig
 from assets.sampling.fanouts import by_relation, spelled
-from assets.sources.registry import GraphConfig
+from assets.sources.registry import GraphConfig, TableConfig
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of pipelines, train tables and feature tables, which are parts of asset keys and of paths."""
@@ -259,7 +259,7 @@ def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> I
             f"edge_weight = true multiplies messages by edge weights, but [sampling] {why}: remove the key",
         )
     if graph := values["tables"].get("graph"):
-        yield from _without_data(table, graph)
+        yield from _without_data(table, graph, _features_of(table, values["tables"].get("features")))
     if table.topology != "host" and table.technique.samples_on_device and sampling and (why := sampling.cpu_alone()):
         yield "topology", f"topology = {table.topology!r} samples on the device, but {why}: remove the key"
 
@@ -269,14 +269,28 @@ ABSENT: Mapping[str, str] = {
     "the source relations (docs/own-data.md)",
     "weights": 'multiplies messages by edge weights, and source = "{source}" gives none here: remove the key, or name the weights '
     "of the data (docs/own-data.md)",
+    "featureless": 'has a row for each node of the types without features, and all node types of source = "{source}" have features '
+    "here: remove the key",
     "node_types": 'has a projection per node type, and the nodes of source = "{source}" have no types here: set input = "linear"',
 }
 """Attribute of a graph -> the end of the sentence about a key that needs it, if the graph lacks it."""
 
 
-def _without_data(table: Any, graph: GraphConfig) -> Iterator[tuple[str, str]]:
+def _features_of(table: Any, features: Any) -> TableConfig | None:
+    """Returns the feature table of a train table; None if the file has no valid table of that name."""
+    if features is None:
+        return None if table.feature_table else TableConfig()
+    return features.named.get(table.feature_table) if table.feature_table else features.main
+
+
+def _without_data(table: Any, graph: GraphConfig, features: TableConfig | None) -> Iterator[tuple[str, str]]:
     """Yields the keys of a train table that need what the source certainly does not give, and the problem of each."""
+    own = features is not None and features.file is None and features.columns is None
+    if table.embedding == "node" and features is not None and features.file is not None and features.node_type is None:
+        text = "has a row for each node of the types without features, and the file of the feature table has rows of all nodes"
+        yield "embedding", f'embedding = "node" {text}: remove the key, or name the node_type of the rows'
     wanted = (
+        ("embedding", "featureless", table.embedding == "node" and own),
         ("model", "edge_types", table.model in ("rgcn", "rgat")),
         ("edge_weight", "weights", table.edge_weight),
         ("input", "node_types", table.input == "typed"),

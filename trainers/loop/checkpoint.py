@@ -107,16 +107,17 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     assert set(checkpoint.parts) <= set(PARTS), f"a checkpoint has the parts {PARTS}"
     facts = {"graphmill": text, "head": head_digest(text), "digest": "0" * DIGEST_DIGITS}
     tensors = {f"{part}/{name}": tensor for part, named in checkpoint.parts.items() for name, tensor in named.items()}
-    data = _signed(save(apart(tensors), metadata=facts))
+    pieces = _signed(save(apart(tensors), metadata=facts))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = beside(path, "part")  # two writers of one version have separate files
     try:
-        part.write_bytes(data)
+        with part.open("wb") as file:
+            file.writelines(pieces)
         sync_path(part)
         part.replace(path)
     except OSError as error:
         said = refusal(error)
-        problem = f"cannot write the checkpoint {path} ({len(data):,} bytes): {error}"
+        problem = f"cannot write the checkpoint {path} ({sum(map(len, pieces)):,} bytes): {error}"
         raise InputError(problem, f"{said.remedy if said else 'free space'}; then use --resume") from error
     finally:
         part.unlink(missing_ok=True)  # an interrupt may have come before the file took its name
@@ -170,10 +171,10 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
     return Checkpoint(version, state, head["ledger"], parts, head.get("threads", ()))
 
 
-def _signed(data: bytes) -> bytes:
-    """Returns a file with its digest in place of the zeros."""
-    place = _digest_place(data)
-    return data[:place] + _digest(data, place) + data[place + DIGEST_DIGITS :]
+def _signed(data: bytes) -> list[bytes | memoryview]:
+    """Returns the pieces of a file with its digest in place of the zeros; a whole one would be a second copy of it."""
+    place, view = _digest_place(data), memoryview(data)
+    return [view[:place], _digest(data, place), view[place + DIGEST_DIGITS :]]
 
 
 def _compare(data: bytes) -> None:

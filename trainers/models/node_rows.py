@@ -133,7 +133,8 @@ class NodeRows(nn.Module):
         elif list(found.shape) != shape:
             error_msgs.append(f"{prefix}rows: rows {list(found.shape)}, and the graph needs {shape}")
         else:
-            self.table.values.copy_(found)
+            with torch.no_grad():
+                self.table.values.copy_(found)
 
 
 class _ReadRows(torch.autograd.Function):

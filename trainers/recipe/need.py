@@ -36,6 +36,8 @@ PRODUCT_BYTES = 16 << 20
 """What the libraries of matrix products and threads keep after the first step."""
 PARAMETER_COPIES = 9
 """Copies of the parameters: values, gradients, two moments, the best ones, and what a checkpoint takes while it is written."""
+CHECKPOINT_COPIES, ROW_STEP_COPIES = 2, 5
+"""Copies of a checkpoint's tensors while it is read (one while it is written); and of the rows of nodes that a step changes."""
 READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
 """What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
 BATCH, FANOUTS = "[sampling] batch_size", "[sampling] fanouts"
@@ -118,7 +120,31 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
         batch=whole_batch(semantic.train.layers, sizes) if drawn is None else batch_sizes(drawn, sizes),
         ranks=ranks or semantic.train.own_settings.ranks,
     )
-    return Need(name=f"a training by {technique.name}", phases=(tuple(terms(case)),))
+    return Need(name=f"a training by {technique.name}", phases=((*terms(case), *node_row_terms(case)),))
+
+
+def node_row_terms(case: Case) -> list[Term]:
+    """Returns the terms of learnable rows of nodes, of all ranks: the rows with their moments, their copies, and their gradients."""
+    train, sizes = case.semantic.train, case.sizes
+    if train.embedding != "node":
+        return []
+    row_bytes = train.hidden * item_bytes(train)
+    table = max(0, sizes.num_nodes - sizes.num_rows) * row_bytes
+    scored = sizes.num_valid > 0
+    inputs = min(case.batch.inputs, sizes.num_nodes - sizes.num_rows) * row_bytes
+    # Of every batch of a step, of their sum with the moments of its rows, and of the numbers that ranks exchange.
+    copies = train.accumulate * (1 + 2 * (case.ranks > 1)) + ROW_STEP_COPIES
+    sure = sizes.exact and "features" in sizes.artifacts
+    return [
+        Term(what="rows of nodes and their moments", num_bytes=case.ranks * 3 * table, key="hidden", at_most=not sure),
+        Term(
+            what="best rows of nodes, and a checkpoint of them",
+            num_bytes=case.ranks * (scored + (3 + scored) * CHECKPOINT_COPIES) * table,
+            key="hidden",
+            at_most=True,
+        ),
+        Term(what="gradients of rows of nodes", num_bytes=case.ranks * copies * inputs, key="accumulate", at_most=True),
+    ]
 
 
 def waiting_term() -> Term:

@@ -22,6 +22,7 @@ from trainers.batches.batch import attach_weights
 from trainers.devices.logical import LogicalDevice
 from trainers.models.build import build_model
 from trainers.models.masks import StepRandom
+from trainers.models.node_rows import node_rows
 from trainers.models.optimiser import make_optimiser
 from trainers.models.own import dtype_of
 from trainers.recipe.config import ModelConfig
@@ -64,6 +65,9 @@ def simulated_peak(
         blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
         attach_weights(blocks, graph.topology, model.edge_weight)
         device.adopt(model.parameters(), "parameters")
+        if (nodes := node_rows(model)) is not None and semantic.train.device != "cpu":
+            rows = nodes.table.values  # in the host's memory on the CPU; else on the device, with two moments
+            device.adopt([rows, torch.zeros_like(rows), torch.zeros_like(rows)], "parameters")
         optimiser = make_optimiser(model.parameters(), semantic.train)
         x = device.alloc((blocks[0].num_src, features.width), dtype_of(model), "inputs")
         features.gather(RowIds(blocks[0].src_ids), x, Ledger())

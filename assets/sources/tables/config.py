@@ -195,8 +195,10 @@ class TypedTablesConfig(SpooledConfig):
     @property
     def never(self) -> frozenset[str]:
         """The attributes that a graph of these tables certainly lacks; one of one node type and one relation has no types."""
-        types = () if "edge_types" in self.attributes else ("edge_types", "node_types")
-        return frozenset({*super().never, *types})
+        if "edge_types" not in self.attributes:
+            return frozenset({*super().never, "edge_types", "node_types"})
+        featured = all(table.features is not None for table in self.nodes.values())
+        return frozenset({*super().never, *(("featureless",) if featured else ())})
 
     def brings_split(self) -> bool:
         """Tells whether a node type has a column of splits."""

@@ -1,0 +1,220 @@
+"""Every trainer with a learnable row for each node of the types without features, of which this graph has two."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load
+
+from assets.building.stage import Silent
+from assets.graph.read import open_graph
+from assets.storage.artifact import Artifact
+from tests import accelerator
+from tests.accelerator.backend import stand_in
+from tests.assets.packed_chunks.packed import build_packed
+from tests.trainers import graphs
+from tests.trainers.ranks.threads import run_threads
+from tests.trainers.runs import (
+    SAMPLING,
+    TABLE,
+    losses,
+    parts_inputs,
+    train_fresh,
+    train_packed,
+    train_parts,
+    train_small,
+    train_whole,
+)
+from trainers.inference.bounds import Bounds
+from trainers.inference.exact import Inference
+from trainers.inference.predict import load_model
+from trainers.models.node_rows import NodeRows, RowGradient
+from trainers.recipe.config import TrainTable, model_configs
+from trainers.rows.source import MemorySource
+from trainers.techniques.factored.settings import FactoredSettings
+
+accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
+KEYS: dict[str, Any] = {"input": "typed", "embedding": "node", "model": "rgcn", "bases": 2, "clip_norm": 1.0}
+ROWS = "projection.nodes.rows"
+
+
+@pytest.fixture(autouse=True)
+def _types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "RELATIONS", 3)
+    monkeypatch.setattr(graphs, "TYPE_COLUMNS", (12, 0, 5, 0))
+
+
+class Stops(Silent):
+    """Ends a training at its n-th batch."""
+
+    def __init__(self, after: int):
+        self.left, self.unit = after, ""
+
+    def start(self, label: str, total: int, unit: str) -> None:
+        self.unit = unit
+
+    def advance(self, n: int) -> None:
+        self.left -= n if self.unit == "batches" else 0
+        if self.left < 0:
+            raise ConnectionAbortedError("stopped")
+
+
+class TorchsRows:
+    """Trains the rows as torch does, with a sparse gradient of a parameter and its own optimiser, in place of `RowAdam`."""
+
+    def __init__(self, nodes: NodeRows, betas: tuple[float, float]):
+        nodes.table.values = self.rows = torch.nn.Parameter(nodes.table.values)
+        self.optimiser = torch.optim.SparseAdam([self.rows], betas=betas)
+
+    def gradient(self, seeds: int) -> RowGradient:
+        assert self.rows.grad is not None
+        self.rows.grad = found = self.rows.grad.coalesce() / seeds
+        return RowGradient(found.indices()[0], found.values())
+
+    def step(self, gradient: RowGradient, rate: float, number: int) -> None:
+        self.optimiser.param_groups[0]["lr"] = rate
+        self.optimiser.step()
+        self.rows.grad = None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {}
+
+
+def weights(model: Artifact | None) -> bytes:
+    assert model is not None
+    return model.file("weights.safetensors").read_bytes()
+
+
+def rows_of(model: Artifact) -> np.ndarray:
+    return load(weights(model))[ROWS].numpy()
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_training_is_torchs_own_with_sparse_gradients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accumulate: int
+) -> None:
+    keys = KEYS | {"dtype": "float64", "accumulate": accumulate, "lr_schedule": "cosine", "weight_decay": 1e-3}
+    keys["clip_norm"] = 0.1
+    mine = train_small(tmp_path / "mine", **keys)
+    monkeypatch.setattr("trainers.loop.loop.RowAdam", TorchsRows)
+    read = torch.nn.functional.embedding
+    monkeypatch.setattr(NodeRows, "forward", lambda self, rows, training: read(rows, self.table.values, sparse=True))
+    theirs = train_small(tmp_path / "theirs", **keys)
+    np.testing.assert_allclose(losses(mine), losses(theirs), rtol=1e-10)
+    np.testing.assert_allclose(rows_of(mine), rows_of(theirs), rtol=1e-10, atol=1e-12)
+    assert len(rows_of(mine)) == 200 and losses(mine)[-1] < losses(mine)[0]
+
+
+def test_rows_of_nodes_fit_better_than_one_row_per_type(tmp_path: Path) -> None:
+    types, nodes = (
+        train_small(tmp_path / each, **(KEYS | {"embedding": each, "epochs": 12, "dropout": 0.0}))
+        for each in ("type", "node")
+    )
+    assert losses(nodes)[-1] < 0.9 * losses(types)[-1]
+    assert nodes.summary["numbers"]["parameters"] == types.summary["numbers"]["parameters"] + (200 - 2) * 8
+
+
+def test_exact_trainers_end_with_the_bits_of_minibatch(tmp_path: Path) -> None:
+    plain = train_small(tmp_path / "plain", **KEYS)
+    shared = [
+        train_small(tmp_path / str(count), trainer="factored", settings=FactoredSettings(trainers=count), **KEYS)
+        for count in (1, 3)
+    ]
+    one = train_parts(tmp_path / "one", 1, **KEYS)
+    none = train_fresh(tmp_path / "none", fresh={"t_stale": 0}, **KEYS)
+    assert {weights(each) for each in (*shared, one, none)} == {weights(plain)}
+    packed = build_packed(tmp_path / "packed", epochs=2)
+    online, disk = (train_packed(packed, tmp_path / name, name, **KEYS) for name in ("minibatch", "disk"))
+    assert weights(online) == weights(disk)
+
+
+@pytest.mark.parametrize("more", [{}, {"fresh": {}}, {"settings": {"gradients": "all-reduce"}}])
+def test_ranks_hold_equal_rows(tmp_path: Path, more: dict[str, Any]) -> None:
+    keys = KEYS | more | {"accumulate": 2}
+    alone = train_parts(tmp_path / "alone", 2, **keys)
+    parts_inputs(tmp_path / "two", 2)
+    found = run_threads(2, lambda ranks: train_parts(tmp_path / "two", 2, ranks, **keys))[0]
+    assert alone is not None and losses(alone)[-1] < losses(alone)[0]
+    if "settings" in more:  # two summands: another order rounds alike
+        np.testing.assert_allclose(rows_of(found), rows_of(alone), rtol=1e-4, atol=1e-5)
+    else:
+        assert weights(found) == weights(alone)
+
+
+def test_a_whole_graph_in_chunks_has_the_losses_of_an_uncut_pass(tmp_path: Path) -> None:
+    keys = KEYS | {"dtype": "float64"}
+    uncut = train_whole(tmp_path, mode="device", **keys)
+    for mode, parts, chunks in (("vanilla", 2, 3), ("p2p", 3, 1), ("p2p+reuse", 1, 4)):
+        cut = train_whole(tmp_path, parts, chunks, mode=mode, **keys)
+        np.testing.assert_allclose(losses(cut), losses(uncut), rtol=1e-10)
+        np.testing.assert_allclose(rows_of(cut), rows_of(uncut), rtol=1e-8, atol=1e-10)
+
+
+def test_products_from_bfloat16_and_embeddings_of_earlier_steps_train(tmp_path: Path) -> None:
+    rough, exact = (train_small(tmp_path / dtype, **(KEYS | {"dtype": dtype})) for dtype in ("bf16", "float64"))
+    np.testing.assert_allclose(losses(rough), losses(exact), rtol=0.05)
+    kept = train_fresh(tmp_path / "kept", **KEYS)
+    assert losses(kept)[-1] < losses(kept)[0]
+
+
+@pytest.mark.parametrize("trainer", ["minibatch", "factored"])
+def test_a_training_that_was_stopped_ends_with_the_same_bits(tmp_path: Path, trainer: str) -> None:
+    keys = KEYS | {"trainer": trainer, "accumulate": 2, "checkpoint_steps": 1}
+    straight = train_small(tmp_path / "straight", **keys)
+    for stop in (5, 3):
+        with pytest.raises(ConnectionAbortedError):
+            train_small(tmp_path / "stopped", resume=stop < 5, progress=Stops(stop), **keys)
+    assert weights(train_small(tmp_path / "stopped", resume=True, **keys)) == weights(straight)
+
+
+def test_a_training_of_ranks_that_was_stopped_ends_with_the_same_bits(tmp_path: Path) -> None:
+    keys = KEYS | {"accumulate": 1, "checkpoint_steps": 1}
+    straight = train_parts(tmp_path / "straight", 2, **keys)
+    parts_inputs(tmp_path / "two", 2)
+
+    def work(ranks: Any, **how: Any) -> Artifact | None:
+        return train_parts(tmp_path / "two", 2, ranks, **keys, **how)
+
+    with pytest.raises(ConnectionAbortedError):
+        run_threads(2, lambda ranks: work(ranks, progress=Stops(5)))
+    assert weights(run_threads(2, lambda ranks: work(ranks, resume=True))[0]) == weights(straight)
+
+
+def test_a_longer_training_goes_on_from_a_shorter_one(tmp_path: Path) -> None:
+    straight = train_small(tmp_path / "straight", **(KEYS | {"epochs": 4}))
+    train_small(tmp_path / "short", **(KEYS | {"epochs": 2}))
+    said: list[str] = []
+    longer = train_small(tmp_path / "short", report=said.append, **(KEYS | {"epochs": 4}))
+    assert weights(longer) == weights(straight) and any("2" in line for line in said)
+
+
+def test_the_saved_model_predicts_as_it_was_scored(tmp_path: Path) -> None:
+    model = train_small(tmp_path, eval="exact", **KEYS)
+    made = graphs.random_graph_artifacts(tmp_path)
+    graph, features = open_graph(made.inputs["graph"]), made.open().features
+    (semantic,) = model_configs(TrainTable(**(TABLE | KEYS | {"eval": "exact"})), SAMPLING, 5)
+    bounds = Bounds(workspace_bytes=1 << 16, threads=2)
+    inference = Inference(
+        load_model(model, semantic, graph, features), graph.topology, MemorySource(features), bounds
+    )
+    ids = np.asarray(graph.test_ids)
+    logits = inference.exact()
+    found = float((logits[torch.from_numpy(ids.copy())].argmax(1).numpy() == graph.labels[ids]).mean())
+    assert found == pytest.approx(model.summary["numbers"]["test_accuracy"])
+
+
+def test_a_device_with_memory_of_its_own_trains_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpu = train_small(tmp_path / "cpu", **KEYS)
+    whole_on_cpu = train_whole(tmp_path / "whole cpu", mode="device", **KEYS)
+    stand_in(monkeypatch)
+    keys = KEYS | {"device": "cuda", "checkpoint_steps": 1}
+    found = train_small(tmp_path / "device", topology="device", **keys)
+    np.testing.assert_allclose(losses(found), losses(on_cpu), rtol=1e-4)
+    with pytest.raises(ConnectionAbortedError):
+        train_small(tmp_path / "stopped", topology="device", progress=Stops(7), **keys)
+    assert weights(train_small(tmp_path / "stopped", topology="device", resume=True, **keys)) == weights(found)
+    for mode in ("device", "p2p"):
+        whole = train_whole(tmp_path / f"whole {mode}", mode=mode, **(KEYS | {"device": "cuda"}))
+        np.testing.assert_allclose(losses(whole), losses(whole_on_cpu), rtol=1e-4)
