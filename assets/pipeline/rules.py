@@ -259,7 +259,7 @@ def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> I
             f"edge_weight = true multiplies messages by edge weights, but [sampling] {why}: remove the key",
         )
     if graph := values["tables"].get("graph"):
-        yield from _without_data(table, graph, _features_of(table, values["tables"].get("features")))
+        yield from _without_data(table, graph, _features_of(table, values["tables"]))
     if table.topology != "host" and table.technique.samples_on_device and sampling and (why := sampling.cpu_alone()):
         yield "topology", f"topology = {table.topology!r} samples on the device, but {why}: remove the key"
 
@@ -276,10 +276,11 @@ ABSENT: Mapping[str, str] = {
 """Attribute of a graph -> the end of the sentence about a key that needs it, if the graph lacks it."""
 
 
-def _features_of(table: Any, features: Any) -> TableConfig | None:
+def _features_of(table: Any, tables: Mapping[str, Any]) -> TableConfig | None:
     """Returns the feature table of a train table; None if the file has no valid table of that name."""
+    features: Any = tables.get("features")
     if features is None:
-        return None if table.feature_table else TableConfig()
+        return None if table.feature_table or "features" in tables else TableConfig()
     return features.named.get(table.feature_table) if table.feature_table else features.main
 
 

@@ -26,8 +26,8 @@ from kernels.rng import absorb_ids, draws
 from kernels.rng import key as rng_key
 from kernels.types import Stream
 
-FILLED_VALUES = 1 << 19
-"""Initial values that are drawn at a time; their integers fit in a processor's cache."""
+FILLED_VALUES, UPDATED_VALUES = 1 << 19, 1 << 16
+"""Initial values that are drawn at a time, and values that an update computes at a time; both fit in a processor's cache."""
 
 
 class RowGradient(NamedTuple):
@@ -181,15 +181,16 @@ class RowAdam:
             rate: the learning rate of the step.
             number: number of the optimiser step in the run, from 1.
         """
-        rows, values = gradient
-        mean, square = (moments.index_select(0, rows) for moments in (self.mean, self.square))
-        # As old + (new - old) * (1 - beta): torch's order of roundings.
-        mean = values.sub(mean).mul_(1 - self.beta1).add_(mean)
-        square = values.pow(2).sub_(square).mul_(1 - self.beta2).add_(square)
-        self.mean.index_copy_(0, rows, mean)
-        self.square.index_copy_(0, rows, square)
         size = rate * math.sqrt(1 - self.beta2**number) / (1 - self.beta1**number)
-        self.nodes.table.values.index_add_(0, rows, mean.div_(square.sqrt_().add_(self.eps)).mul_(-size))
+        count = max(1, UPDATED_VALUES // max(1, gradient.values.shape[1]))
+        for rows, values in zip(gradient.rows.split(count), gradient.values.split(count), strict=True):
+            mean, square = (moments.index_select(0, rows) for moments in (self.mean, self.square))
+            # As old + (new - old) * (1 - beta): torch's order of roundings.
+            mean = values.sub(mean).mul_(1 - self.beta1).add_(mean)
+            square = values.pow(2).sub_(square).mul_(1 - self.beta2).add_(square)
+            self.mean.index_copy_(0, rows, mean)
+            self.square.index_copy_(0, rows, square)
+            self.nodes.table.values.index_add_(0, rows, mean.div_(square.sqrt_().add_(self.eps)).mul_(-size))
 
     def state(self) -> dict[str, Tensor]:
         """Returns the moments, float[n, H] each, by name."""

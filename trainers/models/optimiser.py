@@ -41,9 +41,7 @@ def make_optimiser(parameters: Iterable[torch.nn.Parameter], config: TrainConfig
     return without_compiler(kind)(parameters, betas=config.betas, **keys)  # pyright: ignore[reportCallIssue]
 
 
-def cut_gradients(
-    parameters: Iterable[torch.nn.Parameter], length: float, others: Sequence[torch.Tensor] = ()
-) -> None:
+def cut_gradients(parameters: Iterable[torch.nn.Parameter], length: float, others: Sequence[torch.Tensor] = ()) -> None:
     """Scales the gradients of parameters, and other gradients, so that their length together is at most `length`; 0 leaves them."""
     found = [*(parameter.grad for parameter in parameters if parameter.grad is not None), *others]
     if not length or not found:

@@ -36,8 +36,8 @@ PRODUCT_BYTES = 16 << 20
 """What the libraries of matrix products and threads keep after the first step."""
 PARAMETER_COPIES = 9
 """Copies of the parameters: values, gradients, two moments, the best ones, and what a checkpoint takes while it is written."""
-CHECKPOINT_COPIES, ROW_STEP_COPIES = 2, 5
-"""Copies of a checkpoint's tensors while it is read (one while it is written); and of the rows of nodes that a step changes."""
+CHECKPOINT_COPIES, ROW_STEP_COPIES = 2, 2
+"""Copies of a checkpoint's tensors while it is read (one while it is written); and sums of gradients of rows, divided by the seeds."""
 READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
 """What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
 BATCH, FANOUTS = "[sampling] batch_size", "[sampling] fanouts"
@@ -132,7 +132,7 @@ def node_row_terms(case: Case) -> list[Term]:
     table = max(0, sizes.num_nodes - sizes.num_rows) * row_bytes
     scored = sizes.num_valid > 0
     inputs = min(case.batch.inputs, sizes.num_nodes - sizes.num_rows) * row_bytes
-    # Of every batch of a step, of their sum with the moments of its rows, and of the numbers that ranks exchange.
+    # Of every batch of a step with what ranks exchange of it, and of their sum.
     copies = train.accumulate * (1 + 2 * (case.ranks > 1)) + ROW_STEP_COPIES
     sure = sizes.exact and "features" in sizes.artifacts
     return [

@@ -12,6 +12,13 @@ HEAD = 'name = "p"\n[graph]\n{graph}\n[sampling]\nfanouts = [5, 5]\n[[train]]\nn
 EDGES = 'source = "edges"\nedges = "e.csv"\nsource_column = "a"\ntarget_column = "b"\n'
 RMAT = 'source = "rmat"\nnodes = 100\nedges = 500\n'
 TYPED = 'source = "typed_citation"\nnodes = 100\nedges = 500\n'
+NODE = 'input = "typed"\nembedding = "node"'
+FILE = 'input = "typed"\nembedding = "node"\n[features]\nfile = "x.npy"\n'
+FULL = """source = "tables"
+nodes.user = {{ path = "u.csv", features = "f*" }}
+nodes.item = {{ path = "i.csv"{item} }}
+edges.buys = {{ path = "e.csv", source_type = "user", target_type = "item" }}
+"""
 SHOP = 'source = "tables"\nnodes.user.num_nodes = 9\nedges.knows = { path = "e.csv", source_type = "user", target_type = "user" }\n'
 
 
@@ -39,6 +46,24 @@ def loaded(tmp_path: Path, graph: str, key: str) -> None:
         (TYPED, "edge_weight = true", 'source = "typed_citation" gives none here'),
         (RMAT, 'input = "typed"', 'input = "typed" has a projection per node type, and the nodes of source = "rmat"'),
         (EDGES + 'type_column = "r"\n', 'input = "typed"', 'the nodes of source = "edges" have no types here'),
+        (
+            FULL.format(item=', features = "g*"'),
+            NODE,
+            '13: embedding = "node" has a row for each node of the types without features, and all node types of source = "tables"',
+        ),
+        (
+            FULL.format(item=""),
+            FILE,
+            '13: embedding = "node" has a row for each node of the types without features, and the file',
+        ),
+        (RMAT, NODE.replace("typed", "linear"), "12: embedding = 'node' is of input = \"typed\", and input = 'linear'"),
+        (RMAT, 'embedding = "node"', "11: embedding = 'node' is of input = \"typed\", and input = 'none'"),
+        (TYPED, NODE + '\noptimizer = "sgd"', '12: embedding = "node" updates its rows by Adam, and optimizer = "sgd"'),
+        (
+            TYPED,
+            NODE + '\ntrainer = "factored"\nfactored.staleness = 2',
+            '12: embedding = "node" has rows that replicas read',
+        ),
     ],
 )
 def test_they_are_refused_where_the_source_certainly_has_none(
@@ -57,6 +82,10 @@ def test_they_are_refused_where_the_source_certainly_has_none(
         (TYPED, 'model = "rgat"\ninput = "typed"'),
         ('source = "dgl"\npath = "g.bin"\n', 'model = "rgcn"\ninput = "typed"'),
         (SHOP.replace('"user" }', '"user", weight_column = "w" }'), "edge_weight = true"),
+        (TYPED, NODE),
+        (FULL.format(item=""), NODE),
+        (FULL.format(item=', features = "g*"'), FILE + 'node_type = "user"\n'),
+        ('source = "dgl"\npath = "g.bin"\n', NODE),
     ],
 )
 def test_they_are_taken_where_the_source_may_have_them(tmp_path: Path, graph: str, key: str) -> None:

@@ -86,6 +86,21 @@ def test_sizes_of_stored_batches_are_exact_and_those_of_fan_outs_a_bound() -> No
     assert work[0].num_bytes < work[1].num_bytes and stored.least_bytes > drawn.least_bytes
 
 
+def test_rows_of_nodes_are_counted_with_moments_and_copies() -> None:
+    keys = {"input": "typed", "embedding": "node", "accumulate": 2}
+    sizes = replace(SIZES, num_rows=400_000)
+    none, one = terms(case(input="typed"), sizes), terms(case(**keys), sizes)
+    table = 600_000 * 64 * 4
+    assert {name: one[name] for name in one if name not in none} == {
+        "rows of nodes and their moments": 3 * table,
+        "best rows of nodes, and a checkpoint of them": 6 * table,
+        "gradients of rows of nodes": 4 * min(600_000, BATCH.inputs) * 64 * 4,
+    }
+    scored = terms(case(**(keys | {"hidden": 128})), replace(sizes, num_valid=10))
+    assert scored["best rows of nodes, and a checkpoint of them"] == (1 + 8) * 2 * table
+    assert {name: one[name] for name in none} == none
+
+
 def test_ranks_share_the_cores_and_a_table_in_memory_needs_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainers.recipe.need.usable_cores", lambda: 16)
     one, four = (

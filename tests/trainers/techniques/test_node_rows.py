@@ -196,9 +196,7 @@ def test_the_saved_model_predicts_as_it_was_scored(tmp_path: Path) -> None:
     graph, features = open_graph(made.inputs["graph"]), made.open().features
     (semantic,) = model_configs(TrainTable(**(TABLE | KEYS | {"eval": "exact"})), SAMPLING, 5)
     bounds = Bounds(workspace_bytes=1 << 16, threads=2)
-    inference = Inference(
-        load_model(model, semantic, graph, features), graph.topology, MemorySource(features), bounds
-    )
+    inference = Inference(load_model(model, semantic, graph, features), graph.topology, MemorySource(features), bounds)
     ids = np.asarray(graph.test_ids)
     logits = inference.exact()
     found = float((logits[torch.from_numpy(ids.copy())].argmax(1).numpy() == graph.labels[ids]).mean())
