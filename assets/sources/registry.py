@@ -120,7 +120,7 @@ class GraphConfig(Checked):
 
     @property
     def never(self) -> frozenset[str]:
-        """The attributes that a graph of these keys certainly lacks: of weights, edge_types, node_types, and featureless, types without features."""
+        """The attributes that a graph of these keys certainly lacks: of weights, edge_types, node_types, featureless (node types)."""
         return PLAIN
 
     @property

@@ -22,7 +22,7 @@ from kernels.sampling.sample import Transposes
 from kernels.types import Array, Block, Stream
 from trainers.models.ends import LinearHead, Projection
 from trainers.models.masks import FEATURES, PROJECTED, LayerRandom, StepRandom
-from trainers.models.node_rows import NodeRows
+from trainers.models.node_rows import LearntRows
 from trainers.models.typed import TypedProjection
 
 
@@ -226,5 +226,5 @@ def initialise(model: nn.Module, seed: int) -> None:
             values = torch.from_numpy(uniform(rng_key(seed, Stream.INIT, word), parameter.numel()))
             parameter.copy_(((values * 2 - 1) * bound).view_as(parameter))
     for name, module in model.named_modules():
-        if isinstance(module, NodeRows):
+        if isinstance(module, LearntRows):
             module.fill(seed, name)

@@ -47,16 +47,17 @@ class RowTable:
 
     Attributes:
         values: float[n, H].
+        trained: whether an optimiser takes the gradients; nothing is kept for a loop that has none.
     """
 
     def __init__(self, values: Tensor):
-        self.values = values
+        self.values, self.trained = values, False
 
     def __deepcopy__(self, memo: Any) -> RowTable:
         return self
 
 
-class NodeRows(nn.Module):
+class LearntRows(nn.Module):
     """The rows of the nodes of all types without features, by type and node.
 
     Args:
@@ -84,7 +85,7 @@ class NodeRows(nn.Module):
     def forward(self, rows: Tensor, training: bool) -> Tensor:
         """Returns float[n, H], a copy of rows[n], distinct ones; in training their gradients come to `gradients`."""
         rows = rows.to(self.table.values.device)
-        if not training or not torch.is_grad_enabled():
+        if not (training and self.table.trained and torch.is_grad_enabled()):
             return self.table.values.index_select(0, rows)
         anchor = torch.empty(0, device=rows.device, requires_grad=True)
         return _ReadRows.apply(anchor, self.table.values, rows, self.gradients)  # pyright: ignore[reportReturnType]
@@ -110,7 +111,7 @@ class NodeRows(nn.Module):
                 values[place : place + len(ids)] = (drawn * 2 - 1) * bound
                 place += len(ids)
 
-    def _apply(self, fn: Any, recurse: bool = True) -> NodeRows:
+    def _apply(self, fn: Any, recurse: bool = True) -> LearntRows:
         self.table.values = fn(self.table.values)
         return super()._apply(fn, recurse)
 
@@ -163,8 +164,9 @@ class RowAdam:
         eps: the summand of the denominator.
     """
 
-    def __init__(self, nodes: NodeRows, betas: Sequence[float] = (0.9, 0.999), eps: float = 1e-8):
+    def __init__(self, nodes: LearntRows, betas: Sequence[float] = (0.9, 0.999), eps: float = 1e-8):
         self.nodes, (self.beta1, self.beta2), self.eps = nodes, betas, eps
+        nodes.table.trained = True
         self.mean, self.square = (torch.zeros_like(nodes.table.values) for _ in range(2))
 
     def gradient(self, seeds: int) -> RowGradient | None:
@@ -214,6 +216,6 @@ def summed(gradients: Sequence[RowGradient]) -> RowGradient | None:
     return RowGradient(rows, values)
 
 
-def node_rows(model: nn.Module) -> NodeRows | None:
+def node_rows(model: nn.Module) -> LearntRows | None:
     """Returns the learnable rows of a model's nodes, None if it has none."""
-    return next((each for each in model.modules() if isinstance(each, NodeRows)), None)
+    return next((each for each in model.modules() if isinstance(each, LearntRows)), None)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from assets.features.read import NodeTypes
 from trainers.models.masks import LayerRandom
-from trainers.models.node_rows import NodeRows
+from trainers.models.node_rows import LearntRows
 
 
 class TypedProjection(nn.Module):
@@ -51,7 +51,7 @@ class TypedProjection(nn.Module):
         # Matrices of one row, since initial values follow from the shape of a matrix.
         shared = () if of_nodes else types.featureless
         self.embeddings = nn.ParameterDict({str(each): torch.empty(1, out_width) for each in shared})
-        self.nodes = NodeRows(types, out_width) if of_nodes else None
+        self.nodes = LearntRows(types, out_width) if of_nodes else None
 
     def forward(self, x: Tensor, rng: LayerRandom) -> Tensor:
         """Returns float[n, out_width] from x: float[n, F], the rows of the nodes `rng.node_ids`."""

@@ -149,7 +149,7 @@ class TrainConfig(Architecture):
             text = 'embedding = "node" updates its rows by Adam, and optimizer = "sgd": write optimizer = "adam" or "adamw"'
             yield KeyProblem("embedding optimizer", text)
         if self.embedding == "node" and (lacking := self.own_settings.staleness):
-            text = f'embedding = "node" has rows that replicas read while an update writes them, with staleness = {lacking}: remove one of them'
+            text = f'embedding = "node" has rows that replicas would read while they change, with staleness = {lacking}: remove one of them'
             yield KeyProblem("embedding", text)
 
     @property

@@ -62,7 +62,7 @@ def loaded(tmp_path: Path, graph: str, key: str) -> None:
         (
             TYPED,
             NODE + '\ntrainer = "factored"\nfactored.staleness = 2',
-            '12: embedding = "node" has rows that replicas read',
+            '12: embedding = "node" has rows that replicas would read',
         ),
     ],
 )

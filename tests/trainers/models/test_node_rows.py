@@ -10,7 +10,7 @@ from assets.features.read import NodeTypes
 from kernels.errors import InputError
 from trainers.models.build import build_model
 from trainers.models.masks import StepRandom
-from trainers.models.node_rows import NodeRows, RowAdam, RowGradient, node_rows, summed
+from trainers.models.node_rows import LearntRows, RowAdam, RowGradient, node_rows, summed
 from trainers.models.typed import TypedProjection
 from trainers.recipe.config import TrainConfig
 
@@ -18,8 +18,8 @@ TYPES = NodeTypes(starts=(0, 10, 40, 60, 75), columns=(6, 0, 3, 0))
 CONFIG = TrainConfig(input="typed", embedding="node", hidden=4, dropout=0.0)
 
 
-def filled(width: int = 4, seed: int = 3) -> NodeRows:
-    nodes = NodeRows(TYPES, width)
+def filled(width: int = 4, seed: int = 3) -> LearntRows:
+    nodes = LearntRows(TYPES, width)
     nodes.fill(seed, "rows")
     return nodes
 
@@ -78,7 +78,7 @@ def test_initial_rows_follow_from_seed_name_and_node_alone(monkeypatch: pytest.M
     rows = filled().table.values
     monkeypatch.setattr("trainers.models.node_rows.FILLED_VALUES", 12)
     assert torch.equal(filled().table.values, rows)
-    alone = NodeRows(NodeTypes(starts=(0, 60, 75), columns=(1, 0)), 4)
+    alone = LearntRows(NodeTypes(starts=(0, 60, 75), columns=(1, 0)), 4)
     alone.fill(3, "rows")
     assert torch.equal(alone.table.values, rows[30:])  # nodes 60 to 74
     assert len(rows.unique(dim=0)) == 45 and rows.abs().max() <= (6 / 5) ** 0.5 and rows.std() > 0.5
@@ -95,6 +95,9 @@ def test_nodes_read_their_rows_and_receive_their_gradients() -> None:
     assert torch.equal(out[[2, 4, 0]].detach(), nodes.table.values[[2, 29, 40]])
     weight = torch.arange(20.0).view(5, 4)
     (out * weight).sum().backward()
+    assert not nodes.gradients  # no optimiser would take them
+    RowAdam(nodes)
+    (projection(x, StepRandom(0).layer(0, ids)) * weight).sum().backward()
     (found,) = nodes.taken()
     assert found.rows.tolist() == [2, 29, 40] and torch.equal(found.values, weight[[2, 4, 0]])
     with torch.no_grad():
@@ -126,5 +129,5 @@ def test_rows_are_in_the_state_of_a_model_and_copies_share_them() -> None:
 
 def test_a_graph_whose_types_all_have_features_is_refused() -> None:
     types = NodeTypes(starts=(0, 10, 40), columns=(6, 3))
-    with pytest.raises(InputError, match='embedding = "node" has a row for each node .* all types of the graph have'):
+    with pytest.raises(InputError, match=r'embedding = "node" has a row .* all types of the graph have'):
         build_model(CONFIG, 6, 3, 1, types=types)

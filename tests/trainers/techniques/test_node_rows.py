@@ -30,7 +30,7 @@ from tests.trainers.runs import (
 from trainers.inference.bounds import Bounds
 from trainers.inference.exact import Inference
 from trainers.inference.predict import load_model
-from trainers.models.node_rows import NodeRows, RowGradient
+from trainers.models.node_rows import LearntRows, RowGradient
 from trainers.recipe.config import TrainTable, model_configs
 from trainers.rows.source import MemorySource
 from trainers.techniques.factored.settings import FactoredSettings
@@ -64,7 +64,7 @@ class Stops(Silent):
 class TorchsRows:
     """Trains the rows as torch does, with a sparse gradient of a parameter and its own optimiser, in place of `RowAdam`."""
 
-    def __init__(self, nodes: NodeRows, betas: tuple[float, float]):
+    def __init__(self, nodes: LearntRows, betas: tuple[float, float]):
         nodes.table.values = self.rows = torch.nn.Parameter(nodes.table.values)
         self.optimiser = torch.optim.SparseAdam([self.rows], betas=betas)
 
@@ -100,7 +100,7 @@ def test_a_training_is_torchs_own_with_sparse_gradients(
     mine = train_small(tmp_path / "mine", **keys)
     monkeypatch.setattr("trainers.loop.loop.RowAdam", TorchsRows)
     read = torch.nn.functional.embedding
-    monkeypatch.setattr(NodeRows, "forward", lambda self, rows, training: read(rows, self.table.values, sparse=True))
+    monkeypatch.setattr(LearntRows, "forward", lambda self, rows, training: read(rows, self.table.values, sparse=True))
     theirs = train_small(tmp_path / "theirs", **keys)
     np.testing.assert_allclose(losses(mine), losses(theirs), rtol=1e-10)
     np.testing.assert_allclose(rows_of(mine), rows_of(theirs), rtol=1e-10, atol=1e-12)
