@@ -31,6 +31,7 @@ from trainers.inference.bounds import Bounds
 from trainers.inference.exact import Inference
 from trainers.inference.predict import load_model
 from trainers.models.node_rows import LearntRows, RowGradient
+from trainers.ranks.group import ALONE
 from trainers.recipe.config import TrainTable, model_configs
 from trainers.rows.source import MemorySource
 from trainers.techniques.factored.settings import FactoredSettings
@@ -169,7 +170,7 @@ def test_a_training_that_was_stopped_ends_with_the_same_bits(tmp_path: Path, tra
     assert weights(train_small(tmp_path / "stopped", resume=True, **keys)) == weights(straight)
 
 
-def test_a_training_of_ranks_that_was_stopped_ends_with_the_same_bits(tmp_path: Path) -> None:
+def test_ranks_go_on_from_a_checkpoint_of_one_process_to_the_same_bits(tmp_path: Path) -> None:
     keys = KEYS | {"accumulate": 1, "checkpoint_steps": 1}
     straight = train_parts(tmp_path / "straight", 2, **keys)
     parts_inputs(tmp_path / "two", 2)
@@ -178,7 +179,7 @@ def test_a_training_of_ranks_that_was_stopped_ends_with_the_same_bits(tmp_path: 
         return train_parts(tmp_path / "two", 2, ranks, **keys, **how)
 
     with pytest.raises(ConnectionAbortedError):
-        run_threads(2, lambda ranks: work(ranks, progress=Stops(5)))
+        work(ALONE, progress=Stops(5))
     assert weights(run_threads(2, lambda ranks: work(ranks, resume=True))[0]) == weights(straight)
 
 
@@ -213,6 +214,10 @@ def test_a_device_with_memory_of_its_own_trains_rows(tmp_path: Path, monkeypatch
     with pytest.raises(ConnectionAbortedError):
         train_small(tmp_path / "stopped", topology="device", progress=Stops(7), **keys)
     assert weights(train_small(tmp_path / "stopped", topology="device", resume=True, **keys)) == weights(found)
+    parts_inputs(tmp_path / "two", 2)
+    two = run_threads(2, lambda ranks: train_parts(tmp_path / "two", 2, ranks, **(KEYS | {"device": "cuda"})))[0]
+    alone = train_parts(tmp_path / "alone", 2, **(KEYS | {"device": "cuda"}))
+    assert weights(two) == weights(alone)
     for mode in ("device", "p2p"):
         whole = train_whole(tmp_path / f"whole {mode}", mode=mode, **(KEYS | {"device": "cuda"}))
         np.testing.assert_allclose(losses(whole), losses(whole_on_cpu), rtol=1e-4)
