@@ -95,6 +95,19 @@ class Architecture(Checked):
         else:
             yield from self._model_problems()
 
+    def _node_row_problems(self, optimizer: str, staleness: int) -> Iterator[KeyProblem]:
+        """Yields the problems of a row for each node with the optimiser, and with updates that gradients may lack."""
+        if self.embedding != "node":
+            return
+        if optimizer == "sgd":
+            text = 'embedding = "node" updates its rows by Adam, and optimizer = "sgd": write optimizer = "adam" or "adamw"'
+            yield KeyProblem("embedding optimizer", text)
+        if staleness:
+            text = (
+                f'embedding = "node" has rows that replicas would read while they change, with staleness = {staleness}'
+            )
+            yield KeyProblem("embedding", f"{text}: remove one of them")
+
     def _model_problems(self) -> Iterator[KeyProblem]:
         """Yields keys that are for other models than this one, or contradict each other in it."""
         own = {

@@ -145,12 +145,7 @@ class TrainConfig(Architecture):
             yield KeyProblem("momentum optimizer", f"momentum = {self.momentum:g} is for sgd, not for {self.optimizer}")
         if self.betas != (0.9, 0.999) and self.optimizer == "sgd":
             yield KeyProblem("betas optimizer", f"betas = {list(self.betas)} is for adam and adamw, not for sgd")
-        if self.embedding == "node" and self.optimizer == "sgd":
-            text = 'embedding = "node" updates its rows by Adam, and optimizer = "sgd": write optimizer = "adam" or "adamw"'
-            yield KeyProblem("embedding optimizer", text)
-        if self.embedding == "node" and (lacking := self.own_settings.staleness):
-            text = f'embedding = "node" has rows that replicas would read while they change, with staleness = {lacking}: remove one of them'
-            yield KeyProblem("embedding", text)
+        yield from self._node_row_problems(self.optimizer, self.own_settings.staleness)
 
     @property
     def sampled_by(self) -> str:
