@@ -43,6 +43,7 @@ SOURCES: Mapping[str, str] = {
     "rmat": "assets.sources.generators:RmatConfig",
     "sbm": "assets.sources.generators:SbmConfig",
     "tables": "assets.sources.tables.source:TypedTablesConfig",
+    "typed-python-environment": "assets.sources.python_environment.typed:TypedEnvironmentConfig",
     "typed_citation": "assets.sources.typed_citation:TypedCitationConfig",
 }
 """Source name -> the module that reads it, and its class of `[graph]`."""
@@ -50,7 +51,7 @@ SOURCES: Mapping[str, str] = {
 GENERATORS = ("citation", "rmat", "sbm", "typed_citation")
 """Sources that read nothing from outside."""
 
-UNCHECKED = (*GENERATORS, "python-environment")
+UNCHECKED = (*GENERATORS, "python-environment", "typed-python-environment")
 """Sources whose content has no mistakes that `graphmill inspect` could look for."""
 
 

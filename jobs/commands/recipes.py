@@ -19,7 +19,8 @@ from kernels.errors import InputError
     "source",
     required=True,
     help="What the graph is made from: data (an .npz archive, tables in Parquet or text, an ogbn-* folder, a file of dgl.save_graphs or of "
-    "PyG), or a kind of source: citation, dgl, edges, npz, ogb, pyg, python-environment, rmat, sbm, tables, typed_citation.",
+    "PyG), or a kind of source: citation, dgl, edges, npz, ogb, pyg, python-environment, rmat, sbm, tables, typed-python-environment, "
+    "typed_citation.",
 )
 def new(name: str, source: str) -> None:
     """Writes a pipeline file with comments, NAME.toml, into the folder where pipelines are found by name; overwrites nothing.

@@ -1,4 +1,4 @@
-"""Reads the imports and identifiers of one Python module. Also the program of the parsing processes.
+"""Reads the imports, identifiers and classes of one Python module. Also the program of the parsing processes.
 
 Run as a script, it answers one line of JSON for each line of input, and ends at the end of its input: when its parent dies by any signal,
 the pipe closes and no process is left behind. It imports only the standard library, so it starts in milliseconds and never runs the
@@ -32,7 +32,7 @@ FIELD_OF = {
 """Kinds of syntax that carry an identifier -> its field."""
 
 
-def describe(path: str, name: str, is_package: bool, width: int) -> dict[str, Any]:
+def describe(path: str, name: str, is_package: bool, width: int, class_width: int = 0) -> dict[str, Any]:
     """Reads one module.
 
     Args:
@@ -40,12 +40,15 @@ def describe(path: str, name: str, is_package: bool, width: int) -> dict[str, An
         name: dotted name of the module.
         is_package: whether the file is an `__init__.py`.
         width: number of feature columns.
+        class_width: number of feature columns of a class; 0 leaves the classes out.
 
     Returns:
         "problem": "", "unreadable" or "syntax"; "imports": dotted names, the longest known prefix of each is a module; "columns"
-        ascending and "values": the non-zero features, 1 to 64.
+        ascending and "values": the non-zero features, 1 to 64. With classes also "classes", "aliases" and "stars", see `_classes`.
     """
-    blank = {"problem": "unreadable", "imports": [], "columns": [], "values": []}
+    blank: dict[str, Any] = {"problem": "unreadable", "imports": [], "columns": [], "values": []}
+    if class_width:
+        blank |= {"classes": [], "aliases": {}, "stars": []}
     try:
         with open(path, "rb") as file:
             source = file.read()
@@ -56,11 +59,20 @@ def describe(path: str, name: str, is_package: bool, width: int) -> dict[str, An
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         # old or templated code, unknown encodings, null bytes: the module exists and can be imported by others
         return blank | {"problem": "syntax"}
-    imports, words = _walk(tree, name if is_package else name.rpartition(".")[0])
+    package = name if is_package else name.rpartition(".")[0]
+    imports, words, mentioned = _walk(tree, package)
+    columns, values = _features(words, mentioned, width)
+    found = {"problem": "", "imports": imports, "columns": columns, "values": values}
+    return found | (_classes(tree, package, mentioned, class_width) if class_width else {})
+
+
+def _features(words: Counter[str], mentioned: set[str], width: int) -> tuple[list[int], list[int]]:
+    """Returns the columns of the words that no import statement mentions, ascending, and the bit length of the count in each."""
+    for word in mentioned:
+        words.pop(word, None)
     buckets = hash_words(words, width)
     columns = sorted(buckets)
-    values = [buckets[column].bit_length() for column in columns]
-    return {"problem": "", "imports": imports, "columns": columns, "values": values}
+    return columns, [buckets[column].bit_length() for column in columns]
 
 
 def hash_words(words: Counter[str], width: int) -> dict[int, int]:
@@ -71,8 +83,8 @@ def hash_words(words: Counter[str], width: int) -> dict[int, int]:
     return dict(buckets)
 
 
-def _walk(tree: ast.AST, package: str) -> tuple[list[str], Counter[str]]:
-    """Returns the imported names, sorted, and the identifiers outside import statements."""
+def _walk(tree: ast.AST, package: str) -> tuple[list[str], Counter[str], set[str]]:
+    """Returns the imported names, sorted, all identifiers outside import statements, and the words inside them."""
     imports: set[str] = set()
     mentioned: set[str] = set()
     words: Counter[str] = Counter()
@@ -86,9 +98,7 @@ def _walk(tree: ast.AST, package: str) -> tuple[list[str], Counter[str]]:
         elif kind is ast.Import or kind is ast.ImportFrom:
             imports.update(_targets(node, package))
             mentioned.update(_mentioned(node))
-    for word in mentioned:
-        words.pop(word, None)
-    return sorted(imports), words
+    return sorted(imports), words, mentioned
 
 
 def _targets(node: Any, package: str) -> Iterator[str]:
@@ -96,14 +106,19 @@ def _targets(node: Any, package: str) -> Iterator[str]:
     if type(node) is ast.Import:
         yield from (alias.name for alias in node.names)
         return
+    base = _imported_from(node, package)
+    if base is not None:
+        yield from (base if alias.name == "*" else f"{base}.{alias.name}" for alias in node.names)
+
+
+def _imported_from(node: Any, package: str) -> str | None:
+    """Returns the absolute name after `from`; None if it goes above the top-level package, which Python refuses too."""
     base = node.module or ""
-    if node.level:
-        parents = package.split(".") if package else []
-        kept = len(parents) - (node.level - 1)
-        if kept <= 0:
-            return  # goes above the top-level package: Python refuses it too
-        base = ".".join(parents[:kept] + ([base] if base else []))
-    yield from (base if alias.name == "*" else f"{base}.{alias.name}" for alias in node.names)
+    if not node.level:
+        return base
+    parents = package.split(".") if package else []
+    kept = len(parents) - (node.level - 1)
+    return ".".join(parents[:kept] + ([base] if base else [])) if kept > 0 else None
 
 
 def _mentioned(node: Any) -> Iterator[str]:
@@ -113,6 +128,52 @@ def _mentioned(node: Any) -> Iterator[str]:
         if alias.asname:
             yield alias.asname
     yield from (getattr(node, "module", None) or "").split(".")
+
+
+def _classes(tree: ast.Module, package: str, mentioned: set[str], width: int) -> dict[str, Any]:
+    """Returns what tells the classes of a module and their bases.
+
+    "classes": [name, bases as they are written, columns, values] of each class of the module's top level, under `if`, `try` and `with`
+    too; the first of a name counts. "aliases": name that an import statement there binds -> dotted name. "stars": modules of which it
+    imports all names.
+    """
+    classes: dict[str, list[Any]] = {}
+    aliases: dict[str, str] = {}
+    stars: list[str] = []
+    for node in _top_level(tree.body):
+        if type(node) is ast.ClassDef:
+            _, words, _ = _walk(node, package)
+            bases = [base for base in map(_written, node.bases) if base]
+            classes.setdefault(node.name, [node.name, bases, *_features(words, mentioned, width)])
+        elif type(node) is ast.Import:
+            for alias in node.names:
+                first = alias.name.partition(".")[0]
+                aliases[alias.asname or first] = alias.name if alias.asname else first
+        elif type(node) is ast.ImportFrom and (base := _imported_from(node, package)) is not None:
+            stars += [base for alias in node.names if alias.name == "*"]
+            aliases |= {alias.asname or alias.name: f"{base}.{alias.name}" for alias in node.names if alias.name != "*"}
+    return {"classes": [*classes.values()], "aliases": aliases, "stars": stars}
+
+
+def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yields the statements of a module that run when it is imported, but for those of loops."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            for part in ("body", "orelse", "finalbody"):
+                yield from _top_level(getattr(node, part, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _top_level(handler.body)
+
+
+def _written(base: ast.expr) -> str:
+    """Returns a base class as a dotted name, "" if it is none; `Base[int]` is `Base`."""
+    words: list[str] = []
+    while isinstance(base, ast.Subscript | ast.Attribute):
+        if isinstance(base, ast.Attribute):
+            words.append(base.attr)
+        base = base.value
+    return ".".join([base.id, *reversed(words)]) if isinstance(base, ast.Name) else ""
 
 
 def serve() -> None:

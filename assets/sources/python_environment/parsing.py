@@ -31,9 +31,7 @@ CHUNK = 32
 """Modules per task line; few, since one package's modules may be far larger than another's."""
 
 
-def parse_modules(
-    tasks: Sequence[tuple[str, str, bool, int]], workers: int, progress: Progress
-) -> list[dict[str, Any]]:
+def parse_modules(tasks: Sequence[tuple[Any, ...]], workers: int, progress: Progress) -> list[dict[str, Any]]:
     """Returns `modules.describe` of every task, in the order of the tasks.
 
     Args:
@@ -82,7 +80,7 @@ def _start_child() -> subprocess.Popen[str]:
     return start_child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
 
 
-def _ask(child: subprocess.Popen[str], tasks: Sequence[tuple[str, str, bool, int]]) -> list[dict[str, Any]]:
+def _ask(child: subprocess.Popen[str], tasks: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
     """Sends one line of tasks and returns the answers."""
     assert child.stdin and child.stdout
     try:

@@ -139,7 +139,7 @@ class ModulesSource:
             num_rows=self.num_nodes,
             width=config.features,
             dtype=np.dtype(np.uint8),
-            slices=lambda: _feature_slices(self.parsed, config.features),
+            slices=lambda: feature_slices([(row["columns"], row["values"]) for row in self.parsed], config.features),
             place=lambda row, column: f"{config.path}: {self.modules[row].relative_path} column {column}",
         )
         return [block]
@@ -152,12 +152,12 @@ class ModulesSource:
         """
         config, modules = self.config, self.modules
         ids = {module.name: node for node, module in enumerate(modules)}
-        src, dst, outside = _edges([row["imports"] for row in self.parsed], ids)
+        (src, dst), outside = import_edges([row["imports"] for row in self.parsed], ids)
         if len(src) == 0:
             raise InputError(
                 f"{config.path}: the {len(modules)} modules do not import each other", "give another `path`"
             )
-        labels, class_names = _labels(modules, config)
+        labels, class_names = labels_of(modules, config)
         problems = Counter(row["problem"] for row in self.parsed)
         return RawGraph(
             num_nodes=len(modules),
@@ -214,7 +214,7 @@ def _dotted(relative_path: str) -> tuple[str, bool] | None:
     return (".".join(parts), is_package) if all(part.isidentifier() for part in parts) else None
 
 
-def _edges(imports: Sequence[Sequence[str]], ids: Mapping[str, int]) -> tuple[Array, Array, int]:
+def import_edges(imports: Sequence[Sequence[str]], ids: Mapping[str, int]) -> tuple[tuple[Array, Array], int]:
     """Returns src and dst of the import edges as ids[E], each once, and the number of imports that leave the graph."""
     src: list[int] = []
     dst: list[int] = []
@@ -233,10 +233,10 @@ def _edges(imports: Sequence[Sequence[str]], ids: Mapping[str, int]) -> tuple[Ar
         src += [importer] * len(targets)
         dst += sorted(targets)
     kind = id_dtype(len(ids))
-    return np.array(src, kind), np.array(dst, kind), outside
+    return (np.array(src, kind), np.array(dst, kind)), outside
 
 
-def _labels(modules: Sequence[Module], config: PythonEnvironmentConfig) -> tuple[Array, tuple[str, ...]]:
+def labels_of(modules: Sequence[Module], config: PythonEnvironmentConfig) -> tuple[Array, tuple[str, ...]]:
     """Returns i32[N] labels, and the class names in order: the distributions of at least `min_class` modules."""
     sizes = Counter(module.distribution for module in modules)
     names = tuple(sorted(name for name, size in sizes.items() if size >= config.min_class))
@@ -250,12 +250,12 @@ def _labels(modules: Sequence[Module], config: PythonEnvironmentConfig) -> tuple
     return np.array([label_of.get(module.distribution, -1) for module in modules], np.int32), names
 
 
-def _feature_slices(parsed: Sequence[Mapping[str, Any]], width: int) -> Iterator[tuple[int, Array]]:
-    """Yields (first row, u8[n, width]) of the parsed modules."""
-    for low, high in row_ranges(len(parsed), width):
+def feature_slices(rows: Sequence[tuple[list[int], list[int]]], width: int) -> Iterator[tuple[int, Array]]:
+    """Yields (first row, u8[n, width]) from the columns and values of sparse rows."""
+    for low, high in row_ranges(len(rows), width):
         out = np.zeros((high - low, width), np.uint8)
-        for place, row in enumerate(parsed[low:high]):
-            out[place, row["columns"]] = row["values"]
+        for place, (columns, values) in enumerate(rows[low:high]):
+            out[place, columns] = values
         yield low, out
 
 
