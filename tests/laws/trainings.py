@@ -1,0 +1,305 @@
+"""One small graph with every stage before a training, for the laws that hold for each technique whatever a recipe asks for.
+
+`Case` is a recipe on that graph. `CELLS` has what a technique promises of a recipe, by the name of the technique; each cell compares
+trainings with one another, to the bit wherever the project promises bits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assets.building.stage import Progress, Silent
+from assets.sampling.config import SamplingConfig
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from tests.assets.packed_chunks.packed import Packed, build_packed
+from tests.assets.sampling_tables.tables import with_tables
+from tests.graphs import GraphArtifacts
+from tests.trainers import graphs
+from tests.trainers.ranks.threads import run_threads
+from tests.trainers.rows.caches import cache_inputs
+from tests.trainers.runs import build_chunks, build_shards, content, count_inputs, losses, stored_rows
+from trainers.ranks.group import ALONE, Ranks
+from trainers.recipe.config import TrainTable, model_configs
+from trainers.recipe.techniques import find_technique
+from trainers.run import train_table
+
+SMALL: dict[str, Any] = {"layers": 2, "hidden": 8, "epochs": 3, "eval_every": 3, "lr": 0.02, "accumulate": 3, "threads": 1}
+KEPT: dict[str, Any] = {"t_stale": 3, "p_grad": 0.8, "arena": "60%", "policy": "accuracy+features"}
+"""Settings with which embeddings of earlier steps are used."""
+
+RESULT = ("weights.safetensors", "metrics.jsonl")
+ONE_BATCH = SamplingConfig(fanouts=(-1, -1), batch_size=1000)
+
+
+class Stopped(Exception):
+    """The end of a training in the middle of an epoch."""
+
+
+class Stops(Silent):
+    """Ends a training behind so many batches."""
+
+    def __init__(self, after: int):
+        self.left, self.unit = after, ""
+
+    def start(self, label: str, total: int, unit: str) -> None:
+        self.unit = unit
+
+    def advance(self, n: int) -> None:
+        self.left -= n if self.unit == "batches" else 0
+        if self.left < 0:
+            raise Stopped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a pipeline asks for.
+
+    Attributes:
+        table: keys of `[[train]]`.
+        sampling: the table `[sampling]`.
+        relations, type_columns, weights: of the graph, as in tests/trainers/graphs.py.
+        refused: technique -> the text by which `graphmill validate` refuses the recipe for it.
+    """
+
+    table: Mapping[str, Any] = field(default_factory=dict)
+    sampling: SamplingConfig = SamplingConfig(fanouts=(4, 3), batch_size=32)
+    relations: int = 0
+    type_columns: tuple[int, ...] = ()
+    weights: bool = False
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+class Case:
+    """A recipe with everything that its trainings read; stages are built when the first training asks for them."""
+
+    def __init__(self, home: Path, recipe: Recipe):
+        self.home, self.recipe, self._number = home, recipe, 0
+        self.reused = recipe.sampling if recipe.sampling.schedule else replace(recipe.sampling, reuse=2)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(graphs, "RELATIONS", recipe.relations)
+            patch.setattr(graphs, "TYPE_COLUMNS", recipe.type_columns)
+            patch.setattr(graphs, "WEIGHTS", recipe.weights)
+            self.graph: GraphArtifacts = graphs.random_graph_artifacts(home)
+        self._parts: dict[int, dict[str, Artifact]] = {}
+        self._chunks: dict[tuple[int, int], Artifact] = {}
+
+    @cached_property
+    def plain(self) -> Artifact:
+        """The model of mini-batches, with which every exact technique is compared."""
+        return self.train("minibatch")
+
+    @cached_property
+    def hotness(self) -> Artifact:
+        """What batches ask for, by layer."""
+        return count_inputs(self.home, with_tables(self.home, self.graph.inputs, self.reused), self.reused)
+
+    @cached_property
+    def packed(self) -> Packed:
+        """Two sampling epochs and their rows."""
+        return build_packed(self.home, graph=self.graph, epochs=2, sampling=self.reused)
+
+    @property
+    def storable(self) -> bool:
+        """Whether batches may be stored."""
+        return "disk" not in self.recipe.refused
+
+    def parts(self, parts: int) -> dict[str, Artifact]:
+        """The partitions and shards of so many parts; all ranks ask for them, so they are built before."""
+        if parts not in self._parts:
+            inputs, shards = build_shards(self.home, self.graph.inputs, parts)
+            self._parts[parts] = {"partitions": inputs["partitions"], "shards": shards}
+        return self._parts[parts]
+
+    def chunks(self, parts: int, chunks: int) -> Artifact:
+        """The chunks of a cut graph."""
+        if (parts, chunks) not in self._chunks:
+            self._chunks[parts, chunks] = build_chunks(self.home, self.graph.graph, parts, chunks)
+        return self._chunks[parts, chunks]
+
+    def train(
+        self,
+        trainer: str,
+        place: str = "",
+        *,
+        settings: Mapping[str, Any] | None = None,
+        cut: tuple[int, int] = (2, 3),
+        cached: bool = False,
+        sampling: SamplingConfig | None = None,
+        ranks: Ranks = ALONE,
+        resume: bool = False,
+        progress: Progress | None = None,
+        **keys: Any,
+    ) -> Artifact:
+        """Trains a model of the recipe; ranks behind the first one return another's.
+
+        Args:
+            place: folder of the model; trainings with a place of their own share nothing.
+            settings: of the technique.
+            cut: parts, and chunks per part, where the technique reads them.
+            cached: whether rows are cached.
+            sampling: in the place of the recipe's.
+            keys: of the train table, over those of the recipe.
+        """
+        kind = find_technique(trainer).settings_type()
+        made = kind(**settings) if kind is not None and settings else None
+        table = TrainTable(
+            **(SMALL | {"name": "small", "trainer": trainer, "settings": made} | self.recipe.table | keys)
+        )
+        drawn = self.reused if sampling is None else sampling
+        inputs = with_tables(self.home, self.graph.inputs, drawn)
+        inputs |= {name: self._stage(name, cut) for name in table.inputs}
+        reads = {name: self._stage(name, cut) for name in table.reads if name not in ("hotness", "budgets")}
+        if cached:
+            reads |= cache_inputs(self.home, self.graph, device="10%", host="20%")
+        if not place:
+            place, self._number = f"model {self._number}", self._number + 1
+        made_of: dict[str, Any] = {"reads": reads, "ranks": ranks, "resume": resume, "progress": progress}
+        store = Store(self.home / place)
+        found = train_table(store, inputs, table, drawn, 5, report=lambda line: None, **made_of)
+        return found[0] if found else self.graph.graph
+
+    def by_ranks(self, world: int, trainer: str, **how: Any) -> Artifact:
+        """Trains a model on so many ranks, which are threads."""
+        self.parts(how.get("cut", (2, 3))[0])
+        if trainer.startswith("fresh"):
+            assert self.hotness
+        place, self._number = f"model {self._number}", self._number + 1
+        place = how.pop("place", place)
+        with_tables(self.home, self.graph.inputs, self.reused)
+        return run_threads(world, lambda ranks: self.train(trainer, place, ranks=ranks, **how))[0]
+
+    def _stage(self, name: str, cut: tuple[int, int]) -> Artifact:
+        """The artifact of a stage that a training reads."""
+        if name == "hotness":
+            return self.hotness
+        if name == "chunks":
+            return self.chunks(*cut)
+        return self.parts(cut[0])[name] if name in ("partitions", "shards") else stored_rows(self.packed)[name]
+
+    def resumed(self, trainer: str, after: int = 9, world: int = 1, **how: Any) -> Artifact:
+        """Stops a training behind so many batches, and goes on from its checkpoint, on so many ranks."""
+        place, self._number = f"stopped {self._number}", self._number + 1
+        with pytest.raises(Stopped):
+            self.train(trainer, place, progress=Stops(after), checkpoint_steps=1, **how)
+        assert list((self.home / place / "checkpoints").glob("*.safetensors"))
+        if world > 1:
+            return self.by_ranks(world, trainer, place=place, resume=True, checkpoint_steps=1, **how)
+        return self.train(trainer, place, resume=True, checkpoint_steps=1, **how)
+
+
+def result(model: Artifact) -> list[str]:
+    """The digests of weights and metrics."""
+    return [content(model)[name] for name in RESULT]
+
+
+def weights(model: Artifact) -> str:
+    """The digest of the weights."""
+    return content(model)["weights.safetensors"]
+
+
+def passes(model: Artifact) -> bool:
+    """Whether the ledger of a model is the planned one."""
+    return all(check["passed"] for check in model.summary["checks"] if check["name"] == "ledger equals plan")
+
+
+def counted(model: Artifact, name: str) -> int:
+    """A count of the ledger, over all layers."""
+    rows = json.loads(model.file("ledger.json").read_text())["counts"]
+    return sum(row["n"] for row in rows if row["name"] == name)
+
+
+def minibatch(case: Case) -> None:
+    """Samplers, queues, caches and stored batches change no bit, nor does a stop in the middle."""
+    assert passes(case.plain) and losses(case.plain)[-1] < losses(case.plain)[0]
+    cached = case.train("minibatch", cached=True, samplers=3, queue="60kB")
+    assert result(cached) == result(case.plain) and counted(cached, "hits_device") > 0
+    if case.storable:
+        assert result(case.train("minibatch", samples="stored")) == result(case.plain)
+    assert content(case.resumed("minibatch")) == content(case.plain)
+
+
+def disk(case: Case) -> None:
+    """The bits of mini-batches, from packed rows."""
+    straight = case.train("disk")
+    assert result(straight) == result(case.plain) and passes(straight)
+    assert content(case.resumed("disk")) == content(straight)
+
+
+def factored(case: Case) -> None:
+    """The model of mini-batches and its ledger, whoever samples and trains."""
+    split = {"samplers": 2, "trainers": 2}
+    assert content(case.train("factored", settings=split)) == content(case.plain)
+    assert content(case.resumed("factored", settings=split)) == content(case.plain)
+
+
+def fresh(case: Case) -> None:
+    """The bits of mini-batches where nothing is kept; equal bits from a table and packed rows, and behind a stop, where something is."""
+    for nothing in ({"t_stale": 0}, {"p_grad": 0.0}):
+        assert weights(case.train("fresh", settings=KEPT | nothing)) == weights(case.plain)
+    kept = case.train("fresh", settings=KEPT)
+    assert counted(kept, "history_hits") > 0 and passes(kept) and losses(kept)[-1] < losses(kept)[0]
+    if case.storable:
+        packed = case.train("fresh", settings=KEPT | {"rows": "packed"}, samples="stored")
+        assert weights(packed) == weights(kept)
+    assert content(case.resumed("fresh", settings=KEPT)) == content(kept)
+
+
+def distributed(case: Case) -> None:
+    """One part has the bits of mini-batches; two have those of one rank on two ranks, and from the checkpoint of one rank on two."""
+    assert result(case.train("distributed", cut=(1, 0))) == result(case.plain)
+    one = case.train("distributed")
+    two = case.by_ranks(2, "distributed")
+    assert result(two) == result(one) and passes(one) and passes(two) and counted(two, "hits_remote") > 0
+    assert result(case.resumed("distributed", world=2)) == result(one)
+
+
+def fresh_distributed(case: Case) -> None:
+    """One part has the bits of one history; two have those of one rank on two ranks, and of `distributed` where nothing is kept."""
+    assert result(case.train("fresh-distributed", cut=(1, 0), settings=KEPT)) == result(
+        case.train("fresh", settings=KEPT)
+    )
+    nothing = case.train("fresh-distributed", settings=KEPT | {"t_stale": 0})
+    assert weights(nothing) == weights(case.train("distributed"))
+    one, two = case.train("fresh-distributed", settings=KEPT), case.by_ranks(2, "fresh-distributed", settings=KEPT)
+    assert result(two) == result(one) and passes(one) and passes(two) and counted(one, "history_hits") > 0
+    assert result(case.resumed("fresh-distributed", world=2, settings=KEPT)) == result(one)
+
+
+def fullgraph(case: Case) -> None:
+    """In float64 any cut has the losses of an uncut pass, and that has those of one batch of everything; a stop changes no bit.
+
+    A recipe that differs by its [sampling] alone has the version of the recipe without that table, which decides nothing.
+    """
+    (semantic,) = model_configs(TrainTable(name="x", trainer="fullgraph", **case.recipe.table), case.reused, 5)
+    assert semantic.sampling is None
+    whole: dict[str, Any] = {"accumulate": 1, "epochs": 3, "eval_every": 0}
+    whole |= {"dtype": case.recipe.table.get("dtype", "float64")}
+    bound = 1e-10 if whole["dtype"] == "float64" else 2e-2
+    uncut = case.train("fullgraph", settings={"mode": "device"}, **whole)
+    batch = case.train("minibatch", sampling=ONE_BATCH, **whole)
+    np.testing.assert_allclose(losses(uncut), losses(batch), rtol=bound)
+    straight = case.train("fullgraph", **whole)
+    np.testing.assert_allclose(losses(straight), losses(uncut), rtol=bound)
+    assert passes(straight) and losses(straight)[-1] < losses(straight)[0]
+    assert content(case.resumed("fullgraph", after=1, **whole)) == content(straight)
+
+
+CELLS: dict[str, Callable[[Case], None]] = {
+    "minibatch": minibatch,
+    "disk": disk,
+    "factored": factored,
+    "fresh": fresh,
+    "fullgraph": fullgraph,
+    "distributed": distributed,
+    "fresh-distributed": fresh_distributed,
+}
+"""Technique -> what it promises of every recipe."""
