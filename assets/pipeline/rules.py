@@ -107,6 +107,7 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
     """Returns the problems between tables: names that are taken, a missing [sampling], a depth that differs from the sampler's."""
     problems = list(_impossible_names(raw, tables))
     problems += [tables.problem((SAMPLING, "weights"), text) for text in _lacking_weights(values["tables"])]
+    problems += [tables.problem((SAMPLING, key), text) for key, text in _without_attributes(values["tables"])]
     entries = raw.get("train", [])
     if not isinstance(entries, list) or not entries:
         return problems
@@ -121,6 +122,10 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
             problems.append(tables.problem((*where, "feature_table"), text))
         if hasattr(value, "technique"):
             problems += [tables.problem((*where, key), text) for key, text in _lacking(raw, value, values)]
+            known = values["tables"] | {SAMPLING: _drawn_by(value, sampling)}
+            problems += [
+                tables.problem((*where, *path), text) for path, text in value.own_settings.conflicts(value, known)
+            ]
     return problems
 
 
@@ -258,8 +263,12 @@ def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> I
             "edge_weight",
             f"edge_weight = true multiplies messages by edge weights, but [sampling] {why}: remove the key",
         )
+    if table.reads_relations and table.sampled_by and sampling and (why := sampling.without_relations()):
+        yield "model", f'model = "{table.model}" reads relations, but [sampling] {why}: take another model'
     if graph := values["tables"].get("graph"):
         yield from _without_data(table, graph, _features_of(table, values["tables"]))
+        if table.sampled_by and by_relation(table.fanouts) and "edge_types" in graph.never:
+            yield "fanouts", f"fanouts = {spelled(table.fanouts)} {ABSENT['fanouts'].format(source=graph.source)}"
     if table.topology != "host" and table.technique.samples_on_device and sampling and (why := sampling.cpu_alone()):
         yield "topology", f"topology = {table.topology!r} samples on the device, but {why}: remove the key"
 
@@ -271,9 +280,11 @@ ABSENT: Mapping[str, str] = {
     "of the data (docs/own-data.md)",
     "featureless": 'has a row for each node of the types without features, and all node types of source = "{source}" have features '
     "here: remove the key",
+    "fanouts": 'has numbers per relation, and the edges of source = "{source}" have no relations here: give one number per layer, or give '
+    "the source relations (docs/own-data.md)",
     "node_types": 'has a projection per node type, and the nodes of source = "{source}" have no types here: set input = "linear"',
 }
-"""Attribute of a graph -> the end of the sentence about a key that needs it, if the graph lacks it."""
+"""Attribute of a graph, or a key of tables, -> the end of the sentence about a key that needs it, if the graph lacks it."""
 
 
 def _features_of(table: Any, tables: Mapping[str, Any]) -> TableConfig | None:
@@ -292,7 +303,7 @@ def _without_data(table: Any, graph: GraphConfig, features: TableConfig | None) 
         yield "embedding", f'embedding = "node" {text}: remove the key, or name the node_type of the rows'
     wanted = (
         ("embedding", "featureless", table.embedding == "node" and own),
-        ("model", "edge_types", table.model in ("rgcn", "rgat")),
+        ("model", "edge_types", table.reads_relations),
         ("edge_weight", "weights", table.edge_weight),
         ("input", "node_types", table.input == "typed"),
     )
@@ -300,6 +311,18 @@ def _without_data(table: Any, graph: GraphConfig, features: TableConfig | None) 
         if needed and attribute in graph.never:
             value = json.dumps(getattr(table, key))
             yield key, f"{key} = {value} {ABSENT[attribute].format(source=graph.source)}"
+
+
+def _without_attributes(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the keys of [sampling] that need what the source certainly does not give, and the problem of each."""
+    sampling, graph = tables.get(SAMPLING), tables.get("graph")
+    if sampling is None or graph is None:
+        return
+    if sampling.by_relation and "edge_types" in graph.never:
+        yield "fanouts", f"fanouts = {spelled(sampling.fanouts)} {ABSENT['fanouts'].format(source=graph.source)}"
+    if sampling.method == "weighted" and sampling.weights == "edge" and "weights" in graph.never:
+        text = f'method = "weighted" draws by edge weights, and source = "{graph.source}" gives none here'
+        yield "method", f'{text}: name the weights of the data (docs/own-data.md), or give weights = "node:COLUMN"'
 
 
 def _drawn_by(table: Any, sampling: Any) -> Any:

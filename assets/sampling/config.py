@@ -175,6 +175,16 @@ class SamplingConfig(Neighbours):
             "" if self.method in METHODS else f"method = {self.method!r} says itself what the weights of its edges are"
         )
 
+    def without_relations(self) -> str:
+        """Returns the reason why drawn edges have no relations, "" if they have those of the graph."""
+        if self.method == "random_walk":
+            return 'method = "random_walk" draws nodes that walks visit, which have none'
+        return (
+            ""
+            if self.method in METHODS
+            else f"method = {self.method!r} draws by your own function, whose edges have none"
+        )
+
     @property
     def largest_fanouts(self) -> tuple[Entry, ...]:
         """The largest fan-outs of the schedule, layer by layer."""

@@ -14,7 +14,7 @@ import pytest
 from assets.sampling.config import FanoutStep, SamplingConfig
 from assets.storage.user_code import Reference
 from tests import accelerator
-from tests.laws.trainings import CELLS, Case, Recipe
+from tests.laws.trainings import Case, Recipe, assert_promised
 from tests.trainers.runs import WALKS, WEIGHTED
 from trainers.recipe.techniques import TECHNIQUES
 
@@ -28,7 +28,9 @@ RECIPES = {
     "bfloat16": Recipe(table={"model": "gat", "heads": 2, "dtype": "bf16", "norm": "layer", "input": "linear"}),
     "rates": Recipe(table={"lr_schedule": "cosine", "warmup": 1, "class_weights": "balanced", **LEARNING}),
     "fan-outs by epoch": Recipe(
-        table={"residual": True}, sampling=SamplingConfig(fanouts=(4, 3), batch_size=32, schedule=STEPS), refused={"disk": "has a schedule"}
+        table={"residual": True},
+        sampling=SamplingConfig(fanouts=(4, 3), batch_size=32, schedule=STEPS),
+        refused={"disk": "has a schedule"},
     ),
     "drawn by hand": Recipe(
         table={"model": "gin"}, sampling=SamplingConfig(fanouts=(4, 3), batch_size=32, method=CHOSEN)
@@ -46,4 +48,4 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("trainer", TECHNIQUES)
 def test_each_technique_keeps_its_promises(case: Case, trainer: str) -> None:
-    CELLS[trainer](case)
+    assert_promised(case, trainer)

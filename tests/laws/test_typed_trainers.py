@@ -12,7 +12,7 @@ import pytest
 
 from assets.sampling.config import SamplingConfig
 from tests import accelerator
-from tests.laws.trainings import CELLS, Case, Recipe
+from tests.laws.trainings import Case, Recipe, assert_promised
 from trainers.recipe.techniques import TECHNIQUES
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
@@ -31,7 +31,14 @@ RECIPES = {
     "everything": Recipe(
         **TYPED,
         weights=True,
-        table={"model": "rgcn", "input": "typed", "bases": 2, "edge_weight": True, "norm": "layer", "input_dropout": 0.1},
+        table={
+            "model": "rgcn",
+            "input": "typed",
+            "bases": 2,
+            "edge_weight": True,
+            "norm": "layer",
+            "input_dropout": 0.1,
+        },
         sampling=BY_RELATION,
     ),
 }
@@ -44,4 +51,4 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("trainer", TECHNIQUES)
 def test_each_technique_keeps_its_promises(case: Case, trainer: str) -> None:
-    CELLS[trainer](case)
+    assert_promised(case, trainer)

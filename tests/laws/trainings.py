@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,16 @@ import numpy as np
 import pytest
 
 from assets.building.stage import Progress, Silent
+from assets.pipeline.file import parse_pipeline
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
+from kernels.errors import InputError
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sampling_tables.tables import with_tables
 from tests.graphs import GraphArtifacts
+from tests.recipes import PACKED
+from tests.recipes import recipe as file_text
 from tests.trainers import graphs
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.rows.caches import cache_inputs
@@ -32,7 +37,15 @@ from trainers.recipe.config import TrainTable, model_configs
 from trainers.recipe.techniques import find_technique
 from trainers.run import train_table
 
-SMALL: dict[str, Any] = {"layers": 2, "hidden": 8, "epochs": 3, "eval_every": 3, "lr": 0.02, "accumulate": 3, "threads": 1}
+SMALL: dict[str, Any] = {
+    "layers": 2,
+    "hidden": 8,
+    "epochs": 3,
+    "eval_every": 3,
+    "lr": 0.02,
+    "accumulate": 3,
+    "threads": 1,
+}
 KEPT: dict[str, Any] = {"t_stale": 3, "p_grad": 0.8, "arena": "60%", "policy": "accuracy+features"}
 """Settings with which embeddings of earlier steps are used."""
 
@@ -71,11 +84,16 @@ class Recipe:
     """
 
     table: Mapping[str, Any] = field(default_factory=dict)
-    sampling: SamplingConfig = SamplingConfig(fanouts=(4, 3), batch_size=32)
+    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(fanouts=(4, 3), batch_size=32))
     relations: int = 0
     type_columns: tuple[int, ...] = ()
     weights: bool = False
     refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def reused(self) -> SamplingConfig:
+        """The table `[sampling]` with two sampling epochs in turn, so that batches may be stored."""
+        return self.sampling if self.sampling.schedule else replace(self.sampling, reuse=2)
 
 
 class Case:
@@ -83,7 +101,7 @@ class Case:
 
     def __init__(self, home: Path, recipe: Recipe):
         self.home, self.recipe, self._number = home, recipe, 0
-        self.reused = recipe.sampling if recipe.sampling.schedule else replace(recipe.sampling, reuse=2)
+        self.reused = recipe.reused
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(graphs, "RELATIONS", recipe.relations)
             patch.setattr(graphs, "TYPE_COLUMNS", recipe.type_columns)
@@ -105,7 +123,7 @@ class Case:
     @cached_property
     def packed(self) -> Packed:
         """Two sampling epochs and their rows."""
-        return build_packed(self.home, graph=self.graph, epochs=2, sampling=self.reused)
+        return build_packed(self.home, graph=self.graph, epochs=2, sampling=self.reused, memory={"disk": "5x"})
 
     @property
     def storable(self) -> bool:
@@ -155,7 +173,7 @@ class Case:
             **(SMALL | {"name": "small", "trainer": trainer, "settings": made} | self.recipe.table | keys)
         )
         drawn = self.reused if sampling is None else sampling
-        inputs = with_tables(self.home, self.graph.inputs, drawn)
+        inputs = dict(self.graph.inputs) if not table.sampled_by else with_tables(self.home, self.graph.inputs, drawn)
         inputs |= {name: self._stage(name, cut) for name in table.inputs}
         reads = {name: self._stage(name, cut) for name in table.reads if name not in ("hotness", "budgets")}
         if cached:
@@ -196,6 +214,24 @@ class Case:
         return self.train(trainer, place, resume=True, checkpoint_steps=1, **how)
 
 
+def pipeline_text(recipe: Recipe, trainer: str) -> str:
+    """The recipe as a pipeline file for a technique, with every table that some technique reads."""
+    given = {each.name: (getattr(recipe.reused, each.name), each.default) for each in fields(recipe.sampling)}
+    sampling: dict[str, Any] = {name: value for name, (value, default) in given.items() if value != default}
+    sampling |= {"schedule": [asdict(step) for step in recipe.sampling.schedule]} if recipe.sampling.schedule else {}
+    tables = PACKED | {"samples": {"epochs": 2}, "partitions": {"parts": 2}, "chunks": {}}
+    train = {"name": "x", "trainer": trainer} | SMALL | dict(recipe.table)
+    train |= {"accumulate": 1} if find_technique(trainer).whole_graph else {}
+    return file_text(train, graph={"source": "pyg", "path": "graph.pt", "weight": "w"}, sampling=sampling, **tables)
+
+
+def assert_validated(recipe: Recipe, trainer: str) -> None:
+    """`graphmill validate` takes the recipe for a technique, or refuses it with the text that the recipe states."""
+    refused = recipe.refused.get(trainer)
+    with pytest.raises(InputError, match=refused) if refused else nullcontext():
+        parse_pipeline(Path(__file__).with_suffix(".toml"), pipeline_text(recipe, trainer).encode(), TrainTable)
+
+
 def result(model: Artifact) -> list[str]:
     """The digests of weights and metrics."""
     return [content(model)[name] for name in RESULT]
@@ -220,6 +256,8 @@ def counted(model: Artifact, name: str) -> int:
 def minibatch(case: Case) -> None:
     """Samplers, queues, caches and stored batches change no bit, nor does a stop in the middle."""
     assert passes(case.plain) and losses(case.plain)[-1] < losses(case.plain)[0]
+    most, ran = (SMALL | dict(case.recipe.table))["epochs"], case.plain.summary["numbers"]["epochs_run"]
+    assert (1 < ran < most) if "patience" in case.recipe.table else ran == most
     cached = case.train("minibatch", cached=True, samplers=3, queue="60kB")
     assert result(cached) == result(case.plain) and counted(cached, "hits_device") > 0
     if case.storable:
@@ -281,7 +319,7 @@ def fullgraph(case: Case) -> None:
     """
     (semantic,) = model_configs(TrainTable(name="x", trainer="fullgraph", **case.recipe.table), case.reused, 5)
     assert semantic.sampling is None
-    whole: dict[str, Any] = {"accumulate": 1, "epochs": 3, "eval_every": 0}
+    whole: dict[str, Any] = {"accumulate": 1, "epochs": 3, "eval_every": 1}
     whole |= {"dtype": case.recipe.table.get("dtype", "float64")}
     bound = 1e-10 if whole["dtype"] == "float64" else 2e-2
     uncut = case.train("fullgraph", settings={"mode": "device"}, **whole)
@@ -303,3 +341,10 @@ CELLS: dict[str, Callable[[Case], None]] = {
     "fresh-distributed": fresh_distributed,
 }
 """Technique -> what it promises of every recipe."""
+
+
+def assert_promised(case: Case, trainer: str) -> None:
+    """A technique keeps its promises of a recipe, or the recipe is refused for it before anything is built."""
+    assert_validated(case.recipe, trainer)
+    if trainer not in case.recipe.refused:
+        CELLS[trainer](case)

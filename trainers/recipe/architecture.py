@@ -64,6 +64,11 @@ class Architecture(Checked):
         """Whether the features are projected before the first convolution."""
         return self.input != "none"
 
+    @property
+    def reads_relations(self) -> bool:
+        """Whether the model reads the relations of edges; one of the user's own may, too."""
+        return self.model in ("rgcn", "rgat")
+
     def problems(self) -> Iterator[KeyProblem]:
         """Yields keys that do not fit the model."""
         yield from super().problems()

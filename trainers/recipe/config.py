@@ -358,6 +358,9 @@ class ModelConfig:
             raise InputError(
                 f"fanouts has numbers per relation, but {why}", "give one number per layer, or take another model"
             )
+        elif self.train.reads_relations and (why := self.sampling.without_relations()):
+            problem = f'model = "{self.train.model}" reads relations, but [sampling] {why}'
+            raise InputError(problem, 'set method = "uniform" or "weighted", or take another model')
         elif self.train.edge_weight and (why := self.sampling.without_weights()):
             problem = f"edge_weight = true multiplies messages by edge weights, but [sampling] {why}"
             raise InputError(problem, "remove one of them")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from assets.building.keys import Checked
 
 
@@ -25,3 +28,12 @@ class Settings(Checked):
     def trainers_of(self, cores: int) -> int:
         """Returns the number of trainers that compute at the same time in one process, which may use `cores` cores."""
         return 1
+
+    def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yields keys that contradict other tables of the pipeline file, as paths below `[[train]]`, and the problem of each.
+
+        Args:
+            table: the train table that these settings belong to.
+            tables: name -> value of every other table, None for one with mistakes; `[sampling]` has the fan-outs of the train table.
+        """
+        return iter(())

@@ -89,15 +89,9 @@ def open_samplers(
     assert sampling is not None
     if settings.scheme == "hybrid":
         return [open_sampler(run) for _ in range(threads)]
-    if sampling.method != "uniform":
-        problem = f'scheme = "{settings.scheme}" is for method = "uniform", not {sampling.method!r}'
-        raise InputError(problem, "remove the key")
-    if sampling.by_relation:
-        problem = f'scheme = "{settings.scheme}" draws one number of neighbours per layer, and fanouts has numbers per relation'
-        raise InputError(problem, "remove the key scheme")
+    if why := settings.without_scheme(sampling):
+        raise InputError(why, "remove the key scheme")
     if settings.scheme == "vanilla":
-        if sampling.schedule:
-            raise InputError('scheme = "vanilla" knows no schedule of fan-outs', "remove one of them")
         return VanillaSampler(run.graph.topology, source.owned, sampling, run.semantic.seed, source.exchange.lane)
 
     def make(fanouts: tuple[Any, ...]) -> AnySampler:

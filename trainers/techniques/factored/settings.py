@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from assets.building.keys import KeyProblem, within
 from trainers.recipe.settings import Settings
@@ -67,3 +67,10 @@ class FactoredSettings(Settings):
         elif devices and samplers == devices and not self.switching:
             text = f"samplers = {samplers} are all devices, and with switching = false nobody trains"
             yield KeyProblem("samplers devices switching", f"{text}: set switching = true, or give a trainer")
+
+    def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yields a cache that is filled on the way and has no budget."""
+        yield from super().conflicts(table, tables)
+        if self.presample and "memory" not in tables:
+            text = f"presample = {self.presample} fills a cache after so many epochs, but there is no budget for one"
+            yield (table.trainer, "presample"), f"{text}: add a table [memory]"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from assets.building.keys import LEAST_GBPS, MOST_GBPS, within
 from trainers.recipe.settings import Settings
@@ -31,3 +32,16 @@ class FullGraphSettings(Settings):
     def unread(self) -> tuple[str, ...]:
         """Tables and stages that the technique needs, but not with these keys: an uncut graph has neither parts nor chunks."""
         return ("partitions", "chunks") if self.mode == "device" else ()
+
+    def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yields devices that cannot share the parts evenly, and chunks without the rows of their own nodes."""
+        yield from super().conflicts(table, tables)
+        partitions, chunks = tables.get("partitions"), tables.get("chunks")
+        if self.unread:
+            return
+        if self.devices and partitions and partitions.parts % self.devices:
+            text = f"devices = {self.devices} does not divide [partitions] parts = {partitions.parts}: give a divisor"
+            yield (table.trainer, "devices"), text
+        if chunks and not chunks.self_term:
+            text = "[chunks] self_term = false, so the steps lack the rows of the nodes that they compute"
+            yield ("trainer",), f"{text}: set it to true, which is the default"
