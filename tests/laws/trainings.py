@@ -31,7 +31,7 @@ from tests.recipes import recipe as file_text
 from tests.trainers import graphs
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.rows.caches import cache_inputs
-from tests.trainers.runs import build_chunks, build_shards, content, count_inputs, losses, stored_rows
+from tests.trainers.runs import SAMPLING, build_chunks, build_shards, content, count_inputs, losses, stored_rows
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import TrainTable, model_configs
 from trainers.recipe.techniques import find_technique
@@ -84,7 +84,7 @@ class Recipe:
     """
 
     table: Mapping[str, Any] = field(default_factory=dict)
-    sampling: SamplingConfig = SamplingConfig(fanouts=(4, 3), batch_size=32)
+    sampling: SamplingConfig = SAMPLING
     relations: int = 0
     type_columns: tuple[int, ...] = ()
     weights: bool = False
