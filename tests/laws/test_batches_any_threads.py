@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from kernels.sampling.weighted import WeightedSampler
 from kernels.types import Topology
 from tests.kernels.graphs import assert_same_blocks
 
-FIELDS = ("start", "end", "indices", "src_ids", "share", "t_start", "t_edge", "t_dst")
+FIELDS = ("start", "end", "indices", "src_ids", "share", "edge_type", "t_start", "t_edge", "t_dst")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,13 @@ def tables(graph):
     return build_alias(graph, weights, empty="none")
 
 
+def relations(graph):
+    """One of four relations for each edge, ascending in each row."""
+    drawn = np.random.default_rng(2).integers(0, 4, graph.num_edges)
+    rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    return drawn[np.lexsort((drawn, rows))].astype(np.uint8)
+
+
 KINDS: dict[str, Callable] = {
     "uniform": lambda graph, tables, fanouts, **more: Sampler(graph, fanouts, **more),
     "uniform, replaced": lambda graph, tables, fanouts, **more: Sampler(graph, fanouts, replace=True, **more),
@@ -42,6 +50,9 @@ KINDS: dict[str, Callable] = {
         graph, tables, fanouts, replace=True, **more
     ),
     "walks": lambda graph, tables, fanouts, **more: WalkSampler(graph, Walks(paths=7), fanouts, **more),
+    "by relation": lambda graph, tables, fanouts, **more: Sampler(
+        replace(graph, edge_types=relations(graph)), [(fanout, -1, 0, 2) for fanout in fanouts], **more
+    ),
 }
 
 
@@ -55,7 +66,7 @@ def test_blocks_have_the_same_bytes_at_any_thread_count(graph, tables, fanouts, 
             assert_same_blocks(first, blocks, FIELDS)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "weighted", "walks"])
+@pytest.mark.parametrize("kind", ["uniform", "weighted", "walks", "by relation"])
 def test_samplers_side_by_side_give_the_blocks_of_one(graph, tables, kind):
     batches = list(EpochPlan(np.arange(4000), 200, seed=1).batches(2))
     alone = KINDS[kind](graph, tables, (10, 5), seed=1)

@@ -16,6 +16,7 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.storage.damage import flip
+from tests.trainers.graphs import TYPED, attributed
 from tests.trainers.runs import SAMPLING, content, train_packed
 
 DRAWN = 10
@@ -23,7 +24,9 @@ DRAWN = 10
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
-    return build_packed(tmp_path_factory.mktemp("damaged"), epochs=2)
+    """A graph with node types, relations and weights; the model reads all of them."""
+    with attributed():
+        return build_packed(tmp_path_factory.mktemp("damaged"), epochs=2)
 
 
 def readers(packed: Packed) -> dict[str, Callable[[Path], object]]:
@@ -35,7 +38,7 @@ def readers(packed: Packed) -> dict[str, Callable[[Path], object]]:
         return np.asarray(made.array("order")).tobytes()
 
     def trained(trainer: str, **options: object) -> Callable[[Path], object]:
-        return lambda home: content(train_packed(packed, home, trainer, **options))["weights.safetensors"]
+        return lambda home: content(train_packed(packed, home, trainer, **options, **TYPED))["weights.safetensors"]
 
     return {
         "hotness": hotness,
@@ -80,7 +83,16 @@ def attack(packed: Packed, home: Path, paths: list[Path], draw: random.Random) -
 
 def test_drawn_files(packed: Packed, tmp_path: Path) -> None:
     draw = random.Random(1)
-    names = ("indices.npy", "labels.npy", "train_ids.npy", "in_degree.npy", "indptr.npy", "rows.npy")
+    names = (
+        "indices.npy",
+        "labels.npy",
+        "train_ids.npy",
+        "edge_types.npy",
+        "weights.npy",
+        "node_type_ptr.npy",
+        "rows.npy",
+        "row_of.npy",
+    )
     known = [path for path in files(packed) if path.name in names]
     outcomes = attack(packed, tmp_path, [*known, *draw.sample(files(packed), DRAWN - len(known))], draw)
     # What every training reads stops every training.
@@ -102,9 +114,9 @@ def test_nothing_wrong_is_sealed_when_the_damage_is_mended(packed: Packed, tmp_p
     path = packed.graph.path / "indices.npy"
     flip(path, bit)
     with pytest.raises(InputError, match=r"indices.npy is damaged"):
-        train_packed(packed, tmp_path, "minibatch")
+        train_packed(packed, tmp_path, "minibatch", **TYPED)
     flip(path, bit)
     assert Store(tmp_path).artifacts() == []
-    assert content(train_packed(packed, tmp_path, "minibatch")) == content(
-        train_packed(packed, tmp_path / "other", "minibatch")
+    assert content(train_packed(packed, tmp_path, "minibatch", **TYPED)) == content(
+        train_packed(packed, tmp_path / "other", "minibatch", **TYPED)
     )

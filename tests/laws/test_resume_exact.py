@@ -1,4 +1,7 @@
-"""Law 5: kill -9 anywhere, resume, and the model is bit-equal to that of an uninterrupted run, ledger and history included."""
+"""Law 5: kill -9 anywhere, resume, and the model is bit-equal to that of an uninterrupted run, ledger and history included.
+
+From disk, on the whole graph and with embeddings of earlier steps the graph has node types, relations and weights (train_child.py).
+"""
 
 import random
 import shutil
@@ -12,7 +15,7 @@ import pytest
 from assets.storage.store import Store
 from tests import forks
 from tests.assets.packed_chunks.packed import build_packed
-from tests.trainers.graphs import random_graph_artifacts
+from tests.trainers.graphs import attributed, random_graph_artifacts
 from tests.trainers.runs import content
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +106,8 @@ def test_resume_with_a_cache_is_exact_and_ends_with_the_weights_of_none(tmp_path
 def test_resume_from_disk_is_exact(tmp_path: Path) -> None:
     """Weights, history and ledger are those of an uninterrupted run from disk."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    build_packed(straight, epochs=2)
+    with attributed():
+        build_packed(straight, epochs=2)
     shutil.copytree(straight, killed)
     assert run_child(straight, 0, resume=False, disk=True).returncode == 0
     for kill_at in (33, 14):

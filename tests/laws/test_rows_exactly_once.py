@@ -1,5 +1,6 @@
 """Laws 3 and 4 for cached rows: each needed row comes once, from one tier, byte-equal; no tier holds more than its budget, 0 included."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from kernels.rows.placement import place_bytes
 from kernels.rows.slots import DEVICE, HOST, STAGED, split_slots
 from kernels.types import BatchKey
 from tests.assets.packed_chunks.packed import build_packed
-from tests.trainers.graphs import GraphArtifacts, random_graph_artifacts
+from tests.trainers.graphs import GraphArtifacts, attributed, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, TABLE, content, train_packed, train_small
 from trainers.devices.logical import LogicalDevice
@@ -44,10 +45,14 @@ KINDS += [{"featureless": 7, "dtype": "float16"}, {"featureless": 2, "dtype": "u
 KINDS += [{"featureless": 1, "dtype": "float32"}]
 """Tables: all nodes have rows; a third, a seventh, half or all of them have none. "uint16" holds bfloat16."""
 
+TYPED = {"featureless": 0, "dtype": "float16"}
+"""A table of three node types with 12, 5 and no columns."""
 
-@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: f"{kind['dtype']}, 1 in {kind['featureless']}")
+
+@pytest.fixture(scope="module", params=[*KINDS, TYPED], ids=lambda kind: f"{kind['dtype']}, 1 in {kind['featureless']}")
 def artifacts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> GraphArtifacts:
-    return random_graph_artifacts(tmp_path_factory.mktemp("home"), **request.param)
+    with attributed() if request.param is TYPED else nullcontext():
+        return random_graph_artifacts(tmp_path_factory.mktemp("home"), **request.param)
 
 
 def expected_rows(table: FeatureTable, ids: np.ndarray) -> np.ndarray:

@@ -11,17 +11,22 @@ from typing import Any
 
 import pytest
 
+from assets.pipeline.file import parse_pipeline
 from assets.sampling.config import FanoutStep, SamplingConfig
 from assets.storage.user_code import Reference
+from kernels.errors import InputError
 from tests import accelerator
 from tests.laws.trainings import Case, Recipe, assert_promised
+from tests.recipes import recipe, sbm
 from tests.trainers.runs import WALKS, WEIGHTED
+from trainers.recipe.config import TrainTable
 from trainers.recipe.techniques import TECHNIQUES
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
 
 STEPS = (FanoutStep(epoch=2, fanouts=(2, 1)), FanoutStep(epoch=3, fanouts=(6, -1)))
 CHOSEN = Reference("chosen_by_hand:rare_ones", Path(__file__).parent)
+RANKED = [name for name, row in TECHNIQUES.items() if row.by_parts]
 LEARNING: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.5, "label_smoothing": 0.1}
 
 RECIPES = {
@@ -49,3 +54,61 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("trainer", TECHNIQUES)
 def test_each_technique_keeps_its_promises(case: Case, trainer: str) -> None:
     assert_promised(case, trainer)
+
+
+TYPED: dict[str, Any] = {"source": "typed_citation", "nodes": 600, "edges": 2000, "features": 8, "classes": 4}
+PARTS: dict[str, Any] = {"partitions": {"parts": 2}, "chunks": {}}
+BY_RELATION: dict[str, Any] = {"fanouts": [{"writes": 3}, 2]}
+STORED: dict[str, Any] = {"samples": "stored", "trainer": "fresh", "fresh": {"rows": "packed"}}
+
+
+def of(trainer: str, **settings: Any) -> dict[str, Any]:
+    """The keys of a technique with its settings."""
+    return {"trainer": trainer, trainer: settings}
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
+    *(
+        ({"model": model}, {"method": "random_walk"}, {}, f'model = "{model}" reads relations, but .* walks visit')
+        for model in ("rgcn", "rgat")
+    ),
+    ({"model": "rgcn"}, {"method": CHOSEN}, {}, "by your own function, whose edges have none"),
+    ({"model": "rgcn", "eval": "sampled", "trainer": "fullgraph"}, {"method": "random_walk"}, PARTS, "walks visit"),
+    *(
+        (
+            of(trainer, scheme="unfused"),
+            {"method": "random_walk"},
+            PARTS,
+            'scheme = "unfused" is for method = "uniform"',
+        )
+        for trainer in RANKED
+    ),
+    *(
+        (of(trainer, scheme="unfused") | {"model": "rgcn"}, BY_RELATION, PARTS, "has numbers per relation: remove")
+        for trainer in RANKED
+    ),
+    (of("distributed", scheme="unfused") | BY_RELATION, {}, PARTS, "has numbers per relation: remove"),
+    (of("distributed", scheme="vanilla"), {"schedule": [{"epoch": 2, "fanouts": [2, 2]}]}, PARTS, "no schedule"),
+    (of("distributed", scheme="vanilla") | {"model": "rgcn"}, {}, PARTS, "draws edges without relations"),
+    *(({"trainer": trainer, "norm": "batch"}, {}, PARTS, "which 2 parts cannot share") for trainer in RANKED),
+    *((of(trainer, ranks=3), {}, PARTS, "ranks = 3 does not divide") for trainer in RANKED),
+    (of("fullgraph", devices=3), {}, PARTS, "devices = 3 does not divide"),
+    ({"trainer": "fullgraph"}, {}, PARTS | {"chunks": {"self_term": False}}, "self_term = false"),
+    (of("factored", presample=1), {}, {}, "no budget for one: add a table"),
+    (STORED, {"reuse": 2}, {"samples": {}}, r"rows = \"packed\" needs \[memory\] and \[cache_plan\]"),
+    ({}, BY_RELATION, {"graph": sbm()}, "numbers per relation, and the edges .* have no relations here"),
+    (BY_RELATION, {}, {"graph": sbm()}, "numbers per relation, and the edges .* have no relations here"),
+    ({}, {"method": "weighted"}, {"graph": sbm()}, 'draws by edge weights, and source = "sbm" gives none here'),
+]
+"""Keys of [[train]], keys of [sampling], other tables, and the text of the refusal."""
+
+
+@pytest.mark.parametrize(("train", "drawn", "tables", "problem"), REFUSED)
+def test_what_no_training_could_do_is_refused_before_anything_is_built(
+    train: dict[str, Any], drawn: dict[str, Any], tables: dict[str, Any], problem: str
+) -> None:
+    text = recipe(
+        {"name": "x"} | train, **{"graph": TYPED, "sampling": {"fanouts": [4, 3], "batch_size": 32} | drawn} | tables
+    )
+    with pytest.raises(InputError, match=rf"toml:\d+: .*{problem}"):
+        parse_pipeline(Path(__file__).with_suffix(".toml"), text.encode(), TrainTable)

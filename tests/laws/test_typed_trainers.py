@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from assets.sampling.config import SamplingConfig
 from tests import accelerator
-from tests.laws.trainings import Case, Recipe, assert_promised
+from tests.accelerator.backend import stand_in
+from tests.laws.trainings import KEPT, Case, Recipe, assert_promised, result
+from tests.trainers.runs import losses
 from trainers.recipe.techniques import TECHNIQUES
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
@@ -52,3 +55,28 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("trainer", TECHNIQUES)
 def test_each_technique_keeps_its_promises(case: Case, trainer: str) -> None:
     assert_promised(case, trainer)
+
+
+RESUMED = {
+    "fullgraph": {"epochs": 4, "accumulate": 1},
+    "fresh": {"settings": KEPT},
+    "fresh-distributed": {"settings": KEPT},
+}
+
+
+@pytest.mark.parametrize("trainer", TECHNIQUES)
+def test_a_device_with_memory_of_its_own_trains_and_resumes(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, trainer: str
+) -> None:
+    """The losses of the CPU within rounding; behind a stop in the middle the bits, and the ledger, of a run without one."""
+    made = Case(tmp_path_factory.mktemp("device"), RECIPES["everything"])
+    how: dict[str, Any] = RESUMED.get(trainer, {})
+    on_cpu = made.train(trainer, **how)
+    stand_in(monkeypatch)
+    straight = made.train(trainer, device="cuda", **how)
+    np.testing.assert_allclose(losses(straight), losses(on_cpu), rtol=1e-3)
+    after = 2 if trainer == "fullgraph" else 9
+    assert result(made.resumed(trainer, after=after, device="cuda", **how)) == result(straight)
+    if trainer == "minibatch":
+        for topology in ("device", "uva"):
+            assert result(made.train(trainer, device="cuda", topology=topology)) == result(straight)

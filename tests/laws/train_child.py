@@ -20,11 +20,15 @@ import pytest
 from assets.building.stage import Silent
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
+from tests.trainers import graphs
 from tests.trainers.runs import DRAWN, train_fresh, train_packed, train_small, train_whole
 from trainers.loop import loop
 from trainers.techniques.factored.settings import FactoredSettings
 
 FROM_DISK = " from disk"
+
+TYPED_WAYS = ("disk", "whole", "fresh")
+"""Ways that train on a graph with node types, relations and weights, which the model reads."""
 
 
 class Events:
@@ -69,9 +73,19 @@ def main() -> None:
     loop.SAVING_SHARE = 0  # every epoch leaves a checkpoint, so that the events of a run are the same ones each time
     os.fsync, os.rename = events.around(os.fsync), events.around(os.rename)
     pathlib.Path.replace = events.around(pathlib.Path.replace)  # pyright: ignore[reportAttributeAccessIssue]
+    if sys.argv[4] in TYPED_WAYS:
+        with graphs.attributed():
+            train(home, memory, events, {"resume": resume, **graphs.TYPED})
+    else:
+        train(home, memory, events, {"resume": resume})
+    print(events.count)
+
+
+def train(home: Path, memory: dict[str, Any] | None, events: Events, given: dict[str, Any]) -> None:
+    """Trains in the way that the command line names."""
     if sys.argv[4] == "device":
         stand_in(pytest.MonkeyPatch())
-    options: dict[str, Any] = {"resume": resume, "checkpoint_steps": 1, "patience": 2}
+    options: dict[str, Any] = {"checkpoint_steps": 1, "patience": 2, **given}
     if sys.argv[4] == "device":
         options |= {"device": "cuda", "norm": "layer"}
     if sys.argv[4] == "disk":
@@ -94,7 +108,6 @@ def main() -> None:
         train_small(home, progress=Counting(events), trainer="factored", settings=settings, **options)
     else:
         train_small(home, memory=memory, progress=Counting(events), **options)
-    print(events.count)
 
 
 if __name__ == "__main__":

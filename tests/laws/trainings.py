@@ -31,7 +31,7 @@ from tests.recipes import recipe as file_text
 from tests.trainers import graphs
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.rows.caches import cache_inputs
-from tests.trainers.runs import build_chunks, build_shards, content, count_inputs, losses, stored_rows
+from tests.trainers.runs import SAMPLING, build_chunks, build_shards, content, count_inputs, losses, stored_rows
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import TrainTable, model_configs
 from trainers.recipe.techniques import find_technique
@@ -84,7 +84,7 @@ class Recipe:
     """
 
     table: Mapping[str, Any] = field(default_factory=dict)
-    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(fanouts=(4, 3), batch_size=32))
+    sampling: SamplingConfig = SAMPLING
     relations: int = 0
     type_columns: tuple[int, ...] = ()
     weights: bool = False
@@ -102,10 +102,7 @@ class Case:
     def __init__(self, home: Path, recipe: Recipe):
         self.home, self.recipe, self._number = home, recipe, 0
         self.reused = recipe.reused
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(graphs, "RELATIONS", recipe.relations)
-            patch.setattr(graphs, "TYPE_COLUMNS", recipe.type_columns)
-            patch.setattr(graphs, "WEIGHTS", recipe.weights)
+        with graphs.attributed(recipe.relations, recipe.type_columns, recipe.weights):
             self.graph: GraphArtifacts = graphs.random_graph_artifacts(home)
         self._parts: dict[int, dict[str, Artifact]] = {}
         self._chunks: dict[tuple[int, int], Artifact] = {}
@@ -124,6 +121,16 @@ class Case:
     def packed(self) -> Packed:
         """Two sampling epochs and their rows."""
         return build_packed(self.home, graph=self.graph, epochs=2, sampling=self.reused, memory={"disk": "5x"})
+
+    @cached_property
+    def kept(self) -> Artifact:
+        """The model of embeddings of earlier steps."""
+        return self.train("fresh", settings=KEPT)
+
+    @cached_property
+    def shared(self) -> Artifact:
+        """The model of two parts on one rank."""
+        return self.train("distributed")
 
     @property
     def storable(self) -> bool:
@@ -253,11 +260,16 @@ def counted(model: Artifact, name: str) -> int:
     return sum(row["n"] for row in rows if row["name"] == name)
 
 
+def ran_as_long_as_asked(case: Case, model: Artifact) -> bool:
+    """Whether a training with patience ended early, and one without had all epochs."""
+    most, ran = (SMALL | dict(case.recipe.table))["epochs"], model.summary["numbers"]["epochs_run"]
+    return 1 < ran < most if "patience" in case.recipe.table else ran == most
+
+
 def minibatch(case: Case) -> None:
     """Samplers, queues, caches and stored batches change no bit, nor does a stop in the middle."""
     assert passes(case.plain) and losses(case.plain)[-1] < losses(case.plain)[0]
-    most, ran = (SMALL | dict(case.recipe.table))["epochs"], case.plain.summary["numbers"]["epochs_run"]
-    assert (1 < ran < most) if "patience" in case.recipe.table else ran == most
+    assert ran_as_long_as_asked(case, case.plain)
     cached = case.train("minibatch", cached=True, samplers=3, queue="60kB")
     assert result(cached) == result(case.plain) and counted(cached, "hits_device") > 0
     if case.storable:
@@ -281,9 +293,8 @@ def factored(case: Case) -> None:
 
 def fresh(case: Case) -> None:
     """The bits of mini-batches where nothing is kept; equal bits from a table and packed rows, and behind a stop, where something is."""
-    for nothing in ({"t_stale": 0}, {"p_grad": 0.0}):
-        assert weights(case.train("fresh", settings=KEPT | nothing)) == weights(case.plain)
-    kept = case.train("fresh", settings=KEPT)
+    assert weights(case.train("fresh", settings=KEPT | {"t_stale": 0})) == weights(case.plain)
+    kept = case.kept
     assert counted(kept, "history_hits") > 0 and passes(kept) and losses(kept)[-1] < losses(kept)[0]
     if case.storable:
         packed = case.train("fresh", settings=KEPT | {"rows": "packed"}, samples="stored")
@@ -294,7 +305,8 @@ def fresh(case: Case) -> None:
 def distributed(case: Case) -> None:
     """One part has the bits of mini-batches; two have those of one rank on two ranks, and from the checkpoint of one rank on two."""
     assert result(case.train("distributed", cut=(1, 0))) == result(case.plain)
-    one = case.train("distributed")
+    one = case.shared
+    assert ran_as_long_as_asked(case, one)
     two = case.by_ranks(2, "distributed")
     assert result(two) == result(one) and passes(one) and passes(two) and counted(two, "hits_remote") > 0
     assert result(case.resumed("distributed", world=2)) == result(one)
@@ -302,11 +314,9 @@ def distributed(case: Case) -> None:
 
 def fresh_distributed(case: Case) -> None:
     """One part has the bits of one history; two have those of one rank on two ranks, and of `distributed` where nothing is kept."""
-    assert result(case.train("fresh-distributed", cut=(1, 0), settings=KEPT)) == result(
-        case.train("fresh", settings=KEPT)
-    )
+    assert result(case.train("fresh-distributed", cut=(1, 0), settings=KEPT)) == result(case.kept)
     nothing = case.train("fresh-distributed", settings=KEPT | {"t_stale": 0})
-    assert weights(nothing) == weights(case.train("distributed"))
+    assert weights(nothing) == weights(case.shared)
     one, two = case.train("fresh-distributed", settings=KEPT), case.by_ranks(2, "fresh-distributed", settings=KEPT)
     assert result(two) == result(one) and passes(one) and passes(two) and counted(one, "history_hits") > 0
     assert result(case.resumed("fresh-distributed", world=2, settings=KEPT)) == result(one)

@@ -1,8 +1,11 @@
 """Small graphs for the trainer tests, in memory and as artifacts of a store."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from assets.building.stage import Summary
 from assets.storage.artifact import Artifact
@@ -20,6 +23,20 @@ TYPE_COLUMNS: tuple[int, ...] = ()
 
 WEIGHTS = False
 """Whether these edges have weights. A test may change it."""
+
+
+@contextmanager
+def attributed(relations: int = 3, type_columns: tuple[int, ...] = (12, 5, 0), weights: bool = True) -> Iterator[None]:
+    """Gives the graphs that are made inside these relations, node types and weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{__name__}.RELATIONS", relations)
+        patch.setattr(f"{__name__}.TYPE_COLUMNS", type_columns)
+        patch.setattr(f"{__name__}.WEIGHTS", weights)
+        yield
+
+
+TYPED = {"model": "rgcn", "input": "typed", "edge_weight": True}
+"""Keys of a train table that read all of it."""
 
 
 def random_topology(

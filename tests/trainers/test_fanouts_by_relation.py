@@ -23,7 +23,7 @@ from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers import graphs
-from tests.trainers.runs import content, losses, train_fresh, train_packed, train_parts, train_small
+from tests.trainers.runs import content, losses, train_packed, train_parts, train_small
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
 TABLES = SamplingConfig(fanouts=({"relation 0": 2, "relation 2": -1}, {"relation 1": 1, "*": 2}), batch_size=32)
@@ -48,8 +48,9 @@ def test_blocks_have_the_numbers_of_each_relation(tmp_path: Path) -> None:
             assert np.bincount(block.edge_type[block.start[i] : block.end[i]], minlength=3).tolist() == expected
 
 
-@pytest.mark.parametrize("model", [{"model": "rgcn"}, {"model": "sage"}])
-def test_batches_that_come_in_any_way_end_with_equal_bits(tmp_path: Path, model: dict[str, Any]) -> None:
+def test_batches_that_come_in_any_way_end_with_equal_bits(tmp_path: Path) -> None:
+    """Of R-GCN: tests/laws/test_typed_trainers.py."""
+    model: dict[str, Any] = {"model": "sage"}
     packed = build_packed(tmp_path, epochs=2, sampling=TABLES)
     one, other = (
         train_packed(packed, tmp_path / name, name, sampling=TABLES, **model) for name in ("minibatch", "disk")
@@ -77,14 +78,6 @@ def test_stored_batches_equal_those_that_are_drawn(tmp_path: Path) -> None:
         for stored, block in zip(record.blocks, drawn, strict=True):
             for name in ("start", "end", "indices", "src_ids", "edge_type"):
                 assert np.array_equal(getattr(stored, name), getattr(block, name)), name
-
-
-def test_embeddings_of_earlier_steps_train_like_plain_batches(tmp_path: Path) -> None:
-    plain = train_small(tmp_path / "plain", sampling=TABLES, model="rgcn")
-    none = train_fresh(tmp_path / "none", sampling=TABLES, fresh={"t_stale": 0}, model="rgcn")
-    np.testing.assert_allclose(losses(none), losses(plain), rtol=1e-5)
-    kept = train_fresh(tmp_path / "kept", sampling=TABLES, model="rgcn")
-    assert losses(kept)[-1] < losses(kept)[0]
 
 
 @pytest.mark.parametrize("replace", [False, True])
