@@ -21,6 +21,7 @@ FILES: dict[str, dict[str, Any]] = {
     "pyg": {"path": "graph.pt"},
     "python-environment": {},
     "tables": {},
+    "typed-python-environment": {},
 }
 SIZES: dict[str, Any] = {"nodes": 20000, "edges": 160000, "features": 32, "classes": 8}
 """Keys of `[graph]` in a new file: of sources that read files, and of generators."""

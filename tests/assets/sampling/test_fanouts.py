@@ -130,7 +130,7 @@ def test_a_file_has_tables_in_both_places(tmp_path: Path) -> None:
         (["train.a.model=gcn"], ['fanouts has numbers per relation, but model = "gcn" sums neighbours']),
         (["sampling.fanouts=4", "train.b.model=gin"], ['fanouts has numbers per relation, but model = "gin"']),
         (
-            ["sampling.fanouts=4", "sampling.method=random_walk"],
+            ["sampling.fanouts=4", "sampling.method=random_walk", "train.a.model=sage", "train.b.model=sage"],
             ["numbers per relation, which are for [sampling] method"],
         ),
     ],
