@@ -95,6 +95,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     (of("fullgraph", devices=3), {}, PARTS, "devices = 3 does not divide"),
     ({"trainer": "fullgraph"}, {}, PARTS | {"chunks": {"self_term": False}}, "self_term = false"),
     (of("factored", presample=1), {}, {}, "no budget for one: add a table"),
+    (of("factored", presample=1), {}, {"hotness": {}, "memory": {}}, "fills it before the first: remove"),
     (STORED, {"reuse": 2}, {"samples": {}}, r"rows = \"packed\" needs \[memory\] and \[cache_plan\]"),
     ({}, BY_RELATION, {"graph": sbm()}, "numbers per relation, and the edges .* have no relations here"),
     (BY_RELATION, {}, {"graph": sbm()}, "numbers per relation, and the edges .* have no relations here"),

@@ -69,8 +69,10 @@ class FactoredSettings(Settings):
             yield KeyProblem("samplers devices switching", f"{text}: set switching = true, or give a trainer")
 
     def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields a cache that is filled on the way and has no budget."""
+        """Yields a cache that is filled on the way and has no budget, or is filled before."""
         yield from super().conflicts(table, tables)
-        if self.presample and "memory" not in tables:
-            text = f"presample = {self.presample} fills a cache after so many epochs, but there is no budget for one"
-            yield (table.trainer, "presample"), f"{text}: add a table [memory]"
+        text = f"presample = {self.presample} fills a cache after so many epochs"
+        if self.presample and "hotness" in tables:
+            yield (table.trainer, "presample"), f"{text}, but [hotness] fills it before the first: remove one of them"
+        elif self.presample and "memory" not in tables:
+            yield (table.trainer, "presample"), f"{text}, but there is no budget for one: add a table [memory]"
