@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-MOST_HOPS = 32
 
 
 class BaseClasses:
@@ -23,39 +21,42 @@ class BaseClasses:
         self.ids, self.parsed, self.classes = ids, parsed, classes
         self.known: dict[tuple[int, str], int | None] = {}
 
-    def find(self, module: int, name: str, hops: int = MOST_HOPS) -> int | None:
+    def find(self, module: int, name: str) -> int | None:
         """Returns the class that a dotted name means in a module; None if it is not among the classes, as built-in ones are.
 
-        A class of the module itself comes first, then what an import binds to the first word, then the modules of `import *`.
-
-        Args:
-            module: number of the module.
-            name: the dotted name.
-            hops: number of imports that may be followed.
+        A class of the module itself comes first, then what an import binds to the first word, then the modules of `import *`, in order.
         """
         if (module, name) not in self.known:
-            self.known[module, name] = None  # for a name that leads back to itself
-            self.known[module, name] = self._look(module, name, hops - 1) if hops else None
+            self.known[module, name] = self._search(module, name)
         return self.known[module, name]
 
-    def _look(self, module: int, name: str, hops: int) -> int | None:
-        own = self.classes.get((module, name))
-        if own is not None:
-            return own
+    def _search(self, module: int, name: str) -> int | None:
+        seen, left = set(), [(module, name)]
+        while left:
+            place = left.pop()
+            if place in seen:  # imports may go in circles
+                continue
+            seen.add(place)
+            own = self.classes.get(place)
+            if own is not None:
+                return own
+            left += reversed([*self._imported(*place)])
+        return None
+
+    def _imported(self, module: int, name: str) -> Iterator[tuple[int, str]]:
+        """Yields the modules, and the names in them, that a name may come from by the imports of a module."""
         first, dot, rest = name.partition(".")
         row = self.parsed[module]
-        if first in row["aliases"]:
-            return self._absolute(row["aliases"][first] + dot + rest, name.count("."), hops)
-        found = (self._absolute(f"{star}.{name}", name.count("."), hops) for star in row["stars"])
-        return next((each for each in found if each is not None), None)
-
-    def _absolute(self, name: str, dots: int, hops: int) -> int | None:
-        """Returns the class of a name that begins with a module, of which at most `dots` dots may be left to look up in that module.
-
-        More would be an alias for a part of itself, whose names grow without end.
-        """
-        prefix = name
-        while prefix and prefix not in self.ids:
-            prefix = prefix.rpartition(".")[0]
-        rest = name[len(prefix) + 1 :]
-        return self.find(self.ids[prefix], rest, hops) if prefix and rest and rest.count(".") <= dots else None
+        targets = (
+            [row["aliases"][first] + dot + rest]
+            if first in row["aliases"]
+            else [f"{star}.{name}" for star in row["stars"]]
+        )
+        for target in targets:
+            prefix = target
+            while prefix and prefix not in self.ids:
+                prefix = prefix.rpartition(".")[0]
+            inside = target[len(prefix) + 1 :]
+            # An alias for a part of itself makes names that grow without end: what is left to look up has no more dots than before.
+            if prefix and inside and inside.count(".") <= name.count("."):
+                yield self.ids[prefix], inside

@@ -28,8 +28,9 @@ def f():
 """,
 }
 BETA = {
-    "beta/plain.py": "from .loop import *\nclass E(Missing): pass\n",
-    "beta/loop.py": "from .plain import *\nfrom .loop import round\nfrom . import loop as round\n",
+    "beta/first.py": "from .loop import *\nfrom .last import *\nclass E(Missing): pass\nclass F(Last): pass\n",
+    "beta/loop.py": "from .first import *\nfrom .loop import round\nfrom . import loop as round\nclass G(Last): pass\n",
+    "beta/last.py": "class Last: pass\n",
 }
 
 
@@ -59,23 +60,25 @@ def edges_of(artifact):
 
 def test_classes_packages_and_relations(tmp_path, site):
     artifact = build(tmp_path, site, undirected=False)
-    types = NodeTypes(starts=(0, 5, 13, 15), columns=(16, 8, 0))
+    types = NodeTypes(starts=(0, 6, 17, 19), columns=(16, 8, 0))
     assert node_types(artifact.opened.topology, artifact.table) == types
     assert artifact.numbers["node_types"] == ["module", "class", "package"]
     found = edges_of(artifact)
     assert found["class/inherits/class"] == {
         ("alpha.core.Deep", "alpha.core.Base"), ("alpha.core.Other", "alpha.core.Deep"), ("alpha.users.A", "alpha.core.Base"),
         ("alpha.users.B", "alpha.core.Deep"), ("alpha.users.C", "alpha.core.Other"),
+        ("beta.first.F", "beta.last.Last"), ("beta.loop.G", "beta.last.Last"),
     }  # fmt: skip
     assert found["package/contains/module"] == {
-        ("alpha", "alpha"), ("alpha", "alpha.core"), ("alpha", "alpha.users"), ("beta", "beta.loop"), ("beta", "beta.plain")
+        ("alpha", "alpha"), ("alpha", "alpha.core"), ("alpha", "alpha.users"),
+        ("beta", "beta.loop"), ("beta", "beta.first"), ("beta", "beta.last")
     }  # fmt: skip
     assert found["package/contains/package"] == set()
     assert ("alpha.users", "alpha.users.D") in found["module/contains/class"]
     assert ("alpha.users", "alpha.core") in found["module/imports/module"]
     # ValueError, numpy's, a name that leads back to itself, and two that nobody defines
     assert artifact.numbers["num_bases_outside"] == 4
-    assert artifact.opened.labels.tolist() == [0] * 3 + [1] * 2 + [-1] * 10
+    assert artifact.opened.labels.tolist() == [0] * 3 + [1] * 3 + [-1] * 13
 
 
 def test_reverse_edges_are_relations_of_their_own(tmp_path, site):
@@ -88,7 +91,7 @@ def test_reverse_edges_are_relations_of_their_own(tmp_path, site):
 def test_features_of_two_widths(tmp_path, site):
     table = build(tmp_path, site).table
     rows = np.asarray(table.open())
-    assert table.num_rows == 13 and rows.shape == (13, 16) and not rows[5:, 8:].any()
+    assert table.num_rows == 17 and rows.shape == (17, 16) and not rows[6:, 8:].any()
     described = describe(str(site / "alpha/users.py"), "alpha.users", False, 16, 8)
     _, bases, columns, values = described["classes"][1]
     assert bases == ["c.Deep", "Named"]
