@@ -16,7 +16,7 @@ from assets.sampling.config import FanoutStep, SamplingConfig
 from assets.storage.user_code import Reference
 from kernels.errors import InputError
 from tests import accelerator
-from tests.laws.trainings import Case, Recipe, assert_promised
+from tests.laws.trainings import Case, Recipe, assert_promised, case_of
 from tests.recipes import recipe, sbm
 from tests.trainers.runs import WALKS, WEIGHTED
 from trainers.recipe.config import TrainTable
@@ -46,9 +46,7 @@ RECIPES = {
 }
 
 
-@pytest.fixture(scope="module", params=RECIPES.values(), ids=list(RECIPES))
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case(tmp_path_factory.mktemp("case"), request.param)
+case = case_of(RECIPES)
 
 
 @pytest.mark.parametrize("trainer", TECHNIQUES)

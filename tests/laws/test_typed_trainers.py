@@ -14,7 +14,7 @@ import pytest
 from assets.sampling.config import SamplingConfig
 from tests import accelerator
 from tests.accelerator.backend import stand_in
-from tests.laws.trainings import KEPT, Case, Recipe, assert_promised, result
+from tests.laws.trainings import KEPT, Case, Recipe, assert_promised, case_of, result
 from tests.trainers.runs import losses
 from trainers.recipe.techniques import TECHNIQUES
 
@@ -47,9 +47,7 @@ RECIPES = {
 }
 
 
-@pytest.fixture(scope="module", params=RECIPES.values(), ids=list(RECIPES))
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case(tmp_path_factory.mktemp("case"), request.param)
+case = case_of(RECIPES)
 
 
 @pytest.mark.parametrize("trainer", TECHNIQUES)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.building.stage import Progress, Silent
+from assets.building.stage import Progress
 from assets.pipeline.file import parse_pipeline
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
@@ -31,7 +31,7 @@ from tests.recipes import recipe as file_text
 from tests.trainers import graphs
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.rows.caches import cache_inputs
-from tests.trainers.runs import SAMPLING, build_chunks, build_shards, content, count_inputs, losses, stored_rows
+from tests.trainers.runs import SAMPLING, Stops, build_chunks, build_shards, content, count_inputs, losses, stored_rows
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import TrainTable, model_configs
 from trainers.recipe.techniques import find_technique
@@ -51,25 +51,6 @@ KEPT: dict[str, Any] = {"t_stale": 3, "p_grad": 0.8, "arena": "60%", "policy": "
 
 RESULT = ("weights.safetensors", "metrics.jsonl")
 ONE_BATCH = SamplingConfig(fanouts=(-1, -1), batch_size=1000)
-
-
-class Stopped(Exception):
-    """The end of a training in the middle of an epoch."""
-
-
-class Stops(Silent):
-    """Ends a training behind so many batches."""
-
-    def __init__(self, after: int):
-        self.left, self.unit = after, ""
-
-    def start(self, label: str, total: int, unit: str) -> None:
-        self.unit = unit
-
-    def advance(self, n: int) -> None:
-        self.left -= n if self.unit == "batches" else 0
-        if self.left < 0:
-            raise Stopped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,12 +194,22 @@ class Case:
     def resumed(self, trainer: str, after: int = 9, world: int = 1, **how: Any) -> Artifact:
         """Stops a training behind so many batches, and goes on from its checkpoint, on so many ranks."""
         place, self._number = f"stopped {self._number}", self._number + 1
-        with pytest.raises(Stopped):
+        with pytest.raises(ConnectionAbortedError):
             self.train(trainer, place, progress=Stops(after), checkpoint_steps=1, **how)
         assert list((self.home / place / "checkpoints").glob("*.safetensors"))
         if world > 1:
             return self.by_ranks(world, trainer, place=place, resume=True, checkpoint_steps=1, **how)
         return self.train(trainer, place, resume=True, checkpoint_steps=1, **how)
+
+
+def case_of(recipes: Mapping[str, Recipe]) -> Any:
+    """Returns a fixture of a module, the case of each recipe in turn."""
+
+    @pytest.fixture(scope="module", params=recipes.values(), ids=list(recipes))
+    def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+        return Case(tmp_path_factory.mktemp("case"), request.param)
+
+    return case
 
 
 def pipeline_text(recipe: Recipe, trainer: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from assets.building.execution import Threads
 from assets.building.materialize import materialize
-from assets.building.stage import Progress
+from assets.building.stage import Progress, Silent
 from assets.chunks.config import ChunksTable, chunks_config
 from assets.chunks.stage import CHUNKS
 from assets.hotness.config import HotnessTable, hotness_config
@@ -51,6 +51,21 @@ TABLE: dict[str, Any] = {
     "accumulate": 3,
     "threads": 2,
 }
+
+
+class Stops(Silent):
+    """Ends a training behind so many batches, as if its process were gone."""
+
+    def __init__(self, after: int):
+        self.left, self.unit = after, ""
+
+    def start(self, label: str, total: int, unit: str) -> None:
+        self.unit = unit
+
+    def advance(self, n: int) -> None:
+        self.left -= n if self.unit == "batches" else 0
+        if self.left < 0:
+            raise ConnectionAbortedError("stopped")
 
 
 def train_small(

@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from assets.building.stage import Silent
 from assets.graph.read import open_graph
 from assets.storage.artifact import Artifact
 from tests import accelerator
@@ -19,6 +18,7 @@ from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import (
     SAMPLING,
     TABLE,
+    Stops,
     losses,
     parts_inputs,
     train_fresh,
@@ -45,21 +45,6 @@ ROWS = "projection.nodes.rows"
 def _types(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "RELATIONS", 3)
     monkeypatch.setattr(graphs, "TYPE_COLUMNS", (12, 0, 5, 0))
-
-
-class Stops(Silent):
-    """Ends a training at its n-th batch."""
-
-    def __init__(self, after: int):
-        self.left, self.unit = after, ""
-
-    def start(self, label: str, total: int, unit: str) -> None:
-        self.unit = unit
-
-    def advance(self, n: int) -> None:
-        self.left -= n if self.unit == "batches" else 0
-        if self.left < 0:
-            raise ConnectionAbortedError("stopped")
 
 
 class TorchsRows:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from assets.building.stage import Silent
 from assets.graph.read import open_graph
 from assets.partitions.read import open_partitions
 from assets.sampling.config import SamplingConfig
@@ -20,7 +19,7 @@ from kernels.sampling.sample import Sampler
 from tests.assets.storage.damage import flip
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
-from tests.trainers.runs import SAMPLING, TABLE, build_shards, content, parts_inputs, train_parts, train_small
+from tests.trainers.runs import SAMPLING, TABLE, Stops, build_shards, content, parts_inputs, train_parts, train_small
 from trainers.inference.bounds import Bounds
 from trainers.inference.exact import Inference
 from trainers.inference.predict import NodeFacts
@@ -245,21 +244,6 @@ def test_mistakes_are_told(tmp_path):
             DistributedSettings(**wrong)
     trained(tmp_path, 1, 1, norm="batch")
     assert TABLE["accumulate"] == 3
-
-
-class Stops(Silent):
-    """Ends a run after so many batches, as if its process were gone."""
-
-    def __init__(self, after):
-        self.left, self.unit = after, ""
-
-    def start(self, label, total, unit):
-        self.unit = unit
-
-    def advance(self, n):
-        self.left -= n if self.unit == "batches" else 0
-        if self.left < 0:
-            raise ConnectionAbortedError("stopped")
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from kernels.errors import InputError
 from kernels.sampling.part_plan import PartPlan
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
-from tests.trainers.runs import build_shards, parts_inputs, train_fresh, train_parts, train_small
-from tests.trainers.techniques.distributed.test_distributed import Stops, bits, ledger, trained
+from tests.trainers.runs import Stops, build_shards, parts_inputs, train_fresh, train_parts, train_small
+from tests.trainers.techniques.distributed.test_distributed import bits, ledger, trained
 from trainers.ranks.group import ALONE
 from trainers.techniques.fresh.arena_rows import ArenaRows
 from trainers.techniques.fresh.batches import PrunedSource
