@@ -97,6 +97,11 @@ class TimedPasses(Passes):
         return [link.charged_bytes / link.gbps / 1e9 for link in links if link is not None]
 
 
+def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Returns the sum of the losses of nodes."""
+    return functional.cross_entropy(logits, labels, reduction="sum")
+
+
 class Case:
     """A graph, a model and labels.
 
@@ -126,15 +131,20 @@ class Case:
         attach_weights((block,), topology, built.edge_weight)
         self.block = block
 
-    def uncut(self) -> float:
-        """Runs a pass as a whole and leaves the gradients in the model."""
+    def uncut(self, summed: Tensor | None = None) -> float:
+        """Runs a pass as a whole, with the first layer's sums if they are given, and leaves the gradients in the model."""
         self.model.zero_grad()
-        logits = self.model((self.block,) * 2, torch.from_numpy(self.x), RANDOM)
+        logits = self.model((self.block,) * 2, torch.from_numpy(self.x), RANDOM, summed=summed)
         seeds = torch.from_numpy(self.train_ids)
         labels = torch.from_numpy(self.labels[self.train_ids]).long()
-        loss = functional.cross_entropy(logits[seeds], labels, reduction="sum")
+        loss = summed_loss(logits[seeds], labels)
         loss.backward()
         return loss.item()
+
+    def first_sums(self) -> Tensor:
+        """Returns float32[N, width], the first layer's aggregates of the features."""
+        layer: Any = self.model.layers[0]
+        return layer.aggregate(self.block, torch.from_numpy(self.x), RANDOM.layer(1, self.block.dst_ids))
 
     def steps(self, parts: int, chunks: int) -> InMemory:
         """Returns the steps of parts that are ranges of ids."""
@@ -144,7 +154,15 @@ class Case:
         )
         return InMemory(made)
 
-    def cut(self, steps: InMemory, mode: Mode = "p2p+reuse", *, hybrid: bool = True, linked: bool = False) -> Cut:
+    def cut(
+        self,
+        steps: InMemory,
+        mode: Mode = "p2p+reuse",
+        *,
+        hybrid: bool = True,
+        linked: bool = False,
+        kept: bool = False,
+    ) -> Cut:
         """Returns a pass in chunks."""
         parts = steps.num_parts
         host = HOST_GBPS / parts if linked else None
@@ -157,7 +175,10 @@ class Case:
             dtype="float32", hybrid=hybrid, folder=None,
         )  # fmt: skip
         inputs = InputRows(TableSource(self.x, False, THREADS), self.model, "float32")
-        return Cut(self.model, passes, WholePass(passes, inputs, self.labels, self.train_ids, None))
+        whole = WholePass(passes, inputs, self.labels, self.train_ids, summed_loss)
+        if kept:
+            whole.summed = whole.first_sums(Ledger(), RANDOM)
+        return Cut(self.model, passes, whole)
 
     def compared(self, run: Cut) -> Cut:
         """Returns the pass after comparing its gradients with those of the uncut one."""

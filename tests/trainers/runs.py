@@ -143,6 +143,7 @@ def train_whole(
     devices: int = 0,
     hybrid: bool = True,
     overlap: bool = True,
+    keep_first: bool = True,
     self_term: bool = True,
     graph: Mapping[str, int] | None = None,
     resume: bool = False,
@@ -152,7 +153,7 @@ def train_whole(
     """Trains on the whole small graph, in chunks; the model goes to `home`.
 
     Args:
-        mode, devices, hybrid, overlap: of `[train.fullgraph]`.
+        mode, devices, hybrid, overlap, keep_first: of `[train.fullgraph]`.
         self_term: of `[chunks]`.
         graph: sizes of another graph.
         options: override `TABLE`.
@@ -162,6 +163,7 @@ def train_whole(
         devices=devices,
         hybrid=hybrid,
         overlap=overlap,
+        keep_first=keep_first,
     )
     made: dict[str, Any] = {"trainer": "fullgraph", "accumulate": 1, "settings": settings}
     table = TrainTable(**(TABLE | made | options))

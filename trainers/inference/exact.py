@@ -353,7 +353,7 @@ def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> t
     if model.projects_first(index):
         projected = layer.projected_width
         widest = max(projected, getattr(layer, "inner_width", 0))
-        edge = value * (2 * projected + 6 * layer.heads) + 48
+        edge = value * (2 * projected + 6 * getattr(layer, "heads", 0)) + 48
         node = value * (6 * widest + (3 * width + 2 * widest if layer.reads_own else 0)) + edge
     else:
         widest = max((max(parameter.shape) for parameter in layer.parameters() if parameter.dim()), default=1)

@@ -22,6 +22,7 @@ from trainers.models.gat import GatLayer
 from trainers.models.gcn import GcnLayer
 from trainers.models.gin import GinLayer
 from trainers.models.layer import LayeredModel, initialise
+from trainers.models.map_first import NARROW
 from trainers.models.node_rows import node_rows
 from trainers.models.own import Model, build_own_model
 from trainers.models.pinsage import PinSageLayer
@@ -30,6 +31,7 @@ from trainers.models.rgat import RgatLayer
 from trainers.models.rgcn import RgcnLayer
 from trainers.models.sage import AGGREGATORS
 from trainers.models.typed import TypedProjection
+from trainers.recipe.techniques import find_technique
 from trainers.record.ledger import Line
 
 if TYPE_CHECKING:
@@ -108,7 +110,11 @@ def _build(
     options = [replace(inner, last=i + 1 == depth and not linear_head) for i in range(depth)]
     kind, blocks = _kind(config, relations), config.feed_forward
     layers: list[nn.Module] = [
-        feed_forward_layer(kind, hidden, blocks, options[i]) if blocks else kind(widths[i], widths[i + 1], options[i])
+        feed_forward_layer(kind, hidden, blocks, options[i])
+        if blocks
+        else (NARROW.get(kind, kind) if maps_first(config, i, widths[i], widths[i + 1]) else kind)(
+            widths[i], widths[i + 1], options[i]
+        )
         for i in range(depth)
     ]
     activation = ACTIVATIONS[config.activation] if blocks else None
@@ -119,8 +125,17 @@ def _build(
         projection=_projection(config, in_width, types, activation),
         readout=LinearHead(depth, hidden, num_classes, config.jk, normed) if linear_head else None,
     )
-    initialise(model, seed)
+    initialise(model, seed, config.init)
     return model
+
+
+def maps_first(config: TrainConfig, index: int, in_width: int, out_width: int) -> bool:
+    """Returns whether a layer maps rows before it sums them (trainers/models/map_first.py): where that narrows them, in a full-graph pass.
+
+    The sums of features that no epoch changes are made once, in whatever width: the first layer sums them first.
+    """
+    changing = index > 0 or config.projects or config.input_dropout > 0
+    return find_technique(config.trainer).whole_graph and changing and out_width < in_width
 
 
 def _projection(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
@@ -59,10 +60,12 @@ class Finish(nn.Module):
         self.skip = nn.Linear(in_width, out_width, bias=linear) if mapped else None
         norms = {"none": lambda width: None, "layer": nn.LayerNorm, "batch": BatchNorm}
         self.norm = None if options.last else norms[options.norm](out_width)
-        self.activation = ACTIVATIONS[options.activation]
+        # Convolutions and norms do not read their results for a gradient, so a ReLU may take their place: a matrix less that is written.
+        in_place = partial(functional.relu, inplace=True)
+        self.activation = in_place if options.activation == "relu" else ACTIVATIONS[options.activation]
 
     def forward(self, h: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
-        """Returns float[num_dst, out_width] from the convolution's h and the layer's own input rows h_dst."""
+        """Returns float[num_dst, out_width] from the convolution's h, which it may overwrite, and the layer's own input rows h_dst."""
         if self.options.residual:
             h = h + (h_dst if self.skip is None else self.skip(h_dst))
         if self.options.last:

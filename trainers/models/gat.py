@@ -27,6 +27,7 @@ class GatLayer(nn.Module):
     """
 
     cacheable = False
+    maps_apart = True  # trainers/techniques/fullgraph/mapped.py
     edge_weight: str | None = None
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):

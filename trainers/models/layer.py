@@ -116,7 +116,14 @@ class LayeredModel(nn.Module):
         """Whether the head reads the outputs of all layers."""
         return self.readout is not None and self.readout.jumps
 
-    def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom, between: Between | None = None) -> Tensor:
+    def forward(
+        self,
+        blocks: tuple[Block, ...],
+        x: Tensor,
+        rng: StepRandom,
+        between: Between | None = None,
+        summed: Tensor | None = None,
+    ) -> Tensor:
         """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F].
 
         Args:
@@ -124,6 +131,7 @@ class LayeredModel(nn.Module):
             rng: the masks of the step.
             between: makes the rows that a layer reads from the output of the one below; None passes them on unchanged. The bits are the
                 same if it passes them on unchanged, too.
+            summed: float[num_dst of blocks[0], A], the first layer's aggregate if it is known (`keeps_first_sums`); None to compute it.
         """
         h, outputs = self.input(x, blocks[0].src_ids, rng), []
         for index, block in enumerate(blocks):
@@ -132,7 +140,8 @@ class LayeredModel(nn.Module):
                 h = rng.layer(index, block.src_ids).dropout(between(index, block, h), p)
             if index and self.jumps:
                 outputs.append(seed_rows(h, blocks[index:]))
-            h = self.forward_layer(index, block, h, rng, held=between is not None and index + 1 < len(blocks))
+            held = between is not None and index + 1 < len(blocks)
+            h = self.forward_layer(index, block, h, rng, held, summed if index == 0 else None)
         return self.head([*outputs, h])
 
     def input(self, x: Tensor, node_ids: Array, rng: StepRandom) -> Tensor:
@@ -141,11 +150,34 @@ class LayeredModel(nn.Module):
             x = rng.layer(FEATURES, node_ids).dropout(x, self.input_dropout)
         return x if self.projection is None else self.projection(x, rng.layer(PROJECTED, node_ids))
 
-    def forward_layer(self, index: int, block: Block, h_src: Tensor, rng: StepRandom, held: bool = False) -> Tensor:
-        """Runs layer `index` alone: float[num_dst, H] from h_src: float[num_src, F]; `held` leaves its last dropout out."""
-        layer = self.layers[index]
+    def forward_layer(
+        self,
+        index: int,
+        block: Block,
+        h_src: Tensor,
+        rng: StepRandom,
+        held: bool = False,
+        summed: Tensor | None = None,
+    ) -> Tensor:
+        """Runs layer `index` alone: float[num_dst, H] from h_src: float[num_src, F].
+
+        Args:
+            index, block, rng: the layer, the block that it aggregates over, and the masks.
+            h_src: the sources' rows.
+            held: leaves the layer's last dropout out.
+            summed: float[num_dst, A], its aggregate if it is known.
+        """
+        layer: Any = self.layers[index]
         masks = rng.layer(index + 1, block.dst_ids, held and last_dropout(layer) > 0)
-        return layer.update(layer.aggregate(block, h_src, masks), own_rows(h_src, block), masks)  # pyright: ignore[reportCallIssue]
+        if block.dst_pos is None and block.num_src == block.num_dst and hasattr(layer, "whole"):
+            return layer.whole(block, h_src, masks)
+        aggregate = layer.aggregate(block, h_src, masks) if summed is None else summed
+        return layer.update(aggregate, own_rows(h_src, block), masks)
+
+    @property
+    def keeps_first_sums(self) -> bool:
+        """Whether the first layer's aggregate over the whole graph is the same in every pass: no parameter and no dropout comes before it."""
+        return self.layers[0].cacheable is True and self.projection is None and not self.input_dropout  # pyright: ignore[reportReturnType]
 
     def projects_first(self, index: int) -> bool:
         """Whether layer `index` maps each row (`project`) before it aggregates (`aggregate_projected`)."""
@@ -187,7 +219,10 @@ def last_dropout(layer: nn.Module) -> float:
 
 def own_rows(h_src: Tensor, block: Block) -> Tensor:
     """Returns the destinations' rows among the sources' rows: float[num_dst, ...]."""
-    return h_src[: block.num_dst] if block.dst_pos is None else h_src[torch.as_tensor(block.dst_pos).long()]
+    if block.dst_pos is None:
+        # A slice of everything would cost its gradient a matrix of zeros and a copy.
+        return h_src if len(h_src) == block.num_dst else h_src[: block.num_dst]
+    return h_src[torch.as_tensor(block.dst_pos).long()]
 
 
 def seed_rows(h: Tensor, above: Sequence[Block]) -> Tensor:
@@ -211,18 +246,33 @@ def seed_rows(h: Tensor, above: Sequence[Block]) -> Tensor:
     return h[places]
 
 
-def initialise(model: nn.Module, seed: int) -> None:
+def initialise(model: nn.Module, seed: int, init: str = "glorot") -> None:
     """Fills every parameter from (seed, parameter name): Glorot uniform for matrices, zero for vectors, one for a norm's factors.
 
     The values depend on nothing else: not on torch's generator, not on the order of construction, not on the machine.
+
+    Args:
+        model: the model.
+        seed: with the names, decides every value.
+        init: "torch" for the distribution of `torch.nn.Linear` in the maps beside the convolutions: uniform up to 1 / sqrt(columns).
     """
+    maps = {
+        name: module
+        for name, module in model.named_modules()
+        if init == "torch" and isinstance(module, nn.Linear)
+        if name.startswith(("projection.", "readout.")) or name.endswith(".skip")
+    }
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.dim() < 2:
+            owner = maps.get(name.rpartition(".")[0])
+            if owner is not None:
+                bound = 1 / math.sqrt(owner.in_features)
+            elif parameter.dim() < 2:
                 parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)
                 continue
+            else:
+                bound = math.sqrt(6.0 / (parameter.shape[0] + parameter.shape[1]))
             word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
-            bound = math.sqrt(6.0 / (parameter.shape[0] + parameter.shape[1]))
             values = torch.from_numpy(uniform(rng_key(seed, Stream.INIT, word), parameter.numel()))
             parameter.copy_(((values * 2 - 1) * bound).view_as(parameter))
     for name, module in model.named_modules():

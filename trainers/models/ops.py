@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from kernels.layers.aggregate import Reduce, aggregate_backward
 from kernels.layers.aggregate import aggregate as aggregate_arrays
@@ -95,6 +96,44 @@ class _MapPieces(torch.autograd.Function):
         pieces = zip(matrices, grad.split(ctx.counts), rows.split(ctx.counts), strict=True)
         found = [(above.to(ctx.dtype).T @ row.to(ctx.dtype)).to(matrix.dtype) for matrix, above, row in pieces]
         return below, None, *found
+
+
+class _MapBoth(torch.autograd.Function):
+    """a A^T + b + c C^T, the second product being added to the first in its place."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, a_map: Tensor, bias: Tensor, c: Tensor, c_map: Tensor) -> Tensor:
+        ctx.save_for_backward(a, a_map, c, c_map)
+        return torch.addmm(bias, a, a_map.T).addmm_(c, c_map.T)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (a, a_map, c, c_map), needed = grads, ctx.saved_tensors, ctx.needs_input_grad
+        return (
+            grad @ a_map if needed[0] else None,
+            grad.T @ a if needed[1] else None,
+            grad.sum(0) if needed[2] else None,
+            grad @ c_map if needed[3] else None,
+            grad.T @ c if needed[4] else None,
+        )
+
+
+class _MapTwice(torch.autograd.Function):
+    """Two maps of the same rows as one product, and one product of their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        maps = torch.cat([first, second])
+        ctx.save_for_backward(rows, maps)
+        found = rows @ maps.T
+        return found[:, : len(first)].contiguous(), found[:, len(first) :].contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        rows, maps = ctx.saved_tensors
+        grad = torch.cat(grads, dim=1)
+        below, found = grad @ maps if ctx.needs_input_grad[0] else None, grad.T @ rows
+        return below, *found.split([grads[0].shape[1], grads[1].shape[1]])
 
 
 class _Dropout(torch.autograd.Function):
@@ -237,6 +276,30 @@ def map_pieces(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor]
         float[n, G].
     """
     return _MapPieces.apply(rows, counts, *matrices)  # pyright: ignore[reportReturnType]
+
+
+def map_both(a: Tensor, a_map: nn.Linear, c: Tensor, c_map: nn.Linear) -> Tensor:
+    """Returns the sum of two maps, the first with a bias and the second without one, with gradient: float[n, G].
+
+    Args:
+        a, c: float[n, F] and float[n, K].
+        a_map, c_map: the maps to G columns.
+    """
+    if torch.is_autocast_enabled(a.device.type):
+        return a_map(a) + c_map(c)
+    return _MapBoth.apply(a, a_map.weight, a_map.bias, c, c_map.weight)  # pyright: ignore[reportReturnType]
+
+
+def map_twice(rows: Tensor, first: nn.Linear, second: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Returns two maps without bias of the same rows, with gradient: float[n, G] and float[n, K]; their own biases are left out.
+
+    Args:
+        rows: float[n, F].
+        first, second: the maps, to G and to K columns.
+    """
+    if torch.is_autocast_enabled(rows.device.type):
+        return functional.linear(rows, first.weight), functional.linear(rows, second.weight)
+    return _MapTwice.apply(rows, first.weight, second.weight)  # pyright: ignore[reportReturnType]
 
 
 def attend(

@@ -42,11 +42,18 @@ FORMS = {"dgl": ("dgl.nn.pytorch.conv.", to_dgl), "pyg": ("torch_geometric.nn.co
 class OwnLayers(LayeredModel):
     """A user's list of layers; their draws from torch's generator are seeded by the step."""
 
-    def forward(self, blocks: tuple[Block, ...], x: Tensor, rng: StepRandom, between: Between | None = None) -> Tensor:
+    def forward(
+        self,
+        blocks: tuple[Block, ...],
+        x: Tensor,
+        rng: StepRandom,
+        between: Between | None = None,
+        summed: Tensor | None = None,
+    ) -> Tensor:
         """Returns float[num_seeds, num_classes] from x: float[num_src of blocks[0], F]."""
         self.train(rng.training)
         with seeded(rng):
-            return super().forward(blocks, x, rng, between)
+            return super().forward(blocks, x, rng, between, summed)
 
 
 class OwnModule(nn.Module):

@@ -18,7 +18,7 @@ from torch.nn import functional
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, shared_mean
+from trainers.models.ops import aggregate, map_both, shared_mean
 
 
 class PinSageLayer(nn.Module):
@@ -49,5 +49,5 @@ class PinSageLayer(nn.Module):
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Both linear maps, the layer's end, and the division by the length: float[num_dst, out_width]."""
-        z = self.finish(self.own(h_dst) + self.neighbours(agg), h_dst, rng)
+        z = self.finish(map_both(h_dst, self.own, agg, self.neighbours), h_dst, rng)
         return z if self.finish.options.last else functional.normalize(z, dim=1)

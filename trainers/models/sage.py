@@ -15,7 +15,7 @@ from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.gcn import GcnLayer
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, aggregate_grad, maximum, shared_mean
+from trainers.models.ops import aggregate, aggregate_grad, map_both, maximum, shared_mean
 
 
 class SageLayer(nn.Module):
@@ -54,7 +54,7 @@ class SageLayer(nn.Module):
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Both linear maps and the layer's end: float[num_dst, out_width]."""
-        return self.finish(self.own(h_dst) + self.neighbours(agg), h_dst, rng)
+        return self.finish(map_both(h_dst, self.own, agg, self.neighbours), h_dst, rng)
 
 
 class SageSumLayer(SageLayer):

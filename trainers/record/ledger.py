@@ -18,6 +18,7 @@ KINDS = (
     "embedding",
     "gradient",
     "checkpoint",
+    "own_gradient",
     "topology",
     "ids",
     "label",

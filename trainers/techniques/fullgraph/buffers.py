@@ -170,6 +170,10 @@ class Mover:
         """Moves rows that a part computed to the host."""
         self._leave(rows, line, part, step, lambda found: kept.store(ids, found))
 
+    def add(self, rows: Tensor, ids: Array, sums: HostRows, line: Line, part: int, step: int) -> None:
+        """Moves gradients of a part's own nodes to the host and adds them to those there."""
+        self._leave(rows, line, part, step, lambda found: sums.add(ids, found))
+
     def settle(self) -> None:
         """Waits for all rows that are on their way to the host, and stores or adds them."""
         while self._leaving:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,6 +51,7 @@ from trainers.rows.source import RowIds
 from trainers.techniques.fullgraph.budget import require_memory
 from trainers.techniques.fullgraph.buffers import Mover, Place
 from trainers.techniques.fullgraph.lists import walk
+from trainers.techniques.fullgraph.mapped import maps_apart
 from trainers.techniques.fullgraph.memory import Way
 from trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
 from trainers.techniques.fullgraph.passes import Passes, splits
@@ -98,17 +100,26 @@ class OneStep(Executor):
         assert isinstance(model, LayeredModel)
         counts, value = open_chunks(run.inputs["chunks"]).counts, np.dtype(kept_dtype(train.dtype)).itemsize
         volume = {"vanilla": counts.v_ori, "p2p": counts.v_p2p, "p2p+reuse": counts.v_ru}[settings.mode]
-        # Bytes of the rows that each layer reads.
-        row_bytes = [run.features.stored.row_bytes] + [value * train.hidden] * (train.layers - 1)
-        if model.projection is not None:
-            row_bytes[0] = value * model.projection.width
-        again = [not (settings.hybrid and splits(layer)) for layer in model.layers]
-        loads = sum(row_bytes) + sum(each for each, twice in zip(row_bytes, again, strict=True) if twice)
-        leaving = sum(row_bytes[1:] if model.projection is None else row_bytes)
+        loads = leaving = 0
+        for index, layer in enumerate(model.layers):
+            first = index == 0 and model.projection is None
+            if first and keeps_first(run):
+                continue  # its aggregates are known, and nothing below it needs a gradient
+            columns = run.features.table.width if first else self._width_below(model, index)
+            apart = maps_apart(layer, columns)
+            row_bytes = value * (layer.projected_width if apart else columns)  # pyright: ignore
+            if first and not apart:
+                row_bytes = run.features.stored.row_bytes
+            loads += row_bytes * (1 if settings.hybrid and splits(layer, apart) else 2)
+            leaving += 0 if first and not apart else row_bytes
         return planned | {
             move_name("h2d", "neighbour"): epochs * volume * loads,
             move_name("d2h", "gradient"): epochs * volume * leaving,
         }
+
+    def _width_below(self, model: LayeredModel, index: int) -> int:
+        """Returns the columns of the rows that a layer behind the features reads."""
+        return self.run.semantic.train.hidden if index or model.projection is None else model.projection.width
 
     def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields the one `Done` of an epoch."""
@@ -149,7 +160,15 @@ class FullGraph(OneStep):
         )
         inputs = InputRows(run.features.table, model, kept_dtype(train.dtype))
         train_ids = np.array(run.graph.train_ids)
-        self.total_loss = WholePass(passes, inputs, run.graph.labels, train_ids, run.loss)
+        self.whole = WholePass(passes, inputs, run.graph.labels, train_ids, run.loss)
+
+    def total_loss(self, random: StepRandom) -> float | Tensor:
+        """Walks over the chunks of all layers and back; the first call keeps the first layer's aggregates, if they stay the same."""
+        run, whole = self.run, self.whole
+        if whole.summed is None and keeps_first(run):
+            # Not a part of an epoch: a training that goes on computes them once more.
+            whole.summed = whole.first_sums(run.features.device.traffic, random)
+        return whole(random)
 
     def _folder(self) -> Path | None:
         """Returns the folder of the rows between two passes; None, for memory, if they take little enough of the free memory."""
@@ -174,6 +193,7 @@ class Uncut(OneStep):
     def __init__(self, run: Run, model: LayeredModel):
         super().__init__(run)
         self.model, graph, device = model, run.graph, run.features.device
+        self.summed: Tensor | None = None
         block = whole_block(run)
         (self.block,) = send_blocks((block,), device, device.traffic)
         device.adopt([array for array in vars(block).values() if isinstance(array, np.ndarray)], "topology")
@@ -191,7 +211,7 @@ class Uncut(OneStep):
         run, dtype = self.run, self.run.semantic.train.dtype
         with run.timeline.span(STEP, "train", 0):
             with computing(dtype, self.x.device):
-                logits = widened(self.model((self.block,) * len(self.model.layers), self.x, random))
+                logits = self._logits(random)
             loss = run.loss(logits[self.seeds], self.labels)
             loss.backward()
         return loss.item() if loss.device.type == "cpu" else loss.detach().double()
@@ -200,9 +220,29 @@ class Uncut(OneStep):
         """Returns the logits of nodes by a pass over what is on the device already."""
         device = self.run.features.device
         with torch.no_grad(), computing(self.run.semantic.train.dtype, self.x.device):
-            logits = widened(self.model((self.block,) * len(self.model.layers), self.x, EVALUATION))
+            logits = self._logits(EVALUATION)
         ids = torch.as_tensor(np.asarray(node_ids, np.int64), device=logits.device)
         return device.fetch(logits[ids], OUTPUT_ROWS, device.traffic)
+
+
+    def _logits(self, random: StepRandom) -> Tensor:
+        """Returns float[N, num_classes]; the first call keeps the first layer's aggregates of the features, if they stay the same."""
+        layer: Any = self.model.layers[0]
+        if self.summed is None and keeps_first(self.run):
+            with torch.no_grad():
+                self.summed = layer.aggregate(self.block, self.x, random.layer(1, self.block.dst_ids))
+            if not layer.reads_own:
+                self.x = self.x[:, :0].clone()  # frees the features, which nothing reads any more
+        blocks = (self.block,) * len(self.model.layers)
+        return widened(self.model(blocks, self.x, random, summed=self.summed))
+
+
+def keeps_first(run: Run) -> bool:
+    """Returns whether the first layer's aggregates of the features are kept over the passes of a run."""
+    train, model = run.semantic.train, run.model
+    if is_reference(train.model) or not train.settings.keep_first:  # pyright: ignore[reportOptionalMemberAccess]
+        return False
+    return isinstance(model, LayeredModel) and model.keeps_first_sums
 
 
 def whole_block(run: Run) -> Block:

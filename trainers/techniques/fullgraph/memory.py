@@ -13,6 +13,9 @@ aggregates into A and gives H, the backward pass holds, in values of the model's
     feed-forward   3 r F for normalised rows, and v H (2 k + 4) for a part that is k times as wide
     pinsage        3 r A for projected rows, their positive part, and their gradients
 
+If the layer's map is a pass of its own (mapped.py), F in the terms of the buffer is the width of mapped rows, whose gradients are always
+needed, and the map holds 2 v F values and 3 v A.
+
 (a first layer without the gradients, unless the features are projected). Added to it are 4 times the parameters (values, gradients, Adam's
 two moments) and the chunk's block: 24 bytes per edge with its transpose and weights, 24 per node and per buffer row. A forward pass holds
 the buffer, for features a second copy of the rows that enter, and at most three results of the update.
@@ -70,6 +73,12 @@ def keeps_aggregate(train: TrainConfig) -> bool:
     return train.model in ("gcn", "sage", "gin") and train.aggregator != "max" and not train.feed_forward
 
 
+def reads_own(train: TrainConfig) -> bool:
+    """Returns whether layers of a built-in model read the rows of the nodes that they compute."""
+    own = train.model in ("sage", "gin", "pinsage", "rgcn", "rgat") and train.aggregator != "gcn"
+    return own or bool(train.residual) or bool(train.feed_forward)
+
+
 def largest(counts: StepCounts, mode: Mode) -> ChunkCounts:
     """Returns the largest of each count over all chunks of an artifact, for a mode."""
     loaded = {"vanilla": counts.neighbours, "p2p": counts.transition}.get(mode)
@@ -115,7 +124,8 @@ def device_bytes(
     for index, (wide, out) in enumerate(layer_widths(config, in_width, num_classes)):
         last = index + 1 == config.layers and not linear_head
         shape = _Shape(config, wide, out, last, index)
-        peak = max(peak, _forward_values(shape, chunk, way), _backward_values(shape, chunk, way))
+        mapped = chunk.nodes * (2 * wide + 3 * shape.read) * shape.apart
+        peak = max(peak, _forward_values(shape, chunk, way), _backward_values(shape, chunk, way), mapped)
     if config.projects:
         peak = max(peak, chunk.nodes * (2 * in_width + 6 * config.hidden))
     # The head and the loss: rows of all layers that the head reads, side by side, with their gradients.
@@ -138,6 +148,13 @@ class _Shape:
         pooled = width if last else out
         self.aggregate = pooled if self.pools else self.depth if self.attends or self.relates else width
         self.needed = index > 0 or config.projects
+        changing = self.needed or config.input_dropout > 0
+        self.narrow = keeps_aggregate(config) and changing and out < width
+        self.apart = self.narrow or (self.attends and not config.feed_forward and self.depth <= width)
+        if self.narrow:
+            self.aggregate = out
+        # Columns of the rows in the buffer.
+        self.read = self.aggregate if self.apart else width
         self.chain = CONVOLUTION.get(config.model, OWN) + (0 if last else 2 + (config.norm != "none"))
         if config.feed_forward:
             self.chain += FEED_FORWARD + ceil(2 * config.feed_forward)
@@ -161,24 +178,25 @@ class _Shape:
 
 
 def _forward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
-    buffer = chunk.rows * shape.width
+    buffer = chunk.rows * shape.read
     # Features pass through a tensor of their own before they are placed.
     held = buffer * (way.parts + shape.first) + 2 * shape.projected(chunk)
     held += chunk.nodes * (shape.width + shape.aggregate + PASSING * shape.out)
     if way.overlap:
         leaving = chunk.nodes * (shape.out + (0 if shape.again(way) else shape.aggregate))
-        held += way.parts * (2 * chunk.loaded * shape.width + leaving)
+        held += way.parts * (2 * (chunk.loaded * shape.read + shape.apart * chunk.nodes * shape.width) + leaving)
     return held
 
 
 def _backward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
     config, again, needed = shape.config, shape.again(way), shape.needed
     own = shape.width if config.model in ("sage", "gin", "pinsage", "rgcn", "rgat") or config.residual or again else 0
-    buffer = chunk.rows * shape.width
-    held = buffer * (way.parts * (again + needed) + needed) + 3 * shape.projected(chunk)
+    buffer, sends = chunk.rows * shape.read, needed or shape.apart
+    held = buffer * (way.parts * (again + sends) + sends) + 3 * shape.projected(chunk)
     held += chunk.nodes * (shape.out * (1 + shape.chain + PASSING) + (shape.aggregate + own) * (1 + needed))
     if way.overlap:
-        coming = chunk.loaded * shape.width if again else chunk.nodes * (shape.aggregate + own)
-        leaving = needed * chunk.loaded * shape.width
+        coming = chunk.loaded * shape.read if again else chunk.nodes * shape.aggregate
+        coming += chunk.nodes * own if shape.apart or not again else 0
+        leaving = sends * chunk.loaded * shape.read + needed * shape.apart * chunk.nodes * own
         held += way.parts * (2 * (coming + chunk.nodes * shape.out) + leaving)
     return held

@@ -24,7 +24,7 @@ from trainers.recipe.need import (
     sampler_terms,
 )
 from trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes, step_bytes
-from trainers.techniques.fullgraph.memory import ChunkCounts, Way, device_bytes, keeps_aggregate, largest
+from trainers.techniques.fullgraph.memory import ChunkCounts, Way, device_bytes, keeps_aggregate, largest, reads_own
 
 CHUNKS = "[chunks] chunks_per_part"
 KEPT_BLOCKS_SHARE = 4
@@ -68,9 +68,21 @@ def _uncut(case: Case) -> list[Term]:
     return [
         Term(what="the whole graph as a block", num_bytes=block, at_most=not sizes.exact),
         Term(what="features on the device", num_bytes=sizes.num_nodes * case.row_bytes, at_most=not sizes.exact),
+        *_first_sums(case),
         Term(what="activations of a step", num_bytes=int(HEAP * step), key="hidden", at_most=not sizes.exact),
         Term(what="holes between activations", num_bytes=int(HOLES * step), key="hidden", at_most=True),
     ]
+
+
+def _first_sums(case: Case) -> list[Term]:
+    """Returns the term of the first layer's kept aggregates, in place of the features where no layer reads a node's own."""
+    train, sizes = case.semantic.train, case.sizes
+    settings: Any = train.settings
+    fixed = keeps_aggregate(train) and not train.projects and not train.input_dropout
+    if not fixed or not settings.keep_first or not reads_own(train):
+        return []
+    num_bytes = sizes.num_nodes * sizes.width * item_bytes(train)
+    return [Term(what="sums of the features", num_bytes=num_bytes, key="fullgraph.keep_first", at_most=not sizes.exact)]
 
 
 def _cut(case: Case, settings: Any) -> list[Term]:

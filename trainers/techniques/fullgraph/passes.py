@@ -7,7 +7,8 @@ their gradients, and the layer's results.
 The backward pass of a chunk starts from the gradients of its output rows. If the layer's aggregate has no parameters (`cacheable`) it is
 loaded, or with `hybrid = false` computed again from the neighbours' rows, and only the update is differentiated by autograd; the gradient
 of the aggregate then goes back to the neighbours by the kernel, without a forward pass. Both ways give the same bits, since the aggregate
-is the same. If it has parameters (attention) the whole layer is computed again.
+is the same. If it has parameters (attention) the whole layer is computed again. A layer that maps rows before it sums them has its map
+in a pass of its own (mapped.py), and the chunks read mapped rows.
 """
 
 from __future__ import annotations
@@ -23,18 +24,34 @@ from torch import Tensor
 
 from kernels.types import Block
 from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
+from trainers.models.masks import LayerRandom, StepRandom
 from trainers.models.own import OwnLayers, seeded
-from trainers.models.precision import computing, kept_dtype, widened
-from trainers.record.ledger import Line
+from trainers.models.precision import BF16, computing, kept_dtype, widened
+from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import COMPUTE
 from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
 from trainers.techniques.fullgraph.host_rows import HostRows
 from trainers.techniques.fullgraph.lists import Incoming, Walk
+from trainers.techniques.fullgraph.mapped import MapPasses, maps_apart
 from trainers.techniques.fullgraph.supply import ChunkBlocks, HostRequest, Supply, supplies
 
 BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"
 """The host data of a step: rows of the buffer; for its own nodes the gradients of outputs, cached aggregates and inputs."""
+
+
+@dataclass(kw_only=True)
+class LayerRows:
+    """What a layer's forward pass leaves on the host.
+
+    Attributes:
+        output: the rows of its output.
+        aggregates: its aggregates, if they are cached.
+        mapped: its mapped rows, if the backward pass reads them.
+    """
+
+    output: HostRows | None = None
+    aggregates: HostRows | None = None
+    mapped: Loadable | None = None
 
 
 @dataclass(kw_only=True)
@@ -82,55 +99,107 @@ class Passes:
             with seeded(replace(random, position=chunk + 1)):
                 yield
 
-    def forward(self, index: int, rows: Loadable, random: StepRandom) -> tuple[HostRows, HostRows | None]:
+    def maps_apart(self, index: int, rows: Loadable) -> bool:
+        """Returns whether a layer's map is a pass of its own over the rows that it reads."""
+        return maps_apart(self.model.layers[index], rows.width)
+
+    def forward(self, index: int, rows: Loadable, random: StepRandom, summed: HostRows | None = None) -> LayerRows:
         """Computes a layer for all nodes.
 
         Args:
             index: number of the layer.
             rows: the rows that it reads.
             random: the masks.
+            summed: its aggregates, if they are known.
 
         Returns:
-            Its output rows, and its aggregates if they are cached.
+            Its output rows, and what the backward pass reads.
         """
         layer: Any = self.model.layers[index]
-        buffers, neighbours = self._buffers(rows.width), Line("h2d", "neighbour", "forward", index)
-        kept: dict[str, HostRows] = {}
+        apart, made = self.maps_apart(index, rows), LayerRows(aggregates=summed)
+        source = self._maps().forward(layer, index, rows, self.host_rows(layer.projected_width)) if apart else rows
+        keeps = summed is None and self.hybrid and splits(layer, apart)
+        made.mapped = source if apart and not keeps else None
+        neighbours = Line("h2d", "neighbour", "forward", index)
+        buffers = self._buffers(source.width) if summed is None else []
 
-        def keep(kind: str, found: Tensor, part: int, j: int) -> None:
-            if kind not in kept:
-                kept[kind] = self.host_rows(found.shape[1])
-            self.mover.store(
-                found, self.walk.dst_ids[part][j], kept[kind], Line("d2h", kind, "forward", index), part, j
-            )
+        def keep(kind: str, found: Tensor, kept: HostRows | None, part: int, j: int) -> HostRows:
+            kept = self.host_rows(found.shape[1]) if kept is None else kept
+            self.mover.store(found, self.walk.dst_ids[part][j], kept, Line("d2h", kind, "forward", index), part, j)
+            return kept
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
-            return {BUFFER: HostRequest(rows, self.walk.lists[part][j].up.ids, neighbours)}
+            found, ids = {}, self.walk.dst_ids[part][j]
+            if summed is None:
+                found[BUFFER] = HostRequest(source, self.walk.lists[part][j].up.ids, neighbours)
+            else:
+                found[AGGREGATE] = HostRequest(summed, ids, Line("h2d", "checkpoint", "forward", index))
+            if layer.reads_own and (apart or summed is not None):
+                found[OWN] = HostRequest(rows, ids, Line("h2d", "output", "forward", index))
+            return found
 
         for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps), wanted):
-            self._bring(buffers, found, [each[j].up for each in self.walk.lists], neighbours, j)
+            if summed is None:
+                self._bring(buffers, found, [each[j].up for each in self.walk.lists], neighbours, j)
             for place, supply in zip(self.mover.places, found, strict=True):
                 part = place.part
                 if not supply.has_block:
                     continue
                 with place.active(), torch.no_grad(), supply.block() as block:
+                    held = buffers[part][: block.num_src] if summed is None else None
+                    agg = supply.take(AGGREGATE) if held is None else None
+                    own = supply.take(OWN) if supply.asked(OWN) else None
                     masks = random.layer(index + 1, block.dst_ids)
                     with self.computing(index, place, j, random):
-                        h_src = buffers[part][: block.num_src]
-                        agg = layer.aggregate(block, h_src, masks)
-                        out = widened(layer.update(agg, _own(h_src, block), masks))
-                    keep("output", out, part, j)
-                    if self.hybrid and splits(layer):
-                        keep("checkpoint", widened(agg), part, j)
-                    del agg, out, h_src
+                        if held is not None:
+                            agg = self._aggregated(layer, block, held, masks, apart)
+                            own = _own(held, block) if own is None and not apart else own
+                        out = widened(layer.update(agg, agg[:, :0] if own is None else own, masks))
+                    made.output = keep("output", out, made.output, part, j)
+                    if keeps:
+                        made.aggregates = keep("checkpoint", widened(agg), made.aggregates, part, j)
+                    del agg, own, out, held
         self.mover.settle()
-        return kept["output"], kept.get("checkpoint")
+        return made
+
+    def sums(self, index: int, rows: Loadable, ledger: Ledger, random: StepRandom) -> HostRows:
+        """Returns the aggregates of a layer for all nodes, without its update.
+
+        Args:
+            index, rows, random: as in a forward pass.
+            ledger: receives what moves, in place of the passes' own.
+        """
+        layer: Any = self.model.layers[index]
+        line, buffers, mover = Line("h2d", "neighbour", "forward", index), self._buffers(rows.width), self.mover
+        found, kept, kind = None, mover.ledger, Line("d2h", "checkpoint", "forward", index)
+        mover.ledger = ledger
+
+        def wanted(part: int, j: int) -> dict[str, HostRequest]:
+            return {BUFFER: HostRequest(rows, self.walk.lists[part][j].up.ids, line)}
+
+        try:
+            for j, brought in supplies(mover, self.blocks, self.walk.dst_ids, range(self.num_steps), wanted):
+                self._bring(buffers, brought, [each[j].up for each in self.walk.lists], line, j)
+                for place, supply in zip(mover.places, brought, strict=True):
+                    if not supply.has_block:
+                        continue
+                    with place.active(), torch.no_grad(), supply.block() as block:
+                        with self.computing(index, place, j, random):
+                            held = buffers[place.part][: block.num_src]
+                            agg = layer.aggregate(block, held, random.layer(index + 1, block.dst_ids))
+                        found = self.host_rows(agg.shape[1]) if found is None else found
+                        mover.store(widened(agg), self.walk.dst_ids[place.part][j], found, kind, place.part, j)
+            mover.settle()
+        finally:
+            mover.ledger = kept
+        assert found is not None
+        return found
 
     def backward(
         self,
         index: int,
         rows: Loadable,
-        aggregates: HostRows | None,
+        kept: LayerRows,
         gradients: HostRows,
         sums: HostRows | None,
         random: StepRandom,
@@ -140,22 +209,27 @@ class Passes:
         Args:
             index: number of the layer.
             rows, random: those of its forward pass.
-            aggregates: its cached aggregates, or None.
+            kept: what its forward pass kept.
             gradients: gradients of its output rows.
             sums: receives the gradients of the rows that it reads; None if they are not needed.
         """
+        layer: Any = self.model.layers[index]
+        apart, aggregates = self.maps_apart(index, rows), kept.aggregates
         reload = aggregates is None
-        buffers = self._buffers(rows.width) if reload else []
-        grads = self._buffers(rows.width) if sums is not None else []
+        source = kept.mapped if kept.mapped is not None else rows
+        below = self.zeros(layer.projected_width) if apart else sums
+        buffers = self._buffers(source.width) if reload else []
+        grads = self._buffers(below.width) if below is not None else []
         neighbours, leaving = Line("h2d", "neighbour", "backward", index), Line("d2h", "gradient", "backward", index)
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
             ids = self.walk.dst_ids[part][j]
             found = {ABOVE: HostRequest(gradients, ids, Line("h2d", "gradient", "backward", index))}
             if aggregates is None:
-                return found | {BUFFER: HostRequest(rows, self.walk.lists[part][j].down.ids, neighbours)}
-            found[AGGREGATE] = HostRequest(aggregates, ids, Line("h2d", "checkpoint", "backward", index))
-            if self.model.layers[index].reads_own:  # pyright: ignore[reportAttributeAccessIssue]
+                found[BUFFER] = HostRequest(source, self.walk.lists[part][j].down.ids, neighbours)
+            else:
+                found[AGGREGATE] = HostRequest(aggregates, ids, Line("h2d", "checkpoint", "backward", index))
+            if layer.reads_own and (apart or aggregates is not None):
                 found[OWN] = HostRequest(rows, ids, Line("h2d", "output", "backward", index))
             return found
 
@@ -167,13 +241,19 @@ class Passes:
                     held = buffers[place.part] if reload else None
                     grad = grads[place.part] if grads else None
                     with place.active(), supply.block() as block:
-                        self._chunk_backward(index, j, place, block, held, supply, grad, random)
-            if sums is not None:
+                        own = self._chunk_backward(index, j, place, block, held, supply, grad, apart, sums, random)
+                        if own is not None and sums is not None:
+                            ids, line = self.walk.dst_ids[place.part][j], Line("d2h", "own_gradient", "backward", index)
+                            self.mover.add(own, ids, sums, line, place.part, j)
+            if below is not None:
                 up = [each[j].up for each in self.walk.lists]
                 self.mover.pull(grads, up, Line("d2d", "gradient", "backward", index), j)
                 for place in self.mover.places:
-                    self.mover.flush(grads[place.part], up[place.part], sums, leaving, place.part, j)
+                    self.mover.flush(grads[place.part], up[place.part], below, leaving, place.part, j)
         self.mover.settle()
+        if apart:
+            assert below is not None
+            self._maps().backward(layer, index, rows, below, sums)
 
     def _chunk_backward(
         self,
@@ -184,41 +264,62 @@ class Passes:
         held: Tensor | None,
         supply: Supply,
         grads: Tensor | None,
+        apart: bool,
+        sums: HostRows | None,
         random: StepRandom,
-    ) -> None:
+    ) -> Tensor | None:
+        """Differentiates a layer for a chunk; returns the gradient of its own rows where these are apart from the buffer."""
         layer: Any = self.model.layers[index]
-        wanted, masks = grads is not None, random.layer(index + 1, block.dst_ids)
-        above, agg, own, source = supply.take(ABOVE), None, None, None
-        if held is None:
-            agg = supply.take(AGGREGATE)
-            if layer.reads_own:
-                own = supply.take(OWN)
-        else:
+        masks, source = random.layer(index + 1, block.dst_ids), None
+        above = supply.take(ABOVE)
+        agg = supply.take(AGGREGATE) if held is None else None
+        own = supply.take(OWN) if supply.asked(OWN) else None
+        if own is None and held is not None and not apart:
             own = _own(held[: block.num_src], block)
         with torch.enable_grad():
             with self.computing(index, place, j, random):
-                own = None if own is None else own.detach().requires_grad_(wanted)
-                if splits(layer):
+                own = None if own is None else own.detach().requires_grad_(sums is not None)
+                if splits(layer, apart):
                     if agg is None:
                         assert held is not None
                         with torch.no_grad():
-                            agg = layer.aggregate(block, held[: block.num_src], masks)
-                    agg = agg.detach().requires_grad_(wanted)
-                    out = layer.update(agg, own, masks)
+                            agg = self._aggregated(layer, block, held[: block.num_src], masks, apart)
+                    agg = agg.detach().requires_grad_(grads is not None)
                 else:
                     assert held is not None
-                    source = held[: block.num_src].detach().requires_grad_(wanted)
-                    out = layer.update(layer.aggregate(block, source, masks), own, masks)
+                    source = held[: block.num_src].detach().requires_grad_(grads is not None)
+                    agg = self._aggregated(layer, block, source, masks, apart)
+                out = layer.update(agg, agg[:, :0] if own is None else own, masks)
             widened(out).backward(above)
-            if grads is None:
-                return
-            if splits(layer):
-                assert agg is not None and agg.grad is not None
-                grads[: block.num_src] += layer.aggregate_backward(block, agg.grad)
-            elif source is not None and source.grad is not None:
-                grads[: block.num_src] += source.grad
-            if own is not None and own.grad is not None:
-                grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += own.grad
+        if grads is None:
+            return None
+        if source is None:
+            assert agg.grad is not None
+            grads[: block.num_src] += layer.aggregate_backward(block, agg.grad)
+        elif source.grad is not None:
+            grads[: block.num_src] += source.grad
+        if own is None or own.grad is None:
+            return None
+        if apart:
+            return own.grad
+        grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += own.grad
+        return None
+
+    def _aggregated(self, layer: Any, block: Block, rows: Tensor, masks: LayerRandom, apart: bool) -> Tensor:
+        """Returns the aggregate of a chunk from the rows of its sources, which are mapped already if the map is apart."""
+        if not apart:
+            return layer.aggregate(block, rows, masks)
+        # If products are computed from bfloat16, their results were bfloat16; the values are the same.
+        return layer.aggregate_projected(block, rows.to(torch.bfloat16) if self.dtype == BF16 else rows, masks)
+
+    def zeros(self, width: int) -> HostRows:
+        """Returns rows of zeros of all nodes on the host."""
+        found = self.host_rows(width)
+        found.values[...] = 0
+        return found
+
+    def _maps(self) -> MapPasses:
+        return MapPasses(walk=self.walk, mover=self.mover, dtype=self.dtype)
 
     def _bring(
         self, buffers: Sequence[Tensor], found: Sequence[Supply], lists: Sequence[Incoming], line: Line, j: int
@@ -240,9 +341,15 @@ class Passes:
         return made
 
 
-def splits(layer: Any) -> bool:
-    """Returns whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated."""
-    return layer.cacheable and hasattr(layer, "aggregate_backward")
+def splits(layer: Any, apart: bool) -> bool:
+    """Returns whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated.
+
+    Args:
+        layer: the layer.
+        apart: whether its map is a pass of its own, and the aggregate is that of mapped rows.
+    """
+    free = getattr(layer, "sums_projected", False) if apart else layer.cacheable
+    return free and hasattr(layer, "aggregate_backward")
 
 
 def _own(h_src: Tensor, block: Block) -> Tensor:

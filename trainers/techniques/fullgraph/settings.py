@@ -22,6 +22,9 @@ class FullGraphSettings(Settings):
     devices: int = field(default=0, metadata=within(0, hashed=False))
     # Aggregates are kept on the host between the two passes of a layer, if the layer allows it, instead of computed again.
     hybrid: bool = field(default=True, metadata={"hashed": False})
+    # The first layer's aggregates of the features are computed once and kept, N rows of F columns, if no parameter and no dropout comes
+    # before them; else every pass computes them.
+    keep_first: bool = field(default=True, metadata={"hashed": False})
     # Inputs of a step are loaded while the step before it is computed, and its results leave while the next one is, if a device has a link
     # to the host. It takes memory for two steps' rows.
     overlap: bool = field(default=True, metadata={"hashed": False})

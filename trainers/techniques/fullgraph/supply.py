@@ -148,6 +148,10 @@ class Supply:
         else:
             self.mover.put(self.take(name), buffer, places, part)
 
+    def asked(self, name: str) -> bool:
+        """Returns whether rows named `name` belong to the step."""
+        return name in self.wanted
+
     def take(self, name: str) -> Tensor:
         """Returns the rows named `name`, float[c, F] on the device."""
         rows, ids, line = self.wanted[name]

@@ -16,7 +16,6 @@ from torch import Tensor
 from kernels.types import Array
 from trainers.devices.protocol import Device
 from trainers.models.layer import LayeredModel
-from trainers.models.loss import Loss
 from trainers.models.masks import StepRandom
 from trainers.models.precision import computing, widened
 from trainers.record.ledger import Ledger, Line
@@ -24,7 +23,7 @@ from trainers.record.timeline import COMPUTE
 from trainers.rows.source import H2D, RowIds, TableSource
 from trainers.techniques.fullgraph.buffers import Loadable, Place
 from trainers.techniques.fullgraph.host_rows import IDS, HostRows
-from trainers.techniques.fullgraph.passes import Passes
+from trainers.techniques.fullgraph.passes import LayerRows, Passes
 
 FromHead = list[tuple[Array, Array]]
 """Gradients that the head gives to rows of a layer's output: (ids, float[c, F]) per chunk."""
@@ -77,9 +76,13 @@ class WholePass:
         labels: i32[N], labels of all nodes.
         train_ids: ids[n], the training nodes.
         loss: sums the losses of nodes, on the first device.
+
+    Attributes:
+        summed: the first layer's aggregates, if they are the same in every pass and known.
     """
 
-    def __init__(self, passes: Passes, inputs: InputRows, labels: Array, train_ids: Array, loss: Loss):
+    def __init__(self, passes: Passes, inputs: InputRows, labels: Array, train_ids: Array, loss: Any):
+        self.summed: HostRows | None = None
         self.passes, self.inputs, self.labels, self.loss = passes, inputs, labels, loss
         self.model, self.mover = passes.model, passes.mover
         trained = torch.zeros(len(labels), dtype=torch.bool).numpy()
@@ -93,23 +96,35 @@ class WholePass:
         self.model.train(random.training)
         model, passes = self.model, self.passes
         rows: list[Loadable] = [self.inputs if model.projection is None else self._projected()]
-        aggregates: list[HostRows | None] = []
+        made: list[LayerRows] = []
         for index in range(len(model.layers)):
-            out, kept = passes.forward(index, rows[index], random)
-            rows.append(out)
-            aggregates.append(kept)
+            made.append(passes.forward(index, rows[index], random, self.summed if index == 0 else None))
+            output = made[-1].output
+            assert output is not None
+            rows.append(output)
+            made[-1].output = None  # the list of rows alone holds it, so that it is freed with its last use
         loss, from_head = self._loss(rows[1:])
         gradients: HostRows | None = None
         for index in reversed(range(len(model.layers))):
             above = self._added(gradients, from_head[index], rows.pop().width)
             gradients = None
             if index > 0 or model.projection is not None:
-                gradients = self._zeros(rows[index].width)
-            passes.backward(index, rows[index], aggregates.pop(), above, gradients, random)
+                gradients = passes.zeros(rows[index].width)
+            passes.backward(index, rows[index], made.pop(), above, gradients, random)
         if model.projection is not None:
             assert gradients is not None
             self._project_backward(gradients)
         return loss
+
+    def first_sums(self, ledger: Ledger, random: StepRandom) -> HostRows:
+        """Returns the first layer's aggregates of the features for all nodes.
+
+        Args:
+            ledger: receives what moves for them.
+            random: the masks of any step; an aggregate that stays the same draws none.
+        """
+        self.inputs.random = random
+        return self.passes.sums(0, self.inputs, ledger, random)
 
     def _chunks(self) -> list[tuple[Place, int, Array]]:
         """Returns every part's place, the step, and the ids of the chunk's nodes, in the order of batches."""
@@ -120,14 +135,9 @@ class WholePass:
             for place in passes.mover.places
         ]
 
-    def _zeros(self, width: int) -> HostRows:
-        found = self.passes.host_rows(width)
-        found.values[...] = 0
-        return found
-
     def _added(self, gradients: HostRows | None, from_head: FromHead, width: int) -> HostRows:
         """Returns the gradients of a layer's output, with those of the head added."""
-        gradients = gradients or self._zeros(width)
+        gradients = gradients or self.passes.zeros(width)
         for ids, rows in from_head:
             gradients.add(ids, torch.from_numpy(rows))
         return gradients

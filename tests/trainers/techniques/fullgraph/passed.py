@@ -7,6 +7,7 @@ from torch.nn import functional
 from kernels.chunks.steps import chunk_steps
 from kernels.sampling.transpose import transpose
 from kernels.types import Block
+from tests.kernels.graphs import random_topology
 from trainers.batches.batch import attach_weights
 from trainers.devices.logical import LogicalDevice
 from trainers.models.build import build_model
@@ -37,16 +38,15 @@ class KernelSteps:
 
 
 def made_model(width, classes, **options):
-    return build_model(TrainConfig(trainer="minibatch", threads=1, **options), width, classes, seed=5)
+    return build_model(TrainConfig(trainer="fullgraph", threads=1, **options), width, classes, seed=5)
 
 
 def gradients(model):
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
-def uncut(graph, x, labels, train_ids, model):
-    """Returns the loss and the gradients of a pass that is not cut."""
-    model.zero_grad()
+def whole(graph, model):
+    """Returns the whole graph as a block of a model."""
     block = Block(
         num_dst=graph.num_nodes, num_src=graph.num_nodes, start=graph.indptr[:-1].astype(np.int32),
         end=graph.indptr[1:].astype(np.int32), indices=graph.indices.astype(np.int32),
@@ -54,6 +54,19 @@ def uncut(graph, x, labels, train_ids, model):
     )  # fmt: skip
     block = transpose(block)
     attach_weights((block,), graph, model.edge_weight)
+    return block
+
+
+def problem_block(model, num_nodes, num_edges, width):
+    """Returns a drawn graph as a block of a model, and float64 features."""
+    generator = np.random.default_rng(3)
+    return whole(random_topology(num_nodes, num_edges, seed=3), model), generator.standard_normal((num_nodes, width))
+
+
+def uncut(graph, x, labels, train_ids, model):
+    """Returns the loss and the gradients of a pass that is not cut."""
+    model.zero_grad()
+    block = whole(graph, model)
     logits = model((block,) * len(model.layers), torch.from_numpy(x).to(model_dtype(model)), RANDOM)
     loss = functional.cross_entropy(logits[train_ids], torch.from_numpy(labels[train_ids]).long(), reduction="sum")
     loss.backward()

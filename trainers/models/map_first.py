@@ -1,0 +1,108 @@
+"""Layers that map rows before they sum them: W (sum of c_uv h_u) = sum of c_uv (W h_u), and the second sum is of narrower rows.
+
+A pass over the whole graph maps as many rows either way, so the order that sums narrower rows is the cheaper one. In a sampled block there
+are many more sources than destinations, so mini-batches sum first. The two orders round differently.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
+
+from kernels.types import Block
+from trainers.models.gcn import GcnLayer
+from trainers.models.gin import GinLayer
+from trainers.models.masks import LayerRandom
+from trainers.models.ops import map_twice
+from trainers.models.sage import SageGcnLayer, SageLayer, SageSumLayer
+
+
+class MapsFirst:
+    """The order of such a layer, beside the class of the layer that sums first.
+
+    Attributes:
+        maps_apart: the map may be a pass of its own over rows where they are.
+        sums_projected: the sum of projected rows has no parameters: `aggregate_backward` is its gradient.
+        projected_width: columns of the projected rows.
+    """
+
+    cacheable = False  # the map is inside the aggregation
+    maps_apart = sums_projected = True
+    projected_width: int
+
+    def __init__(self, in_width: int, out_width: int, options: Any):
+        super().__init__(in_width, out_width, options)  # pyright: ignore[reportCallIssue]
+        self.projected_width = out_width
+
+    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """Sum of the mapped in-neighbours' rows: float[num_dst, out_width]."""
+        return self.aggregate_projected(block, self.project(h_src), rng)
+
+    def aggregate_projected(self, block: Block, z: Tensor, rng: LayerRandom) -> Tensor:
+        """The same as `aggregate`, from mapped rows z: float[num_src, out_width]."""
+        return super().aggregate(block, z, rng)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def project(self, h_src: Tensor) -> Tensor:
+        """Returns the mapped rows: float[n, out_width]. Row-wise."""
+        raise NotImplementedError
+
+
+class NarrowGcnLayer(MapsFirst, GcnLayer):
+    """`GcnLayer` that maps first."""
+
+    def project(self, h_src: Tensor) -> Tensor:
+        """Returns W h: float[n, out_width]."""
+        return functional.linear(h_src, self.linear.weight)
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """Bias and the layer's end: float[num_dst, out_width]."""
+        return self.finish(agg + self.linear.bias, h_dst, rng)
+
+
+class NarrowSageGcnLayer(NarrowGcnLayer, SageGcnLayer):
+    """`SageGcnLayer` that maps first."""
+
+
+class NarrowSageLayer(MapsFirst, SageLayer):
+    """`SageLayer` that maps first."""
+
+    def project(self, h_src: Tensor) -> Tensor:
+        """Returns W_neigh h: float[n, out_width]."""
+        return self.neighbours(h_src)
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """The own rows' map and the layer's end: float[num_dst, out_width]."""
+        return self.finish(self.own(h_dst) + agg, h_dst, rng)
+
+    def whole(self, block: Block, h: Tensor, rng: LayerRandom) -> Tensor:
+        """The layer over a block whose sources are its destinations, with one product for both maps: float[num_dst, out_width]."""
+        z, own = map_twice(h, self.neighbours, self.own)
+        return self.finish(own + self.own.bias + self.aggregate_projected(block, z, rng), h, rng)
+
+
+class NarrowSageSumLayer(NarrowSageLayer, SageSumLayer):
+    """`SageSumLayer` that maps first."""
+
+
+class NarrowGinLayer(MapsFirst, GinLayer):
+    """`GinLayer` that applies the first matrix of its MLP first."""
+
+    def project(self, h_src: Tensor) -> Tensor:
+        """Returns W_1 h: float[n, out_width]."""
+        return functional.linear(h_src, self.mlp[0].weight)  # pyright: ignore[reportArgumentType]
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """The rest of the MLP and the layer's end: float[num_dst, out_width]."""
+        return self.finish(self.mlp[2](self.mlp[1](self.mlp[0]((1 + self.eps) * h_dst) + agg)), h_dst, rng)
+
+
+NARROW: dict[type, type] = {
+    GcnLayer: NarrowGcnLayer,
+    SageGcnLayer: NarrowSageGcnLayer,
+    SageLayer: NarrowSageLayer,
+    SageSumLayer: NarrowSageSumLayer,
+    GinLayer: NarrowGinLayer,
+}
+"""Layer that sums first -> the same layer that maps first."""

@@ -1,0 +1,89 @@
+"""The rows of layers that map before they sum: mapped once for every node, where the node's own rows are, instead of in each chunk that reads them.
+
+A chunk then loads mapped rows as neighbours, and its backward pass sends the gradients of mapped rows back. The map itself and its gradient
+are row-wise passes over the chunks' own nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernels.types import Array
+from trainers.models.precision import computing, widened
+from trainers.record.ledger import Line
+from trainers.record.timeline import COMPUTE
+from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
+from trainers.techniques.fullgraph.host_rows import HostRows
+from trainers.techniques.fullgraph.lists import Walk
+
+
+def maps_apart(layer: Any, in_width: int) -> bool:
+    """Returns whether a layer's map is a pass of its own: if the layer has one that makes rows no wider than the in_width columns it reads."""
+    return getattr(layer, "maps_apart", False) and layer.projected_width <= in_width
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapPasses:
+    """The passes of a layer's map over the own nodes of all chunks.
+
+    Attributes:
+        walk, mover, dtype: as for `Passes`.
+    """
+
+    walk: Walk
+    mover: Mover
+    dtype: str
+
+    def forward(self, layer: Any, index: int, rows: Loadable, out: HostRows) -> HostRows:
+        """Returns `out` with the mapped rows of all nodes.
+
+        Args:
+            layer, index: the layer and its number.
+            rows: the rows that it reads.
+        """
+        for place, j, ids in self._chunks():
+            with place.active(), torch.no_grad():
+                read = self.mover.loaded(rows, ids, Line("h2d", "output", "forward", index), place.part, j)
+                with self._computing(place, j):
+                    mapped = widened(layer.project(read))
+                self.mover.store(mapped, ids, out, Line("d2h", "output", "forward", index), place.part, j)
+        self.mover.settle()
+        return out
+
+    def backward(self, layer: Any, index: int, rows: Loadable, gradients: HostRows, sums: HostRows | None) -> None:
+        """Adds the gradients of the map's parameters to the model, and those of the rows that it reads to the host's.
+
+        Args:
+            layer, index, rows: those of the forward pass.
+            gradients: gradients of the mapped rows.
+            sums: receives the gradients of the rows; None if they are not needed.
+        """
+        line = Line("h2d", "output", "backward", index)
+        for place, j, ids in reversed(self._chunks()):
+            with place.active():
+                above = self.mover.loaded(
+                    gradients, ids, Line("h2d", "gradient", "backward", index), place.part, j
+                )
+                read = self.mover.loaded(rows, ids, line, place.part, j).detach().requires_grad_(sums is not None)
+                with torch.enable_grad(), self._computing(place, j):
+                    mapped = widened(layer.project(read))
+                mapped.backward(above)
+                if sums is not None and read.grad is not None:
+                    self.mover.add(read.grad, ids, sums, Line("d2h", "own_gradient", "backward", index), place.part, j)
+        self.mover.settle()
+
+    def _chunks(self) -> list[tuple[Place, int, Array]]:
+        """Returns every part's place, the step, and the ids of the chunk's nodes, for the chunks that have some."""
+        steps = range(len(self.walk.dst_ids[0]))
+        found = [(place, j, self.walk.dst_ids[place.part][j]) for j in steps for place in self.mover.places]
+        return [each for each in found if len(each[2])]
+
+    @contextmanager
+    def _computing(self, place: Place, j: int) -> Iterator[None]:
+        with self.mover.span(place.part, COMPUTE, j), computing(self.dtype, place.device.torch_device):
+            yield
