@@ -125,7 +125,7 @@ def _build(
         projection=_projection(config, in_width, types, activation),
         readout=LinearHead(depth, hidden, num_classes, config.jk, normed) if linear_head else None,
     )
-    initialise(model, seed, config.init)
+    initialise(model, seed)
     return model
 
 

@@ -246,33 +246,18 @@ def seed_rows(h: Tensor, above: Sequence[Block]) -> Tensor:
     return h[places]
 
 
-def initialise(model: nn.Module, seed: int, init: str = "glorot") -> None:
+def initialise(model: nn.Module, seed: int) -> None:
     """Fills every parameter from (seed, parameter name): Glorot uniform for matrices, zero for vectors, one for a norm's factors.
 
     The values depend on nothing else: not on torch's generator, not on the order of construction, not on the machine.
-
-    Args:
-        model: the model.
-        seed: with the names, decides every value.
-        init: "torch" for the distribution of `torch.nn.Linear` in the maps beside the convolutions: uniform up to 1 / sqrt(columns).
     """
-    maps = {
-        name: module
-        for name, module in model.named_modules()
-        if init == "torch" and isinstance(module, nn.Linear)
-        if name.startswith(("projection.", "readout.")) or name.endswith(".skip")
-    }
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            owner = maps.get(name.rpartition(".")[0])
-            if owner is not None:
-                bound = 1 / math.sqrt(owner.in_features)
-            elif parameter.dim() < 2:
+            if parameter.dim() < 2:
                 parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)
                 continue
-            else:
-                bound = math.sqrt(6.0 / (parameter.shape[0] + parameter.shape[1]))
             word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+            bound = math.sqrt(6.0 / (parameter.shape[0] + parameter.shape[1]))
             values = torch.from_numpy(uniform(rng_key(seed, Stream.INIT, word), parameter.numel()))
             parameter.copy_(((values * 2 - 1) * bound).view_as(parameter))
     for name, module in model.named_modules():

@@ -43,9 +43,6 @@ class Architecture(Checked):
     norm: Literal["none", "layer", "batch"] = "none"
     # Every layer adds its own input rows, through a linear map if the widths differ; "linear" = through one in any case.
     residual: bool | Literal["linear"] = False
-    # First values of the linear maps beside the convolutions (residual, projection, head): glorot = as all matrices have them, and biases of
-    # 0; torch = as torch.nn.Linear draws them, up to 1 / sqrt(columns) in size, biases too. A mapped residual then counts less at first.
-    init: Literal["glorot", "torch"] = field(default="glorot", metadata={"hashed": "unless default"})
     # Function of the hidden values.
     activation: Literal["relu", "gelu", "elu", "leaky_relu", "tanh"] = field(
         default="relu", metadata={"hashed": "unless default"}
@@ -84,9 +81,6 @@ class Architecture(Checked):
         if self.blocks != "dgl" and not is_reference(self.model):
             text = f"blocks = {self.blocks!r} is for a module of your own, not for {self.model}: remove the key"
             yield KeyProblem("blocks model", text)
-        if self.init != "glorot" and is_reference(self.model):
-            text = f"init = {self.init!r} is for the models of graphmill, not for {self.model}: remove the key"
-            yield KeyProblem("init model", text)
         if is_reference(self.model):
             if self.edge_weight:
                 text = f"edge_weight = true is for the models of graphmill, not for {self.model}, which may read weights itself"
