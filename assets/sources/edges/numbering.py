@@ -140,7 +140,7 @@ def end_columns(edges: TableFiles, source: str, target: str) -> list[Numbers]:
 def _integer_ids(nodes: TableFiles, column: str) -> tuple[Array, list[int]]:
     """Returns i64[N] ids in the order of the rows, and the number of rows of each file."""
     found, files = [], [0] * len(nodes.paths)
-    for rows in nodes.select([nodes.integer("id_column", column)]):
+    for rows in select_numbers(nodes, [Numbers(name=column, expression=nodes.integer("id_column", column))]):
         ids, nulls = rows.columns[0].values, rows.columns[0].nulls
         if nulls is not None:
             raise no_id(nodes, rows.file, rows.first + int(np.flatnonzero(nulls)[0]), column)
