@@ -28,6 +28,7 @@ NAMES = (
     "gpu",
     "hotness",
     "import",
+    "import_rivals",
     "needs",
     "orders",
     "partitions",

@@ -210,6 +210,53 @@ def place_copies(
 def edge_order(
     rows: Array, src: Array, types: Array | None, ties: Array | None, num_rows: int, threads: int
 ) -> Array: ...
+def deal_records32(
+    records: Array,
+    width: int,
+    range_of: Array,
+    shift: int,
+    num_ranges: int,
+    reverse: bool,
+    drop_loops: bool,
+    type_step: int,
+) -> tuple[Array, list[int], int]: ...
+def deal_records64(
+    records: Array,
+    width: int,
+    range_of: Array,
+    shift: int,
+    num_ranges: int,
+    reverse: bool,
+    drop_loops: bool,
+    type_step: int,
+) -> tuple[Array, list[int], int]: ...
+def sort_ends32(ends: Array, low: int, num_rows: int, merge: bool, threads: int) -> tuple[Array, Array, int]: ...
+def sort_ends64(ends: Array, low: int, num_rows: int, merge: bool, threads: int) -> tuple[Array, Array, int]: ...
+def text_columns(
+    text: bytes | bytearray | memoryview,
+    first: int,
+    size: int,
+    separator: int,
+    comment: int,
+    carriage: bool,
+    num_fields: int,
+    columns: list[tuple[int, bool]],
+    threads: int,
+) -> list[Array] | None: ...
+
+class IdSet:
+    def __init__(self) -> None: ...
+    def add(self, ids: Array, side: int) -> None: ...
+    def sorted(self) -> tuple[Array, int]: ...
+
+class IdIndex32:
+    def __init__(self, ids: Array) -> None: ...
+    def look_up(self, given: Array, threads: int) -> Array: ...
+
+class IdIndex64:
+    def __init__(self, ids: Array) -> None: ...
+    def look_up(self, given: Array, threads: int) -> Array: ...
+
 def rmat(
     key: int,
     scramble_key: int,

@@ -179,6 +179,8 @@ def _classes_check(num_labelled: int, num_classes: int) -> Check:
 def homophily(topology: Topology, labels: Array) -> tuple[int, int]:
     """Returns (edges between equal labels, edges between known labels)."""
     equal, known = 0, 0
+    if labels.max(initial=-1) < 0:
+        return equal, known  # no edge to look at
     for low, high in row_slices(topology.indptr):
         source = labels[topology.indices[topology.indptr[low] : topology.indptr[high]]]
         target = np.repeat(labels[low:high], np.diff(topology.indptr[low : high + 1]))

@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from assets.storage.writer import Writer
 from kernels import _native
 from kernels.errors import InputError
 from kernels.graph.edge_order import edge_order
+from kernels.graph.edge_records import deal_records, sort_ends
 from kernels.ranges import node_ranges
 from kernels.types import Array, Topology, id_dtype
 
@@ -101,36 +101,31 @@ class _Sort:
 
     def distribute(self) -> None:
         """Appends every edge that is kept, and its reverse, to the file of its destination's range."""
-        self.progress.start("distribute edges", self.spool.num_edges, "edges")
+        spool, policy = self.spool, self.policy
+        self.progress.start("distribute edges", spool.num_edges, "edges")
+        own = spool.columns.reverse_types == "own"
+        # The bounds of ranges are bounds of bins.
+        bins = np.arange(len(spool.histogram), dtype=np.int64) << spool.shift
+        range_of = (np.searchsorted(self.bounds, bins, side="right") - 1).astype(np.uint16)
         with ExitStack() as stack:
             open_files = [stack.enter_context(open(path, "xb", buffering=0)) for path in self.files]
-            for batch in self.spool.batches():
-                loops = batch["src"] == batch["dst"]
-                self.num_self_loops += int(np.count_nonzero(loops))
-                self._write(batch[~loops] if self.policy.drop_loops and loops.any() else batch, open_files)
-                if self.policy.undirected:
-                    self._write(self._reversed(batch[~loops]), open_files)
+            for batch in spool.batches():
+                records, counts, loops = deal_records(
+                    batch,
+                    range_of,
+                    spool.shift,
+                    len(self.files),
+                    reverse=policy.undirected,
+                    drop_loops=policy.drop_loops,
+                    type_step=spool.columns.num_types if own else 0,
+                )
+                self.num_self_loops += loops
+                ends = pairwise(accumulate(counts, initial=0))
+                for number, (begin, end) in enumerate(ends):
+                    if end > begin:
+                        write_whole(open_files[number], self.files[number], records[begin:end])
                 self.progress.advance(len(batch))
         self.progress.done()
-
-    def _reversed(self, records: Array) -> Array:
-        """Returns the reverse edges, in the memory of `records`."""
-        records["src"], records["dst"] = records["dst"].copy(), records["src"].copy()
-        columns = self.spool.columns
-        if columns.num_types and columns.reverse_types == "own":
-            records["type"] += columns.num_types
-        return records
-
-    def _write(self, records: Array, open_files: list[Any]) -> None:
-        if len(self.files) == 1:
-            write_whole(open_files[0], self.files[0], records)
-            return
-        place = (np.searchsorted(self.bounds, records["dst"], side="right") - 1).astype(np.uint16)
-        records = records[np.argsort(place, kind="stable")]
-        ends = np.cumsum(np.bincount(place, minlength=len(self.files)))
-        for number, (begin, end) in enumerate(pairwise([0, *ends.tolist()])):
-            if end > begin:
-                write_whole(open_files[number], self.files[number], records[begin:end])
 
     def sort(self, threads: int, writer: Writer) -> Topology:
         """Sorts and merges range after range, and writes the arrays of the topology."""
@@ -163,6 +158,13 @@ class _Sort:
     def _sort_range(self, records: Array, low: int, high: int, threads: int, out: Mapping[str, ArrayAppender]) -> None:
         """Sorts and merges the edges of the nodes low to high - 1, and appends their columns."""
         names, policy = records.dtype.names or (), self.policy
+        if names == ("dst", "src"):
+            src, lengths, repeats = sort_ends(records, low, high - low, merge=policy.merge, threads=threads)
+            self.num_duplicates += repeats
+            self.in_degree[low:high] = _as_degrees(lengths, "in", low)
+            self._count_out(src)
+            out["indices"].append(src)
+            return
         rows = (records["dst"] - low).astype(np.int32)
         src = np.ascontiguousarray(records["src"])
         types = np.ascontiguousarray(records["type"]) if "type" in names else None
@@ -178,9 +180,7 @@ class _Sort:
         kept = ~repeats if policy.merge else np.ones(len(rows), bool)
         self.in_degree[low:high] = _as_degrees(np.bincount(rows[kept], minlength=high - low), "in", low)
         src = src[kept]
-        if not policy.undirected:
-            # Counted in place: an array of all nodes for every range of nodes would make the work grow with N squared.
-            _native.count_prefixes(src, [len(src)], self.out_degree[:, None])
+        self._count_out(src)
         out["indices"].append(src)
         if types is not None:
             out["edge_types"].append(types[kept])
@@ -194,6 +194,11 @@ class _Sort:
             else:
                 weights = weights[kept]
             out["weights"].append(weights)
+
+    def _count_out(self, src: Array) -> None:
+        if not self.policy.undirected:
+            # Counted in place: an array of all nodes for every range of nodes would make the work grow with N squared.
+            _native.count_prefixes(src, [len(src)], self.out_degree[:, None])
 
 
 def _counted_degrees(counts: Array, num_edges: int) -> Array:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from assets.sources.edges.numbering import Numbering, locate, no_id, require_one_sort, stage
+from assets.sources.edges.numbering import Numbering, end_columns, locate, no_id, require_one_sort, stage
 from assets.sources.readers.arrow_stream import Column
 from assets.sources.readers.duck import Duck, literal
+from assets.sources.readers.plain_text import Numbers, select_numbers
 from assets.sources.readers.table_files import WHOLE_NUMBER, TableFiles
 from assets.sources.spool import EdgeSpool
 from kernels.errors import InputError
@@ -182,9 +183,12 @@ def checked_edges(
 
 
 def _from_files(edges: TableFiles, keys: EdgeKeys, relations: Sequence[str]) -> Batches:
-    ends = [edges.integer("source_column", keys.source_column), edges.integer("target_column", keys.target_column)]
+    wanted = end_columns(edges, keys.source_column, keys.target_column)
     extra = attribute_expressions(edges, keys, relations)
-    for rows in edges.select(ends + [expression for expression, _ in extra.values()]):
+    for name, column in (("weight", keys.weight_column), ("type", keys.type_column)):
+        if column is not None:
+            wanted.append(Numbers(name=column, expression=extra[name][0], decimal=True if name == "weight" else None))
+    for rows in select_numbers(edges, wanted):
         tie = np.arange(rows.start, rows.start + rows.count)
         yield dict(zip(("src", "dst", *extra), rows.columns, strict=True)), tie, rows.locate
 

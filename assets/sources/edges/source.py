@@ -12,11 +12,11 @@ Peak memory, N nodes, F features of w bytes:
 
     memory_limit + 512 MiB + 100 N + 2 x 131,072 x (F w + 64) + the text of ids that are not integers and of names
 
-DuckDB takes 6/10 of memory_limit while tables are read; it spills into the staging folder. The edges then lie on disk
-and are sorted in half of memory_limit (assets/graph/edge_sort.py says when a node of very high degree needs more). 512 MiB
-are Python and its libraries, 100 N the id map, labels, degrees and the node table. Disk while building, with M edges:
-24 to 75 M bytes for the sort (undirected and with attributes: the larger), and as much as the tables if ids are not integers; beside the
-artifact.
+DuckDB takes 6/10 of memory_limit while tables are read; it spills into the staging folder. Edges of plain text go past
+it (assets/sources/readers/plain_text.py). The edges then lie on disk and are sorted in half of memory_limit
+(assets/graph/edge_sort.py says when a node of very high degree needs more). 512 MiB are Python and its libraries, 100 N
+the id map, labels, degrees and the node table. Disk while building, with M edges: 24 to 75 M bytes for the sort
+(undirected and with attributes: the larger), and as much as the tables if ids are not integers; beside the artifact.
 """
 
 from __future__ import annotations

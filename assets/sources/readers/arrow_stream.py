@@ -89,6 +89,12 @@ class Column:
     lengths: Array | None = None
     value_nulls: Array | None = None
 
+    def after(self, count: int) -> Column:
+        """Returns the column without its first `count` values; it may not hold lists."""
+        assert self.lengths is None, "a column of lists"
+        nulls = None if self.nulls is None else self.nulls[count:]
+        return Column(self.values[count:], nulls if nulls is not None and nulls.any() else None)
+
 
 def arrow_batches(relation: Any) -> Iterator[list[Column]]:
     """Yields the columns of each batch of a DuckDB relation, in the relation's order.

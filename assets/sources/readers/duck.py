@@ -39,13 +39,13 @@ class Duck:
     Args:
         folder: scratch folder for the database and spilled data; None: all in memory, for small queries.
         memory_bytes: DuckDB's limit of memory, in bytes.
-        threads: number of DuckDB's threads; results keep the order of the files at any number.
+        threads: number of threads of DuckDB, and of kernels that read in its place; results keep the order of the files at any number.
     """
 
     def __init__(self, folder: Path | None, memory_bytes: int, threads: int):
         import duckdb
 
-        self.folder, self.memory_bytes = folder, memory_bytes
+        self.folder, self.memory_bytes, self.threads = folder, memory_bytes, threads
         self._own_scratch: tempfile.TemporaryDirectory[str] | None = None
         config: dict[str, Any] = {
             "threads": threads,

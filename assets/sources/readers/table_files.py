@@ -186,14 +186,32 @@ class TableFiles:
     def select(self, expressions: Sequence[str]) -> Iterator[TableRows]:
         """Yields the batches of all files in order."""
         start = 0
-        for number, path in enumerate(self.paths):
-            first = 0
-            sql = f"SELECT {', '.join(expressions)} FROM {self.source(number)}"
-            for columns in self.duck.batches(sql, str(path)):
-                column = columns[0]
-                count = len(column.values) if column.lengths is None else len(column.lengths)
-                yield TableRows(number, first, start, count, columns)
-                first, start = first + count, start + count
+        for file in range(len(self.paths)):
+            rows = 0
+            for batch in self.select_file(file, expressions, start):
+                yield batch
+                rows = batch.first + batch.count
+            start += rows
+
+    def select_file(self, file: int, expressions: Sequence[str], start: int, known: int = 0) -> Iterator[TableRows]:
+        """Yields the batches of one file.
+
+        Args:
+            file: number of the file.
+            expressions: SQL expressions of the columns.
+            start: row of the whole table at which the file begins.
+            known: number of its first rows that are left out; only columns without lists can be cut.
+        """
+        first = 0
+        sql = f"SELECT {', '.join(expressions)} FROM {self.source(file)}"
+        for columns in self.duck.batches(sql, str(self.paths[file])):
+            column = columns[0]
+            count = len(column.values) if column.lengths is None else len(column.lengths)
+            cut = max(0, min(count, known - first))
+            if cut < count:
+                left = [each.after(cut) for each in columns] if cut else columns
+                yield TableRows(file, first + cut, start + first + cut, count - cut, left)
+            first += count
 
     def source(self, number: int) -> str:
         """Returns the text after FROM for one file."""
