@@ -48,4 +48,3 @@ case = case_of(RECIPES)
 @pytest.mark.parametrize("trainer", TECHNIQUES)
 def test_each_technique_keeps_its_promises(case: Case, trainer: str) -> None:
     assert_promised(case, trainer)
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -109,14 +110,13 @@ def _build(
     )
     options = [replace(inner, last=i + 1 == depth and not linear_head) for i in range(depth)]
     kind, blocks = _kind(config, relations), config.feed_forward
-    layers: list[nn.Module] = [
-        feed_forward_layer(kind, hidden, blocks, options[i])
-        if blocks
-        else (NARROW.get(kind, kind) if maps_first(config, i, widths[i], widths[i + 1]) else kind)(
-            widths[i], widths[i + 1], options[i]
-        )
-        for i in range(depth)
-    ]
+    layers: list[nn.Module] = []
+    for index, (wide, out) in enumerate(pairwise(widths)):
+        if blocks:
+            layers.append(feed_forward_layer(kind, hidden, blocks, options[index]))
+        else:
+            made: Any = NARROW.get(kind, kind) if maps_first(config, index, wide, out) else kind
+            layers.append(made(wide, out, options[index]))
     activation = ACTIVATIONS[config.activation] if blocks else None
     normed = bool(blocks) and config.norm == "layer"
     model = LayeredModel(

@@ -176,7 +176,7 @@ class LayeredModel(nn.Module):
 
     @property
     def keeps_first_sums(self) -> bool:
-        """Whether the first layer's aggregate over the whole graph is the same in every pass: no parameter and no dropout comes before it."""
+        """Whether the first layer's aggregate of all nodes is the same in every pass: no parameter and no dropout comes before it."""
         return self.layers[0].cacheable is True and self.projection is None and not self.input_dropout  # pyright: ignore[reportReturnType]
 
     def projects_first(self, index: int) -> bool:

@@ -30,7 +30,9 @@ def passed(model, block, x):
 
 @pytest.mark.parametrize("options", MODELS, ids=str)
 def test_both_orders_are_one_layer(options):
-    summed, mapped = (built(trainer, input_dropout=0.2, dropout=0.3, **options) for trainer in ("minibatch", "fullgraph"))
+    summed, mapped = (
+        built(trainer, input_dropout=0.2, dropout=0.3, **options) for trainer in ("minibatch", "fullgraph")
+    )
     assert not any(isinstance(layer, MapsFirst) for layer in summed.layers)
     assert all(isinstance(layer, MapsFirst) for layer in mapped.layers)
     assert summed.state_dict().keys() == mapped.state_dict().keys()

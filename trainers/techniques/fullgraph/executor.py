@@ -107,7 +107,7 @@ class OneStep(Executor):
                 continue  # its aggregates are known, and nothing below it needs a gradient
             columns = run.features.table.width if first else self._width_below(model, index)
             apart = maps_apart(layer, columns)
-            row_bytes = value * (layer.projected_width if apart else columns)  # pyright: ignore
+            row_bytes = value * int(layer.projected_width if apart else columns)  # pyright: ignore[reportArgumentType]
             if first and not apart:
                 row_bytes = run.features.stored.row_bytes
             loads += row_bytes * (1 if settings.hybrid and splits(layer, apart) else 2)
@@ -223,7 +223,6 @@ class Uncut(OneStep):
             logits = self._logits(EVALUATION)
         ids = torch.as_tensor(np.asarray(node_ids, np.int64), device=logits.device)
         return device.fetch(logits[ids], OUTPUT_ROWS, device.traffic)
-
 
     def _logits(self, random: StepRandom) -> Tensor:
         """Returns float[N, num_classes]; the first call keeps the first layer's aggregates of the features, if they stay the same."""

@@ -1,4 +1,4 @@
-"""The rows of layers that map before they sum: mapped once for every node, where the node's own rows are, instead of in each chunk that reads them.
+"""Layers that map rows before they sum them: every node's row is mapped once, with its own chunk, and not in each chunk that reads it.
 
 A chunk then loads mapped rows as neighbours, and its backward pass sends the gradients of mapped rows back. The map itself and its gradient
 are row-wise passes over the chunks' own nodes.
@@ -23,7 +23,7 @@ from trainers.techniques.fullgraph.lists import Walk
 
 
 def maps_apart(layer: Any, in_width: int) -> bool:
-    """Returns whether a layer's map is a pass of its own: if the layer has one that makes rows no wider than the in_width columns it reads."""
+    """Returns whether a layer's map is a pass of its own: where it makes rows no wider than the in_width columns that it reads."""
     return getattr(layer, "maps_apart", False) and layer.projected_width <= in_width
 
 
@@ -66,9 +66,7 @@ class MapPasses:
         line = Line("h2d", "output", "backward", index)
         for place, j, ids in reversed(self._chunks()):
             with place.active():
-                above = self.mover.loaded(
-                    gradients, ids, Line("h2d", "gradient", "backward", index), place.part, j
-                )
+                above = self.mover.loaded(gradients, ids, Line("h2d", "gradient", "backward", index), place.part, j)
                 read = self.mover.loaded(rows, ids, line, place.part, j).detach().requires_grad_(sums is not None)
                 with torch.enable_grad(), self._computing(place, j):
                     mapped = widened(layer.project(read))

@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from kernels.types import Block
+from kernels.types import Array, Block
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import LayerRandom, StepRandom
 from trainers.models.own import OwnLayers, seeded
@@ -52,6 +52,37 @@ class LayerRows:
     output: HostRows | None = None
     aggregates: HostRows | None = None
     mapped: Loadable | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reads:
+    """The host data that a pass of a layer reads.
+
+    Attributes:
+        index, layer: the layer.
+        rows: its input rows.
+        source: the rows of the buffer: the input rows, or the mapped ones.
+        aggregates: its aggregates where they are known; the buffer is not filled then.
+        apart: whether its map is a pass of its own.
+    """
+
+    index: int
+    layer: Any
+    rows: Loadable
+    source: Loadable
+    aggregates: HostRows | None
+    apart: bool
+
+    def of(self, ids: Array, neighbours: Array, phase: Literal["forward", "backward"]) -> dict[str, HostRequest]:
+        """Returns the requests of a step, from its nodes and the nodes whose rows its buffer loads."""
+        found: dict[str, HostRequest] = {}
+        if self.aggregates is None:
+            found[BUFFER] = HostRequest(self.source, neighbours, Line("h2d", "neighbour", phase, self.index))
+        else:
+            found[AGGREGATE] = HostRequest(self.aggregates, ids, Line("h2d", "checkpoint", phase, self.index))
+        if self.layer.reads_own and (self.apart or self.aggregates is not None):
+            found[OWN] = HostRequest(self.rows, ids, Line("h2d", "output", phase, self.index))
+        return found
 
 
 @dataclass(kw_only=True)
@@ -120,6 +151,7 @@ class Passes:
         source = self._maps().forward(layer, index, rows, self.host_rows(layer.projected_width)) if apart else rows
         keeps = summed is None and self.hybrid and splits(layer, apart)
         made.mapped = source if apart and not keeps else None
+        reads = _Reads(index=index, layer=layer, rows=rows, source=source, aggregates=summed, apart=apart)
         neighbours = Line("h2d", "neighbour", "forward", index)
         buffers = self._buffers(source.width) if summed is None else []
 
@@ -129,14 +161,7 @@ class Passes:
             return kept
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
-            found, ids = {}, self.walk.dst_ids[part][j]
-            if summed is None:
-                found[BUFFER] = HostRequest(source, self.walk.lists[part][j].up.ids, neighbours)
-            else:
-                found[AGGREGATE] = HostRequest(summed, ids, Line("h2d", "checkpoint", "forward", index))
-            if layer.reads_own and (apart or summed is not None):
-                found[OWN] = HostRequest(rows, ids, Line("h2d", "output", "forward", index))
-            return found
+            return reads.of(self.walk.dst_ids[part][j], self.walk.lists[part][j].up.ids, "forward")
 
         for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps), wanted):
             if summed is None:
@@ -147,20 +172,36 @@ class Passes:
                     continue
                 with place.active(), torch.no_grad(), supply.block() as block:
                     held = buffers[part][: block.num_src] if summed is None else None
-                    agg = supply.take(AGGREGATE) if held is None else None
-                    own = supply.take(OWN) if supply.asked(OWN) else None
-                    masks = random.layer(index + 1, block.dst_ids)
-                    with self.computing(index, place, j, random):
-                        if held is not None:
-                            agg = self._aggregated(layer, block, held, masks, apart)
-                            own = _own(held, block) if own is None and not apart else own
-                        out = widened(layer.update(agg, agg[:, :0] if own is None else own, masks))
+                    agg, out = self._chunk_forward(reads, j, place, block, held, supply, random)
                     made.output = keep("output", out, made.output, part, j)
                     if keeps:
                         made.aggregates = keep("checkpoint", widened(agg), made.aggregates, part, j)
-                    del agg, own, out, held
+                    del agg, out, held
         self.mover.settle()
         return made
+
+    def _chunk_forward(
+        self,
+        reads: _Reads,
+        j: int,
+        place: Place,
+        block: Block,
+        held: Tensor | None,
+        supply: Supply,
+        random: StepRandom,
+    ) -> tuple[Tensor, Tensor]:
+        """Returns a chunk's aggregate and output."""
+        layer, masks = reads.layer, random.layer(reads.index + 1, block.dst_ids)
+        known = supply.take(AGGREGATE) if held is None else None
+        own = supply.take(OWN) if supply.asked(OWN) else None
+        with self.computing(reads.index, place, j, random):
+            if held is None:
+                assert known is not None
+                agg = known
+            else:
+                agg = self._aggregated(layer, block, held, masks, reads.apart)
+                own = _own(held, block) if own is None and not reads.apart else own
+            return agg, widened(layer.update(agg, agg[:, :0] if own is None else own, masks))
 
     def sums(self, index: int, rows: Loadable, ledger: Ledger, random: StepRandom) -> HostRows:
         """Returns the aggregates of a layer for all nodes, without its update.
@@ -220,18 +261,14 @@ class Passes:
         below = self.zeros(layer.projected_width) if apart else sums
         buffers = self._buffers(source.width) if reload else []
         grads = self._buffers(below.width) if below is not None else []
-        neighbours, leaving = Line("h2d", "neighbour", "backward", index), Line("d2h", "gradient", "backward", index)
+        neighbours = Line("h2d", "neighbour", "backward", index)
+
+        reads = _Reads(index=index, layer=layer, rows=rows, source=source, aggregates=aggregates, apart=apart)
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
             ids = self.walk.dst_ids[part][j]
-            found = {ABOVE: HostRequest(gradients, ids, Line("h2d", "gradient", "backward", index))}
-            if aggregates is None:
-                found[BUFFER] = HostRequest(source, self.walk.lists[part][j].down.ids, neighbours)
-            else:
-                found[AGGREGATE] = HostRequest(aggregates, ids, Line("h2d", "checkpoint", "backward", index))
-            if layer.reads_own and (apart or aggregates is not None):
-                found[OWN] = HostRequest(rows, ids, Line("h2d", "output", "backward", index))
-            return found
+            above = HostRequest(gradients, ids, Line("h2d", "gradient", "backward", index))
+            return {ABOVE: above} | reads.of(ids, self.walk.lists[part][j].down.ids, "backward")
 
         for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps)[::-1], wanted):
             if reload:
@@ -241,43 +278,47 @@ class Passes:
                     held = buffers[place.part] if reload else None
                     grad = grads[place.part] if grads else None
                     with place.active(), supply.block() as block:
-                        own = self._chunk_backward(index, j, place, block, held, supply, grad, apart, sums, random)
+                        own = self._chunk_backward(reads, j, place, block, held, supply, grad, sums, random)
                         if own is not None and sums is not None:
                             ids, line = self.walk.dst_ids[place.part][j], Line("d2h", "own_gradient", "backward", index)
                             self.mover.add(own, ids, sums, line, place.part, j)
             if below is not None:
-                up = [each[j].up for each in self.walk.lists]
-                self.mover.pull(grads, up, Line("d2d", "gradient", "backward", index), j)
-                for place in self.mover.places:
-                    self.mover.flush(grads[place.part], up[place.part], below, leaving, place.part, j)
+                self._leave(index, j, grads, below)
         self.mover.settle()
         if apart:
             assert below is not None
             self._maps().backward(layer, index, rows, below, sums)
 
+    def _leave(self, index: int, j: int, grads: Sequence[Tensor], sums: HostRows) -> None:
+        """Moves the gradients of a step's rows to their owners, and those that the next step does not need to the host (Algorithm 3)."""
+        up = [each[j].up for each in self.walk.lists]
+        self.mover.pull(grads, up, Line("d2d", "gradient", "backward", index), j)
+        for place in self.mover.places:
+            line = Line("d2h", "gradient", "backward", index)
+            self.mover.flush(grads[place.part], up[place.part], sums, line, place.part, j)
+
     def _chunk_backward(
         self,
-        index: int,
+        reads: _Reads,
         j: int,
         place: Place,
         block: Block,
         held: Tensor | None,
         supply: Supply,
         grads: Tensor | None,
-        apart: bool,
         sums: HostRows | None,
         random: StepRandom,
     ) -> Tensor | None:
         """Differentiates a layer for a chunk; returns the gradient of its own rows where these are apart from the buffer."""
-        layer: Any = self.model.layers[index]
-        masks, source = random.layer(index + 1, block.dst_ids), None
+        layer, apart, source = reads.layer, reads.apart, None
+        masks = random.layer(reads.index + 1, block.dst_ids)
         above = supply.take(ABOVE)
         agg = supply.take(AGGREGATE) if held is None else None
         own = supply.take(OWN) if supply.asked(OWN) else None
         if own is None and held is not None and not apart:
             own = _own(held[: block.num_src], block)
         with torch.enable_grad():
-            with self.computing(index, place, j, random):
+            with self.computing(reads.index, place, j, random):
                 own = None if own is None else own.detach().requires_grad_(sums is not None)
                 if splits(layer, apart):
                     if agg is None:

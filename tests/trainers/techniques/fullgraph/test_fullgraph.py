@@ -74,7 +74,9 @@ def test_devices_and_cached_aggregates_are_execution(tmp_path, model):
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin", "mean with self"])
 @pytest.mark.parametrize("ways", [{"mode": "device"}, {"hybrid": True}, {"hybrid": False}], ids=str)
 def test_kept_sums_of_the_features_change_no_bit(tmp_path, model, ways):
-    kept, again = (train_whole(tmp_path / str(each), keep_first=each, **ways, **MODELS[model]) for each in (True, False))
+    kept, again = (
+        train_whole(tmp_path / str(each), keep_first=each, **ways, **MODELS[model]) for each in (True, False)
+    )
     assert kept.version == again.version
     for name in ("weights.safetensors", "metrics.jsonl"):
         assert content(kept)[name] == content(again)[name]
