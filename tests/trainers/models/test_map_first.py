@@ -1,4 +1,4 @@
-"""Layers that map before they sum have the results and gradients of those that sum first, and a full-graph pass uses them where they narrow."""
+"""Layers that map before they sum have the results and gradients of those that sum first; a full-graph pass uses them to narrow rows."""
 
 import numpy as np
 import pytest

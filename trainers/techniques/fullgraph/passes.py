@@ -40,7 +40,7 @@ BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own ro
 
 
 @dataclass(kw_only=True)
-class LayerRows:
+class PassedRows:
     """What a layer's forward pass leaves on the host.
 
     Attributes:
@@ -134,7 +134,7 @@ class Passes:
         """Returns whether a layer's map is a pass of its own over the rows that it reads."""
         return maps_apart(self.model.layers[index], rows.width)
 
-    def forward(self, index: int, rows: Loadable, random: StepRandom, summed: HostRows | None = None) -> LayerRows:
+    def forward(self, index: int, rows: Loadable, random: StepRandom, summed: HostRows | None = None) -> PassedRows:
         """Computes a layer for all nodes.
 
         Args:
@@ -147,7 +147,7 @@ class Passes:
             Its output rows, and what the backward pass reads.
         """
         layer: Any = self.model.layers[index]
-        apart, made = self.maps_apart(index, rows), LayerRows(aggregates=summed)
+        apart, made = self.maps_apart(index, rows), PassedRows(aggregates=summed)
         source = self._maps().forward(layer, index, rows, self.host_rows(layer.projected_width)) if apart else rows
         keeps = summed is None and self.hybrid and splits(layer, apart)
         made.mapped = source if apart and not keeps else None
@@ -240,7 +240,7 @@ class Passes:
         self,
         index: int,
         rows: Loadable,
-        kept: LayerRows,
+        kept: PassedRows,
         gradients: HostRows,
         sums: HostRows | None,
         random: StepRandom,
@@ -256,12 +256,10 @@ class Passes:
         """
         layer: Any = self.model.layers[index]
         apart, aggregates = self.maps_apart(index, rows), kept.aggregates
-        reload = aggregates is None
         source = kept.mapped if kept.mapped is not None else rows
         below = self.zeros(layer.projected_width) if apart else sums
-        buffers = self._buffers(source.width) if reload else []
+        buffers = self._buffers(source.width) if aggregates is None else []
         grads = self._buffers(below.width) if below is not None else []
-        neighbours = Line("h2d", "neighbour", "backward", index)
 
         reads = _Reads(index=index, layer=layer, rows=rows, source=source, aggregates=aggregates, apart=apart)
 
@@ -271,11 +269,12 @@ class Passes:
             return {ABOVE: above} | reads.of(ids, self.walk.lists[part][j].down.ids, "backward")
 
         for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps)[::-1], wanted):
-            if reload:
-                self._bring(buffers, found, [each[j].down for each in self.walk.lists], neighbours, j)
+            if buffers:
+                lists, line = [each[j].down for each in self.walk.lists], Line("h2d", "neighbour", "backward", index)
+                self._bring(buffers, found, lists, line, j)
             for place, supply in zip(self.mover.places, found, strict=True):
                 if supply.has_block:
-                    held = buffers[place.part] if reload else None
+                    held = buffers[place.part] if buffers else None
                     grad = grads[place.part] if grads else None
                     with place.active(), supply.block() as block:
                         own = self._chunk_backward(reads, j, place, block, held, supply, grad, sums, random)

@@ -23,7 +23,7 @@ from trainers.record.timeline import COMPUTE
 from trainers.rows.source import H2D, RowIds, TableSource
 from trainers.techniques.fullgraph.buffers import Loadable, Place
 from trainers.techniques.fullgraph.host_rows import IDS, HostRows
-from trainers.techniques.fullgraph.passes import LayerRows, Passes
+from trainers.techniques.fullgraph.passes import PassedRows, Passes
 
 FromHead = list[tuple[Array, Array]]
 """Gradients that the head gives to rows of a layer's output: (ids, float[c, F]) per chunk."""
@@ -96,7 +96,7 @@ class WholePass:
         self.model.train(random.training)
         model, passes = self.model, self.passes
         rows: list[Loadable] = [self.inputs if model.projection is None else self._projected()]
-        made: list[LayerRows] = []
+        made: list[PassedRows] = []
         for index in range(len(model.layers)):
             made.append(passes.forward(index, rows[index], random, self.summed if index == 0 else None))
             output = made[-1].output
