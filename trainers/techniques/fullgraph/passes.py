@@ -260,7 +260,6 @@ class Passes:
         below = self.zeros(layer.projected_width) if apart else sums
         buffers = self._buffers(source.width) if aggregates is None else []
         grads = self._buffers(below.width) if below is not None else []
-
         reads = _Reads(index=index, layer=layer, rows=rows, source=source, aggregates=aggregates, apart=apart)
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
