@@ -77,7 +77,7 @@ def _compare(
             if not name.endswith("default"):
                 _check(topology, fanouts, rival, way, folder)
             runs[name] = lambda name=name, rival=rival, way=way: theirs(name, rival, way)
-        seconds = in_turn(runs, 3 if quick else 9)
+        seconds = in_turn(runs, 3 if quick else 5)
     for name, each in edges.items():
         assert abs(each - edges["ours"]) <= SAME_EDGES * edges["ours"], (
             f"{name} samples {each} edges, ours {edges['ours']}"
