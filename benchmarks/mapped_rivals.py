@@ -96,11 +96,12 @@ def graphbolt_batches(
 
 
 class RivalModel(torch.nn.Module):
-    """Layers of dgl.nn with ReLU and dropout between them; heads of attention side by side, in the last layer averaged.
+    """Layers of dgl.nn with a norm, ReLU and dropout between them; heads of attention side by side, in the last layer averaged.
 
     Args:
         in_width: columns of the features.
-        spec: number of fan-outs, width `hidden`, `classes`; and if they are not "sage", 1 and 0.5: `model`, `heads`, `dropout`.
+        spec: fan-outs, one a layer, width `hidden`, and `classes`; `model`, `heads`, `dropout` and `norm`, if they are not "sage", 1, 0.5
+            and "none".
     """
 
     def __init__(self, in_width: int, spec: dict[str, Any]):
@@ -115,6 +116,8 @@ class RivalModel(torch.nn.Module):
             "gat": lambda a, b, last: layers.GATConv(a, b if last else b // heads, heads),
         }
         made = [kinds[kind](*pair, place + 1 == len(pairs)) for place, pair in enumerate(pairs)]
+        norms = [torch.nn.LayerNorm(width) if spec.get("norm") == "layer" else torch.nn.Identity() for width in hidden]
+        self.norms = torch.nn.ModuleList(norms)
         self.layers, self.dropout = torch.nn.ModuleList(made), torch.nn.Dropout(spec.get("dropout", 0.5))
 
     def forward(self, blocks: Any, h: torch.Tensor) -> torch.Tensor:
@@ -125,7 +128,7 @@ class RivalModel(torch.nn.Module):
             if h.dim() == 3:
                 h = h.mean(1) if last else h.flatten(1)
             if not last:
-                h = self.dropout(h.relu())
+                h = self.dropout(self.norms[index](h).relu())
         return h
 
 

@@ -93,7 +93,7 @@ class Rival:
 
         Args:
             seeds: file of ids[batches, size].
-            way: "dgl", "fused" or "graphbolt".
+            way: "unfused", "fused" (DGL's own choice on a CPU) or "graphbolt".
         """
         batches = torch.from_numpy(np.load(seeds)).to(self.indices.dtype)
         edges, drawn = 0, self._sampled(batches, way)
@@ -132,7 +132,7 @@ class Rival:
             return
         import dgl
 
-        sampler = dgl.dataloading.NeighborSampler(fanouts, **({"fused": True} if way == "fused" else {}))
+        sampler = dgl.dataloading.NeighborSampler(fanouts, fused=way == "fused")
         for seeds in batches:
             yield sampler.sample_blocks(self.graph, seeds)[2]
 

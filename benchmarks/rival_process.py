@@ -33,6 +33,7 @@ from trainers.recipe.config import TrainConfig
 
 KEPT = {"MALLOC_TRIM_THRESHOLD_": "2147483647", "MALLOC_TOP_PAD_": str(64 << 20), "MALLOC_MMAP_MAX_": "0"}
 LARGEST_ERROR = 1e-4
+NORM = "finish.norm."
 NAMES = {
     "sage": {"own.weight": "fc_self.weight", "own.bias": "fc_self.bias", "neighbours.weight": "fc_neigh.weight"},
     "gat": {"projection.weight": "fc.weight", "left": "attn_l", "right": "attn_r", "bias": "bias"},
@@ -146,7 +147,7 @@ def spec_of(graph: GraphArtifacts, config: TrainConfig, fanouts: tuple[int, ...]
     """
     names = ("indptr", "indices", "labels", "train_ids", "valid_ids")
     files = {name: str(graph.graph.path / f"{name}.npy") for name in names}
-    model = {name: getattr(config, name) for name in ("model", "hidden", "heads", "dropout", "lr", "threads")}
+    model = {name: getattr(config, name) for name in ("model", "hidden", "heads", "norm", "dropout", "lr", "threads")}
     shape = {"fanouts": list(fanouts), "batch_size": batch_size, "rows": str(graph.features.path / "rows.npy")}
     return files | model | shape | {"classes": graph.graph.summary["numbers"]["num_classes"]}
 
@@ -189,8 +190,9 @@ def _our_values(graph: GraphArtifacts, config: TrainConfig, fanouts: tuple[int, 
     found, parameters = {"logits": logits.detach().numpy()}, {}
     for index, layer in enumerate(model.layers):  # pyright: ignore[reportArgumentType]
         for name, parameter in layer.named_parameters():
-            parameters[f"layers.{index}.{names[name]}"] = parameter.detach().numpy()
-            found[f"layers.{index}.{names[name]}"] = parameter.grad.numpy()
+            ending = f"norms.{index}.{name.removeprefix(NORM)}"
+            theirs = ending if name.startswith(NORM) else f"layers.{index}.{names[name]}"
+            parameters[theirs], found[theirs] = parameter.detach().numpy(), parameter.grad.numpy()
     written = {"x": x, "labels": labels} | parameters
     for index, block in enumerate(blocks):
         src, dst = _edges(block, own=config.model == "gat")

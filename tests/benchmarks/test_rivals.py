@@ -10,7 +10,7 @@ import torch
 
 from assets.sources.registry import config_class
 from assets.storage.store import Store
-from benchmarks import rival_process
+from benchmarks import rival_process, rivals
 from benchmarks.limited_home import GRAPHBOLT
 from benchmarks.rival_child import with_own_edges
 from benchmarks.rival_environment import older_python, works
@@ -41,7 +41,14 @@ def test_a_rival_computes_what_ours_computes_and_trains(
     if not found:
         pytest.skip(f"{system} is not there")
     (_, python, kept) = found[0]
-    config = TrainConfig(model=model, hidden=8, heads=2 if model == "gat" else 1, threads=1, lr=0.03)
+    config = TrainConfig(
+        model=model,
+        hidden=8,
+        norm="layer" if model == "sage" else "none",
+        heads=2 if model == "gat" else 1,
+        threads=1,
+        lr=0.03,
+    )
     with RivalProcess(python, spec_of(graph, config, FANOUTS, 64) | {"system": system}, kept) as rival:
         assert rival.compare(graph, config) < 1e-5
         losses = [rival.ask("epoch")["loss"] for _ in range(8)] + [rival.ask("whole_epoch")["loss"]]
@@ -98,3 +105,10 @@ def test_the_first_round_is_not_counted_and_ratios_are_of_medians() -> None:
     seconds = in_turn({name: lambda each=each: next(each) for name, each in told.items()}, 3)
     assert seconds == {"ours": [1.0, 2.0, 3.0], "other": [4.0, 4.0, 7.0]}
     assert ratios(seconds) == {"other / ours": 2.0}
+
+
+def test_parts_are_chosen_by_name_or_by_how_they_begin() -> None:
+    assert rivals.chosen(["epoch", "sampling"], quick=False) == ["sampling", "epoch_sage", "epoch_gat"]
+    assert rivals.chosen(["accuracy", "limited"], quick=True) == ["accuracy_citation"]
+    with pytest.raises(AssertionError, match="parts are sampling"):
+        rivals.chosen(["epo"], quick=False)
