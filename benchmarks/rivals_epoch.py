@@ -6,7 +6,6 @@ agree. For GAT the rivals' graph has an edge from every node to itself, which ou
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 
 from assets.sources.registry import config_class
-from assets.storage.store import Store
+from benchmarks.disk_inputs import home
 from benchmarks.epoch import OurEpochs
 from benchmarks.rival_process import RivalProcess, contestants, in_turn, medians, ratios, spec_of
 from benchmarks.worker import Worker
@@ -24,7 +23,7 @@ from tests.graphs import GraphArtifacts, build_graph, open_paths
 from trainers.devices.malloc import keep_freed_memory
 from trainers.recipe.config import TrainConfig
 
-THREADS, BATCH_SIZE = 2, 1024
+THREADS, BATCH_SIZE, ROUNDS = 2, 1024, 2
 QUICK = {"nodes": 20_000, "edges": 150_000, "features": 64, "classes": 16, "train_ratio": 0.1}
 FULL = {"nodes": 2_000_000, "edges": 16_500_000, "features": 100, "classes": 16, "train_ratio": 0.005}
 MODELS = {
@@ -37,9 +36,9 @@ MODELS = {
 def measure(quick: bool, model: str) -> dict[str, Any]:
     """Returns the seconds of an epoch of a model, and the ratios."""
     size = QUICK if quick else FULL
-    with tempfile.TemporaryDirectory() as home:
+    with home() as store:
         config = config_class("rmat")(seed=1, valid_ratio=0.1, **size)
-        graph = build_graph(Store(home), config, threads=THREADS)
+        graph = build_graph(store, config, threads=THREADS)
         return {"graph": size, "batch_size": BATCH_SIZE} | _compare(graph, model, quick)
 
 
@@ -60,7 +59,7 @@ def _compare(graph: GraphArtifacts, model: str, quick: bool) -> dict[str, Any]:
                 rival = opened.enter_context(RivalProcess(python, spec | {"system": system}, kept))
                 errors[name] = rival.compare(graph, config)
                 runs[name] = lambda name=name, rival=rival: epoch(name, rival.ask)
-        seconds = in_turn(runs, 1 if quick else 3)
+        seconds = in_turn(runs, 1 if quick else ROUNDS)
     row = {"model": model, "fanouts": fanouts, "seconds": medians(seconds), "ratios": ratios(seconds)}
     print(f"  {model}: seconds {row['seconds']}; {row['ratios']}", flush=True)
     return row | {"edges": edges, "errors": errors, "rounds": seconds}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from assets.sources.registry import config_class
-from assets.storage.store import Store
+from benchmarks.disk_inputs import home
 from benchmarks.rival_process import RivalProcess, contestants, in_turn, medians, ratios
 from benchmarks.sampling import are_edges
 from kernels.sampling.sample import Sampler
@@ -36,11 +36,11 @@ def measure(quick: bool) -> dict[str, Any]:
     """Returns the milliseconds of a batch and the ratios for each setting."""
     size = QUICK if quick else FULL
     lines = []
-    with tempfile.TemporaryDirectory() as home:
+    with home() as store, tempfile.TemporaryDirectory() as folder:
         config = config_class("rmat")(seed=1, features=1, train_ratio=0.1, valid_ratio=0.1, **size)
-        graph = build_graph(Store(home), config, threads=THREADS)
+        graph = build_graph(store, config, threads=THREADS)
         for fanouts, batch_size in SETTINGS[: 1 if quick else None]:
-            lines.append(_compare(graph, fanouts, batch_size, Path(home), quick))
+            lines.append(_compare(graph, fanouts, batch_size, Path(folder), quick))
             print(
                 f"  {list(fanouts)}, batch {batch_size}: ms {lines[-1]['milliseconds']}; {lines[-1]['ratios']}",
                 flush=True,
