@@ -34,6 +34,7 @@ NAMES = (
     "partitions",
     "predict",
     "relations",
+    "rivals",
     "sampling",
     "step",
     "training_memory",
@@ -60,7 +61,9 @@ def parser() -> argparse.ArgumentParser:
         help="of big, gpu and needs: 1 is 111M nodes and 1.6G edges; default 1/8, of gpu 1",
     )
     parser.add_argument("--home", type=Path, help="of big and limited: folder that is kept, where a later call goes on")
-    parser.add_argument("--parts", type=lambda text: tuple(text.split(",")), help="of big and limited: what is run")
+    parser.add_argument(
+        "--parts", type=lambda text: tuple(text.split(",")), help="of big, limited and rivals: what is run"
+    )
     parser.add_argument(
         "--again", action="store_true", help="of big and limited: train once more what is trained already"
     )
@@ -73,6 +76,7 @@ def main() -> None:
     extra = {
         "big": kept | {"scale": options.scale},
         "limited": kept,
+        "rivals": {"parts": options.parts},
         "needs": {"scale": options.scale},
         "gpu": {"scale": options.scale},
     }

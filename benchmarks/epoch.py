@@ -76,9 +76,9 @@ def contestant(paths: tuple[Path, Path], kind: str) -> Mapping[str, Callable[[],
 class OurEpochs:
     """Epochs of the `minibatch` trainer's source and step."""
 
-    def __init__(self, graph: OpenedGraph):
-        self.model = build_model(CONFIG, graph.features.width, graph.num_classes, seed=0)
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=CONFIG.lr)
+    def __init__(self, graph: OpenedGraph, config: TrainConfig = CONFIG, fanouts: tuple[int, ...] = FANOUTS):
+        self.model = build_model(config, graph.features.width, graph.num_classes, seed=0)
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.lr)
         self.ledger, self.epochs = Ledger(), 0
         batching = Batching(
             topology=graph.topology,
@@ -87,8 +87,9 @@ class OurEpochs:
             edge_weight=None,
             ledger=self.ledger,
             queue_bytes=2**30,
+            transpose=self.model.transpose,
         )
-        self.source = OnlineSource(batching, MemorySource(graph.features), [Sampler(graph.topology, FANOUTS, seed=0)])
+        self.source = OnlineSource(batching, MemorySource(graph.features), [Sampler(graph.topology, fanouts, seed=0)])
 
     def epoch(self) -> None:
         for batch in self.source.batches(self.epochs):

@@ -33,7 +33,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(spec["threads"])
     rows, labels = _mapped(spec["rows"], random=True), _mapped(spec["labels"])
-    model = _model(rows.shape[1], spec)
+    model = RivalModel(rows.shape[1], spec)
     optimiser = torch.optim.Adam(model.parameters(), lr=spec["lr"])
     batches = {"dgl": _dgl_batches, "graphbolt": _graphbolt_batches}[spec["system"]](spec, rows)
     seconds, started = [], time.perf_counter()
@@ -70,10 +70,23 @@ def _dgl_batches(spec: dict[str, Any], rows: torch.Tensor) -> Iterator[tuple[Any
 
 
 def _graphbolt_batches(spec: dict[str, Any], rows: torch.Tensor) -> Iterator[tuple[Any, torch.Tensor, torch.Tensor]]:
+    return graphbolt_batches(_mapped(spec["indptr"]), _mapped(spec["indices"]), rows, spec)
+
+
+def graphbolt_batches(
+    indptr: torch.Tensor, indices: torch.Tensor, rows: torch.Tensor, spec: dict[str, Any]
+) -> Iterator[tuple[Any, torch.Tensor, torch.Tensor]]:
+    """Yields the blocks, input rows and seeds of an epoch, as GraphBolt's own examples load them.
+
+    Args:
+        indptr, indices: int64[N + 1], ids[E], the compressed columns.
+        rows: [N, F], features.
+        spec: fan-outs, batch size, and the file of the training nodes.
+    """
     import dgl.graphbolt as gb  # pyright: ignore
 
-    graph = gb.fused_csc_sampling_graph(_mapped(spec["indptr"]), _mapped(spec["indices"]))
-    seeds = torch.from_numpy(np.load(spec["train_ids"]))
+    graph = gb.fused_csc_sampling_graph(indptr, indices)
+    seeds = torch.from_numpy(np.load(spec["train_ids"])).to(indices.dtype)
     items = gb.ItemSampler(gb.ItemSet(seeds, names="seed_nodes"), batch_size=spec["batch_size"], shuffle=True)
     pipe = items.sample_neighbor(graph, list(reversed(spec["fanouts"])))
     store = gb.BasicFeatureStore({("node", None, "x"): gb.TorchBasedFeature(rows)})
@@ -82,24 +95,41 @@ def _graphbolt_batches(spec: dict[str, Any], rows: torch.Tensor) -> Iterator[tup
         yield batch.blocks, batch.node_features["x"], batch.seed_nodes
 
 
-def _model(in_width: int, spec: dict[str, Any]) -> torch.nn.Module:
-    from dgl.nn import SAGEConv  # pyright: ignore
+class RivalModel(torch.nn.Module):
+    """Layers of dgl.nn with a norm, ReLU and dropout between them; heads of attention side by side, in the last layer averaged.
 
-    class Sage(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            depth = len(spec["fanouts"])
-            widths = [in_width] + [spec["hidden"]] * (depth - 1) + [spec["classes"]]
-            self.layers = torch.nn.ModuleList([SAGEConv(*pair, "mean") for pair in itertools.pairwise(widths)])
+    Args:
+        in_width: columns of the features.
+        spec: fan-outs, one a layer, width `hidden`, and `classes`; `model`, `heads`, `dropout` and `norm`, if they are not "sage", 1, 0.5
+            and "none".
+    """
 
-        def forward(self, blocks: Any, h: torch.Tensor) -> torch.Tensor:
-            for index, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
-                h = layer(block, h)
-                if index + 1 < len(self.layers):
-                    h = torch.nn.functional.dropout(h.relu(), 0.5)
-            return h
+    def __init__(self, in_width: int, spec: dict[str, Any]):
+        import dgl.nn as layers  # pyright: ignore
 
-    return Sage()
+        super().__init__()
+        heads, kind = spec.get("heads", 1), spec.get("model", "sage")
+        hidden = [spec["hidden"]] * (len(spec["fanouts"]) - 1)
+        pairs = list(itertools.pairwise([in_width, *hidden, spec["classes"]]))
+        kinds: dict[str, Any] = {
+            "sage": lambda a, b, last: layers.SAGEConv(a, b, "mean"),
+            "gat": lambda a, b, last: layers.GATConv(a, b if last else b // heads, heads),
+        }
+        made = [kinds[kind](*pair, place + 1 == len(pairs)) for place, pair in enumerate(pairs)]
+        norms = [torch.nn.LayerNorm(width) if spec.get("norm") == "layer" else torch.nn.Identity() for width in hidden]
+        self.norms = torch.nn.ModuleList(norms)
+        self.layers, self.dropout = torch.nn.ModuleList(made), torch.nn.Dropout(spec.get("dropout", 0.5))
+
+    def forward(self, blocks: Any, h: torch.Tensor) -> torch.Tensor:
+        """Returns float[num_dst, classes] from the rows of the first block's sources."""
+        for index, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
+            h = layer(block, h)
+            last = index + 1 == len(self.layers)
+            if h.dim() == 3:
+                h = h.mean(1) if last else h.flatten(1)
+            if not last:
+                h = self.dropout(self.norms[index](h).relu())
+        return h
 
 
 if __name__ == "__main__":

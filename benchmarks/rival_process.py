@@ -1,0 +1,212 @@
+"""Rivals in processes of their own, asked in turn with ours: DGL 1.1.3 by this interpreter, GraphBolt by the one that is named.
+
+Every rival runs twice: "kept", with freed memory kept in the process as our trainer keeps it (`trainers/devices/malloc.py`; the C library
+takes the same settings from variables), and as a user starts it. What is compared first are logits and gradients of the same parameters
+on the same blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from assets.storage.home import ROOT
+from benchmarks.limited_home import GRAPHBOLT
+from kernels.sampling.sample import Sampler
+from kernels.types import BatchKey, Block, Stream
+from tests.graphs import GraphArtifacts
+from trainers.models.build import build_model
+from trainers.models.masks import StepRandom
+from trainers.recipe.config import TrainConfig
+
+KEPT = {"MALLOC_TRIM_THRESHOLD_": "2147483647", "MALLOC_TOP_PAD_": str(64 << 20), "MALLOC_MMAP_MAX_": "0"}
+LARGEST_ERROR = 1e-4
+NORM = "finish.norm."
+NAMES = {
+    "sage": {"own.weight": "fc_self.weight", "own.bias": "fc_self.bias", "neighbours.weight": "fc_neigh.weight"},
+    "gat": {"projection.weight": "fc.weight", "left": "attn_l", "right": "attn_r", "bias": "bias"},
+}
+"""Our name of a parameter -> the name that DGL's layer gives it."""
+
+
+def contestants(system: str, quick: bool) -> list[tuple[str, str, bool]]:
+    """Returns (name, interpreter, whether freed memory is kept) of each process of a system: "kept", and unless quick "default"."""
+    python = interpreter(system)
+    ways = (("kept", True), ("default", False))[: 1 if quick else None]
+    return [(f"{system}, {way}", python, kept) for way, kept in ways] if python else []
+
+
+def interpreter(system: str) -> str | None:
+    """Returns the interpreter of "dgl" or "graphbolt"; None, and a line that says so, if there is none."""
+    if system == "graphbolt":
+        found = os.environ.get(GRAPHBOLT)
+        if not found:
+            print(
+                f"graphbolt: left out, {GRAPHBOLT} names no interpreter (python -m benchmarks.rival_environment FOLDER)"
+            )
+        return found or None
+    try:
+        import dgl  # noqa: F401
+    except ImportError:
+        print("dgl: left out, it is not installed")
+        return None
+    return sys.executable
+
+
+class RivalProcess:
+    """A rival that waits for questions; see benchmarks/rival_child.py.
+
+    Args:
+        python: its interpreter.
+        spec: what it is told of the graph and the model.
+        kept: whether freed memory stays in the process.
+    """
+
+    def __init__(self, python: str, spec: Mapping[str, Any], kept: bool):
+        self._folder = tempfile.TemporaryDirectory(prefix="graphmill-rival-")
+        self.folder, self.spec = Path(self._folder.name), dict(spec)
+        path = self.folder / "spec.json"
+        path.write_text(json.dumps(self.spec))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+        environment |= {"PYTHONPATH": str(ROOT), "DGLBACKEND": "pytorch"} | (KEPT if kept else {})
+        command = [python, "-m", "benchmarks.rival_child", str(path)]
+        self._child = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> RivalProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._child.wait(10)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._folder.cleanup()
+
+    def ask(self, what: str, **more: Any) -> Any:
+        """Returns an answer.
+
+        Raises:
+            ChildProcessError: the rival has ended.
+        """
+        assert self._child.stdin is not None and self._child.stdout is not None
+        try:
+            print(json.dumps({"ask": what} | more), file=self._child.stdin, flush=True)
+            answer = self._child.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            raise ChildProcessError(f"{self.spec['system']} ended before it answered {what!r}; see above")
+        return json.loads(answer)
+
+    def compare(self, graph: GraphArtifacts, config: TrainConfig) -> float:
+        """Runs both models with the same parameters on the same blocks.
+
+        Returns:
+            The largest difference of logits and gradients, norm-wise, relative to theirs.
+
+        Raises:
+            AssertionError: it is above 1e-4.
+        """
+        given, out = self.folder / "given.npz", self.folder / "out.npz"
+        ours = _our_values(graph, config, tuple(self.spec["fanouts"]), given)
+        self.ask("compare", given=str(given), out=str(out))
+        theirs = np.load(out)
+        errors = {name: _gap(value, theirs[name].reshape(value.shape)) for name, value in ours.items()}
+        worst = max(errors, key=lambda name: errors[name])
+        assert errors[worst] < LARGEST_ERROR, (
+            f"{worst} of {self.spec['system']} differs from ours by {errors[worst]:.1e}"
+        )
+        return errors[worst]
+
+
+def spec_of(graph: GraphArtifacts, config: TrainConfig, fanouts: tuple[int, ...], batch_size: int) -> dict[str, Any]:
+    """Returns what a rival is told, but for its system.
+
+    Args:
+        graph: the graph and its features.
+        config: model, widths, learning rate and threads.
+        fanouts, batch_size: how mini-batches are drawn.
+    """
+    names = ("indptr", "indices", "labels", "train_ids", "valid_ids")
+    files = {name: str(graph.graph.path / f"{name}.npy") for name in names}
+    model = {name: getattr(config, name) for name in ("model", "hidden", "heads", "norm", "dropout", "lr", "threads")}
+    shape = {"fanouts": list(fanouts), "batch_size": batch_size, "rows": str(graph.features.path / "rows.npy")}
+    return files | model | shape | {"classes": graph.graph.summary["numbers"]["num_classes"]}
+
+
+def in_turn(runs: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Runs contestants in an order drawn for each round, after one round that is not counted. Returns the seconds that each told."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    order = random.Random(0)
+    for turn in range(rounds + 1):
+        for name in order.sample(list(runs), len(runs)):
+            taken = runs[name]()
+            if turn:
+                seconds[name].append(taken)
+    return seconds
+
+
+def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
+    """Returns the median seconds by name."""
+    return {name: round(statistics.median(each), 4) for name, each in seconds.items()}
+
+
+def ratios(seconds: Mapping[str, list[float]], ours: str = "ours") -> dict[str, float]:
+    """Returns each rival's median over that of ours."""
+    found = medians(seconds)
+    return {f"{name} / {ours}": round(value / found[ours], 3) for name, value in found.items() if name != ours}
+
+
+def _our_values(graph: GraphArtifacts, config: TrainConfig, fanouts: tuple[int, ...], given: Path) -> dict[str, Any]:
+    """Writes what a rival gets. Returns our logits and gradients by the rival's names."""
+    opened, names = graph.open(), NAMES[config.model]
+    model = build_model(config, opened.features.width, opened.num_classes, seed=0)
+    seeds = np.asarray(opened.train_ids[:256])
+    blocks = Sampler(opened.topology, fanouts, seed=3).sample(
+        BatchKey(Stream.PROBE, 0, 0), seeds, transpose=model.transpose
+    )
+    x = np.array(opened.features.open()[blocks[0].src_ids])
+    labels = np.asarray(opened.labels)[seeds]
+    logits = model(blocks, torch.from_numpy(x), StepRandom(0, training=False))
+    cross_entropy(logits, torch.from_numpy(labels).long()).backward()
+    found, parameters = {"logits": logits.detach().numpy()}, {}
+    for index, layer in enumerate(model.layers):  # pyright: ignore[reportArgumentType]
+        for name, parameter in layer.named_parameters():
+            ending = f"norms.{index}.{name.removeprefix(NORM)}"
+            theirs = ending if name.startswith(NORM) else f"layers.{index}.{names[name]}"
+            parameters[theirs], found[theirs] = parameter.detach().numpy(), parameter.grad.numpy()
+    written = {"x": x, "labels": labels} | parameters
+    for index, block in enumerate(blocks):
+        src, dst = _edges(block, own=config.model == "gat")
+        written |= {f"src{index}": src, f"dst{index}": dst, f"sizes{index}": np.array([block.num_src, block.num_dst])}
+    np.savez(given, **written)
+    return found
+
+
+def _edges(block: Block, own: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns src, dst, int64[E] each; with an edge from each destination to itself if the layer includes the node."""
+    dst = np.repeat(np.arange(block.num_dst), block.end - block.start)
+    each = np.arange(block.num_dst if own else 0)
+    return np.concatenate([block.indices.astype(np.int64), each]), np.concatenate([dst, each])
+
+
+def _gap(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.linalg.norm(one - other) / max(float(np.linalg.norm(other)), 1e-12))

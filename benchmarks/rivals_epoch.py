@@ -1,0 +1,79 @@
+"""One epoch of mini-batches beside DGL 1.1.3 and GraphBolt: 3-layer GraphSAGE, and 2-layer GAT with four heads.
+
+Same graph, batch size, fan-outs, widths, optimiser and threads. First logits and gradients of the same parameters on the same blocks must
+agree. For GAT the rivals' graph has an edge from every node to itself, which our layer has without one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assets.sources.registry import config_class
+from benchmarks.disk_inputs import home
+from benchmarks.epoch import OurEpochs
+from benchmarks.rival_process import RivalProcess, contestants, in_turn, medians, ratios, spec_of
+from benchmarks.worker import Worker
+from tests.graphs import GraphArtifacts, build_graph, open_paths
+from trainers.devices.malloc import keep_freed_memory
+from trainers.recipe.config import TrainConfig
+
+THREADS, BATCH_SIZE, ROUNDS = 2, 1024, 2
+QUICK = {"nodes": 20_000, "edges": 150_000, "features": 64, "classes": 16, "train_ratio": 0.1}
+FULL = {"nodes": 2_000_000, "edges": 16_500_000, "features": 100, "classes": 16, "train_ratio": 0.005}
+MODELS = {
+    "sage": (TrainConfig(model="sage", layers=3, hidden=256, threads=THREADS), (15, 10, 5)),
+    "gat": (TrainConfig(model="gat", layers=2, hidden=256, heads=4, threads=THREADS), (15, 10)),
+}
+"""Model -> its recipe and its fan-outs."""
+
+
+def measure(quick: bool, model: str) -> dict[str, Any]:
+    """Returns the seconds of an epoch of a model, and the ratios."""
+    size = QUICK if quick else FULL
+    with home() as store:
+        config = config_class("rmat")(seed=1, valid_ratio=0.1, **size)
+        graph = build_graph(store, config, threads=THREADS)
+        return {"graph": size, "batch_size": BATCH_SIZE} | _compare(graph, model, quick)
+
+
+def _compare(graph: GraphArtifacts, model: str, quick: bool) -> dict[str, Any]:
+    config, fanouts = MODELS[model]
+    spec, edges, errors = spec_of(graph, config, fanouts, BATCH_SIZE), {}, {}
+
+    def epoch(name: str, ask: Callable[[str], Any]) -> float:
+        answer = ask("epoch")
+        edges[name] = answer["edges"]
+        return answer["seconds"]
+
+    with ExitStack() as opened:
+        ours = opened.enter_context(Worker(contestant, graph.paths, model))
+        runs: dict[str, Any] = {"ours": lambda: epoch("ours", ours.ask)}
+        for system in ("dgl", "graphbolt"):
+            for name, python, kept in contestants(system, quick):
+                rival = opened.enter_context(RivalProcess(python, spec | {"system": system}, kept))
+                errors[name] = rival.compare(graph, config)
+                runs[name] = lambda name=name, rival=rival: epoch(name, rival.ask)
+        seconds = in_turn(runs, 1 if quick else ROUNDS)
+    row = {"model": model, "fanouts": fanouts, "seconds": medians(seconds), "ratios": ratios(seconds)}
+    print(f"  {model}: seconds {row['seconds']}; {row['ratios']}", flush=True)
+    return row | {"edges": edges, "errors": errors, "rounds": seconds}
+
+
+def contestant(paths: tuple[Path, Path], model: str) -> Mapping[str, Callable[[], object]]:
+    """Returns "epoch", which runs an epoch of ours and tells its seconds and edges."""
+    torch.set_num_threads(THREADS)
+    keep_freed_memory()  # as the trainer does
+    epochs = OurEpochs(open_paths(paths), *MODELS[model])
+
+    def epoch() -> dict[str, float]:
+        began = time.perf_counter()
+        epochs.epoch()
+        return {"seconds": time.perf_counter() - began, "edges": epochs.edges_per_epoch()}
+
+    return {"epoch": epoch}
