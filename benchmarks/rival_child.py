@@ -70,8 +70,8 @@ class Rival:
 
     @cached_property
     def rows(self) -> torch.Tensor:
-        """Features, float32[N, F]."""
-        return torch.from_numpy(np.load(self.spec["rows"]))
+        """Features, float32[N, F]; those of a smaller type are stored so, which DGL's layers do not read."""
+        return torch.from_numpy(np.load(self.spec["rows"])).float()
 
     @cached_property
     def labels(self) -> torch.Tensor:

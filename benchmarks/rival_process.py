@@ -183,7 +183,7 @@ def _our_values(graph: GraphArtifacts, config: TrainConfig, fanouts: tuple[int, 
     blocks = Sampler(opened.topology, fanouts, seed=3).sample(
         BatchKey(Stream.PROBE, 0, 0), seeds, transpose=model.transpose
     )
-    x = np.array(opened.features.open()[blocks[0].src_ids])
+    x = np.array(opened.features.open()[blocks[0].src_ids], np.float32)
     labels = np.asarray(opened.labels)[seeds]
     logits = model(blocks, torch.from_numpy(x), StepRandom(0, training=False))
     cross_entropy(logits, torch.from_numpy(labels).long()).backward()
