@@ -1,8 +1,7 @@
 """Runs a pipeline from the command line through the same history as the web UI, so that the UI shows these runs too.
 
 A small pipeline, and one whose artifacts are all there, runs in this process: starting a process for each step would take longer than the
-steps. A big one runs each step in a process of its own, so that a stage's memory goes back to the system and a crash ends one step only;
-if nothing but its source is to be read, that is the only step, and this process carries it out.
+steps. A big one runs each step in a process of its own, so that a stage's memory goes back to the system and a crash ends one step only.
 Trainings are child processes in both. An interrupt ends the children, leaves the store sound and is raised as `KeyboardInterrupt`.
 """
 
@@ -17,7 +16,6 @@ from typing import Any, Literal, TextIO
 import dagster as dg
 
 from assets.building.child import note_kills, why_killed
-from assets.building.stage import OnePass
 from assets.definitions import Surroundings, key_of
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline, parse_pipeline
@@ -158,12 +156,11 @@ def _naming_checkpoints(steps: Sequence[Step], store: Store, versions: Versions)
 
 
 def _in_process(order: Launch, steps: list[Step], store: Store, versions: Versions) -> bool:
-    """Tells whether this process carries the steps out: those of a small pipeline, or if no more than a pass over the source is left."""
+    """Tells whether this process carries the steps out: those of a small pipeline, and those that have nothing to build."""
     if order.in_process is not None:
         return order.in_process
     return not is_big(order.pipeline) or (
-        not order.retrain
-        and all(isinstance(step.recipe, OnePass) or find_all(store, step, versions) is not None for step in steps)
+        not order.retrain and all(find_all(store, step, versions) is not None for step in steps)
     )
 
 

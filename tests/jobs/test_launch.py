@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -13,12 +12,10 @@ import numpy as np
 import pytest
 
 from assets.building.child import child_environment
-from assets.building.stage import OnePass
 from assets.pipeline.file import load_pipeline
-from assets.pipeline.steps import Versions
 from assets.storage.store import Store
 from jobs.commands.status import pipeline_states
-from jobs.launch import Launch, _in_process, _selected, launch
+from jobs.launch import Launch, launch
 from jobs.operations.size import is_big
 from jobs.runs.children import ROOT
 from jobs.runs.instance import open_instance
@@ -250,20 +247,11 @@ def test_only_large_graphs_get_a_process_for_each_step(tmp_path):
     assert is_big(load_tiny(tmp_path, edges="2000 -> 200000000"))
 
 
-def test_a_pass_over_the_source_alone_needs_no_process_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("jobs.launch.is_big", lambda pipeline: True)
-    order = Launch(pipeline=load_tiny(tmp_path), home=tmp_path / "home", report=lambda line: None)
-    source = [step for step in _selected(order) if isinstance(step.recipe, OnePass)]
-    assert _in_process(order, source, Store(order.home), Versions())
-    assert not _in_process(order, _selected(order), Store(order.home), Versions())
-    assert not _in_process(replace(order, retrain=True), source, Store(order.home), Versions())
-
-
 LAUNCHER = """
 import sys
 from pathlib import Path
 import jobs.runs.children, jobs.launch
-from jobs.launch import Launch, _in_process, _selected, launch
+from jobs.launch import Launch, launch
 from assets.pipeline.file import load_pipeline
 from trainers.recipe.config import TrainTable
 run = jobs.runs.children.ChildProcesses.run

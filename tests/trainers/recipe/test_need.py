@@ -183,7 +183,7 @@ def test_factored_counts_its_roles() -> None:
 
 
 def test_a_full_graph_training_counts_all_nodes_and_the_largest_chunk() -> None:
-    """Numbers of two layers of sage, by hand: rows of 64 and of 16 columns, aggregates of 768 and of 64, gradients of 16 and 64."""
+    """Numbers of two layers of sage, by hand: rows of 64 and 16 columns, aggregates of 768 and, of mapped rows, 16, gradients of both."""
 
     def said(chunks_per_part: int = 4, **settings: Any) -> dict[str, int]:
         configs = {"chunks": chunks_config(ChunksTable(chunks_per_part=chunks_per_part), 0)}
@@ -199,9 +199,11 @@ def test_a_full_graph_training_counts_all_nodes_and_the_largest_chunk() -> None:
     free = 1 << 50
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("trainers.techniques.fullgraph.need.free_bytes", lambda: free)
-        cached, again = said(), said(hybrid=False)
-        assert cached[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 768 + 64 + 16 + 64))
-        assert again[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 16 + 64))
+        cached, kept, again = said(), said(hybrid=False), said(hybrid=False, keep_first=False)
+        # Rows of the first layer, what both layers keep, gradients of logits, of mapped rows and of the first layer's output.
+        assert cached[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 768 + 16 + 16 + 16 + 64))
+        assert kept[between] == cached[between]
+        assert again[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 16 + 16 + 16 + 64))
         assert said(chunks_per_part=8)["a chunk's rows and activations"] < cached["a chunk's rows and activations"]
         uncut = said(mode="device")
         assert uncut["features on the device"] == SIZES.num_nodes * 4 * 768 and between not in uncut

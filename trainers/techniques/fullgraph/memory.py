@@ -121,10 +121,8 @@ def device_bytes(
     """
     value = item_bytes(config)
     linear_head, peak = config.head == "linear", 0
-    for index, (wide, out) in enumerate(layer_widths(config, in_width, num_classes)):
-        last = index + 1 == config.layers and not linear_head
-        shape = _Shape(config, wide, out, last, index)
-        mapped = chunk.nodes * (2 * wide + 3 * shape.read) * shape.apart
+    for shape in layer_shapes(config, in_width, num_classes):
+        mapped = chunk.nodes * (2 * shape.width + 3 * shape.read) * shape.apart
         peak = max(peak, _forward_values(shape, chunk, way), _backward_values(shape, chunk, way), mapped)
     if config.projects:
         peak = max(peak, chunk.nodes * (2 * in_width + 6 * config.hidden))
@@ -136,7 +134,22 @@ def device_bytes(
     return value * peak + blocks * block + PARAMETER_COPIES * value * num_parameters
 
 
-class _Shape:
+def fixed_first(train: TrainConfig) -> bool:
+    """Returns whether the first layer of a built-in model has the same aggregates of the features in every pass."""
+    return keeps_aggregate(train) and not train.projects and not train.input_dropout
+
+
+def layer_shapes(config: TrainConfig, in_width: int, num_classes: int) -> list[LayerShape]:
+    """Returns the widths of all layers, from the columns of the features and the number of classes."""
+    widths = layer_widths(config, in_width, num_classes)
+    ends = config.head != "linear"
+    return [
+        LayerShape(config, wide, out, ends and index + 1 == config.layers, index)
+        for index, (wide, out) in enumerate(widths)
+    ]
+
+
+class LayerShape:
     """Widths of a layer: columns of its input, aggregate and output."""
 
     def __init__(self, config: TrainConfig, width: int, out: int, last: bool, index: int):
@@ -163,6 +176,12 @@ class _Shape:
         """Returns whether the layer is computed again in the backward pass."""
         return not (way.hybrid and keeps_aggregate(self.config))
 
+    def kept(self, way: Way) -> int:
+        """Returns the columns that stay on the host between the two passes besides the output: aggregates, or mapped rows."""
+        if not self.again(way):
+            return self.aggregate
+        return self.read if self.apart else 0
+
     def projected(self, chunk: ChunkCounts) -> int:
         """Returns the values of one intermediate result of a layer that maps rows, or takes them by edge, before it aggregates them."""
         found = chunk.rows * self.width if self.config.feed_forward else 0  # normalised rows
@@ -177,7 +196,7 @@ class _Shape:
         return found + (chunk.rows * self.aggregate if self.pools else 0)
 
 
-def _forward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
+def _forward_values(shape: LayerShape, chunk: ChunkCounts, way: Way) -> int:
     buffer = chunk.rows * shape.read
     # Features pass through a tensor of their own before they are placed.
     held = buffer * (way.parts + shape.first) + 2 * shape.projected(chunk)
@@ -188,7 +207,7 @@ def _forward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
     return held
 
 
-def _backward_values(shape: _Shape, chunk: ChunkCounts, way: Way) -> int:
+def _backward_values(shape: LayerShape, chunk: ChunkCounts, way: Way) -> int:
     config, again, needed = shape.config, shape.again(way), shape.needed
     own = shape.width if config.model in ("sage", "gin", "pinsage", "rgcn", "rgat") or config.residual or again else 0
     buffer, sends = chunk.rows * shape.read, needed or shape.apart

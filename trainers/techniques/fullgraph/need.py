@@ -23,8 +23,16 @@ from trainers.recipe.need import (
     row_terms,
     sampler_terms,
 )
-from trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes, step_bytes
-from trainers.techniques.fullgraph.memory import ChunkCounts, Way, device_bytes, keeps_aggregate, largest, reads_own
+from trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes
+from trainers.techniques.fullgraph.memory import (
+    ChunkCounts,
+    Way,
+    device_bytes,
+    fixed_first,
+    largest,
+    layer_shapes,
+    reads_own,
+)
 
 CHUNKS = "[chunks] chunks_per_part"
 KEPT_BLOCKS_SHARE = 4
@@ -78,8 +86,7 @@ def _first_sums(case: Case) -> list[Term]:
     """Returns the term of the first layer's kept aggregates, in place of the features where no layer reads a node's own."""
     train, sizes = case.semantic.train, case.sizes
     settings: Any = train.settings
-    fixed = keeps_aggregate(train) and not train.projects and not train.input_dropout
-    if not fixed or not settings.keep_first or not reads_own(train):
+    if not fixed_first(train) or not settings.keep_first or not reads_own(train):
         return []
     num_bytes = sizes.num_nodes * sizes.width * item_bytes(train)
     return [Term(what="sums of the features", num_bytes=num_bytes, key="fullgraph.keep_first", at_most=not sizes.exact)]
@@ -87,7 +94,7 @@ def _first_sums(case: Case) -> list[Term]:
 
 def _cut(case: Case, settings: Any) -> list[Term]:
     train, sizes = case.semantic.train, case.sizes
-    rows = _host_bytes(case, settings.hybrid)
+    rows = _host_bytes(case, settings)
     free, sure = free_bytes(), "chunks" in sizes.artifacts
     counts, num_parts, blocks = _counted(case, settings.mode)
     classes = max(2, sizes.num_classes)
@@ -104,17 +111,21 @@ def _cut(case: Case, settings: Any) -> list[Term]:
     ]
 
 
-def _host_bytes(case: Case, hybrid: bool) -> int:
-    """Returns the most bytes of rows of all nodes at once: outputs and aggregates of the layers below, and gradients of two layers."""
-    train, sizes = case.semantic.train, case.sizes
-    widths = layer_widths(train, sizes.width, max(2, sizes.num_classes))
-    outputs = list(accumulate(out for _, out in widths))
-    kept = list(accumulate(wide if hybrid and keeps_aggregate(train) else 0 for wide, _ in widths))
+def _host_bytes(case: Case, settings: Any) -> int:
+    """Returns the most bytes of rows of all nodes at once: outputs and aggregates or mapped rows of the layers below, and gradients."""
+    train, sizes, way = case.semantic.train, case.sizes, Way(hybrid=settings.hybrid)
+    shapes = layer_shapes(train, sizes.width, max(2, sizes.num_classes))
     projected = train.hidden if train.projects else 0
+    first = settings.keep_first and fixed_first(train)
+    outputs = list(accumulate(shape.out for shape in shapes))
+    kept = list(
+        accumulate(shape.kept(way) or first * (not index) * shape.aggregate for index, shape in enumerate(shapes))
+    )
     most = outputs[-1] + kept[-1]
-    for index, (wide, out) in enumerate(widths):
-        below = (outputs[index] - out) + kept[index]
-        most = max(most, below + out + (wide if index or projected else 0))
+    for index, shape in enumerate(shapes):
+        below = (outputs[index] - shape.out) + kept[index]
+        mapped = shape.read * shape.apart  # mapped rows in the forward pass, their gradients in the backward one
+        most = max(most, below + shape.out + mapped + (shape.width if shape.needed else 0))
     return int(HEAP * (projected + most) * sizes.num_nodes * item_bytes(train))
 
 

@@ -7,7 +7,7 @@ gradient, which waits on the host, for the training nodes alone, until the backw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ from trainers.techniques.fullgraph.buffers import Loadable, Place
 from trainers.techniques.fullgraph.host_rows import IDS, HostRows
 from trainers.techniques.fullgraph.passes import PassedRows, Passes
 
+Summed = Callable[[Tensor, Tensor], Tensor]
+"""(logits float[n, classes], labels i64[n]) -> float[], the sum of the nodes' losses."""
 FromHead = list[tuple[Array, Array]]
 """Gradients that the head gives to rows of a layer's output: (ids, float[c, F]) per chunk."""
 
@@ -81,7 +83,7 @@ class WholePass:
         summed: the first layer's aggregates, if they are the same in every pass and known.
     """
 
-    def __init__(self, passes: Passes, inputs: InputRows, labels: Array, train_ids: Array, loss: Any):
+    def __init__(self, passes: Passes, inputs: InputRows, labels: Array, train_ids: Array, loss: Summed):
         self.summed: HostRows | None = None
         self.passes, self.inputs, self.labels, self.loss = passes, inputs, labels, loss
         self.model, self.mover = passes.model, passes.mover
