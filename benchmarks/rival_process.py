@@ -1,8 +1,8 @@
 """Rivals in processes of their own, asked in turn with ours: DGL 1.1.3 by this interpreter, GraphBolt by the one that is named.
 
 Every rival runs twice: "kept", with freed memory kept in the process as our trainer keeps it (`trainers/devices/malloc.py`; the C library
-takes the same settings from variables), and as a user starts it. What is compared first are logits and gradients of the same parameters
-on the same blocks.
+takes the same settings from variables) and threads that spin as shortly as ours, and as a user starts it. What is compared first are logits
+and gradients of the same parameters on the same blocks.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
+from assets.building.child import NUM_SPINS, SPINS, TUNABLES
 from assets.storage.home import ROOT
 from benchmarks.limited_home import GRAPHBOLT
 from kernels.sampling.sample import Sampler
@@ -31,7 +32,12 @@ from trainers.models.build import build_model
 from trainers.models.masks import StepRandom
 from trainers.recipe.config import TrainConfig
 
-KEPT = {"MALLOC_TRIM_THRESHOLD_": "2147483647", "MALLOC_TOP_PAD_": str(64 << 20), "MALLOC_MMAP_MAX_": "0"}
+KEPT = {
+    "MALLOC_TRIM_THRESHOLD_": "2147483647",
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "MALLOC_MMAP_MAX_": "0",
+    SPINS: NUM_SPINS,
+}
 LARGEST_ERROR = 1e-4
 NORM = "finish.norm."
 NAMES = {
@@ -79,7 +85,8 @@ class RivalProcess:
         self.folder, self.spec = Path(self._folder.name), dict(spec)
         path = self.folder / "spec.json"
         path.write_text(json.dumps(self.spec))
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+        ours = {*KEPT, TUNABLES}
+        environment = {name: value for name, value in os.environ.items() if name not in ours}
         environment |= {"PYTHONPATH": str(ROOT), "DGLBACKEND": "pytorch"} | (KEPT if kept else {})
         command = [python, "-m", "benchmarks.rival_child", str(path)]
         self._child = subprocess.Popen(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
+
+from assets.building.child import runtime_environment
 
 REST_SECONDS = 0.02
 
@@ -29,7 +32,13 @@ class Worker:
         self.process = context.Process(target=_answer, args=(prepare, args, theirs), daemon=True)
 
     def __enter__(self) -> Worker:
+        before = dict(os.environ)
+        os.environ.update(
+            runtime_environment()
+        )  # as the processes that train have it; it is read when a process starts
         self.process.start()
+        os.environ.clear()
+        os.environ.update(before)
         return self
 
     def __exit__(self, *_: object) -> None:

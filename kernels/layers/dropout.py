@@ -38,6 +38,11 @@ def drop_threshold(p: float) -> int:
     return min(round(p * LANES), LANES - 1)
 
 
+def drop_scale(p: float) -> float:
+    """Returns the factor of kept elements: 65536 / (65536 - t), t = round(65536 p)."""
+    return LANES / (LANES - drop_threshold(p))
+
+
 def dropout_reference(x: Array, node_ids: Array, key: int, p: float) -> Array:
     """Returns x with elements dropped as `dropout` does (the rule in NumPy)."""
     threshold = drop_threshold(p)
@@ -77,3 +82,46 @@ def dropout(x: Array, node_ids: Any, key: int, p: float, out: Array | None = Non
         raise InputError("out overlaps x without being x", "give x itself or separate memory")
     _native.dropout(x, node_ids, key & MASK, threshold, out, check_threads(threads))
     return out
+
+
+def relu_dropout_reference(x: Array, bias: Array | None, node_ids: Array, key: int, p: float) -> Array:
+    """Returns what `relu_dropout` leaves in x (the rule in NumPy)."""
+    x = x if bias is None else x + bias
+    return dropout_reference(np.where(x < 0, x.dtype.type(0), x), node_ids, key, p)
+
+
+def relu_dropout(x: Array, bias: Array | None, node_ids: Any, key: int, p: float, threads: int = 1) -> None:
+    """Adds a bias to rows, sets negative values to 0 and drops elements as `dropout` does, in place: one read and one write per element.
+
+    Args:
+        x: f32 or f64 [n, F] in the processor's memory, overwritten.
+        bias: [F] of x's type, or None.
+        node_ids: ids[n] global, the names of the rows.
+        key: key that names the mask, see `dropout`.
+        p: the probability, in [0, 1).
+        threads: number of native threads; the result does not depend on it.
+
+    Raises:
+        InputError: p is not in [0, 1), or a shape or dtype does not fit.
+    """
+    threshold, node_ids = drop_threshold(p), as_ids(node_ids, "node_ids")
+    x = as_out(x, (len(node_ids), x.shape[1]), x.dtype)
+    if bias is not None and (bias.shape != x.shape[1:] or bias.dtype != x.dtype):
+        raise InputError(f"bias is {bias.dtype}{list(bias.shape)}", f"give {x.dtype}[{x.shape[1]}]")
+    _native.relu_dropout(x, bias, node_ids, key & MASK, threshold, check_threads(threads))
+
+
+def relu_dropout_backward(result: Array, grad: Array, p: float, out: Array, threads: int = 1) -> None:
+    """Writes the gradient of `relu_dropout`'s x: what became 0, negative or dropped, has none, the rest is scaled.
+
+    Args:
+        result: f32 or f64 [n, F], what `relu_dropout` left; the mask is read from it.
+        grad: [n, F] of its type, the gradient of the result.
+        p: the probability.
+        out: [n, F] of its type; may be grad.
+        threads: number of native threads; the result does not depend on it.
+    """
+    threshold = drop_threshold(p)
+    result = as_rows(result, "result", len(result))
+    grad, out = (as_out(each, result.shape, result.dtype) for each in (grad, out))
+    _native.relu_dropout_backward(result, grad, threshold, out, check_threads(threads))

@@ -9,7 +9,7 @@ A heap that is kept must not be cut: a tensor that is a little larger than that 
 keeps small freed blocks (nodes of autograd, headers of tensors) in lists, where they are not joined with their neighbours and lie between
 the holes of tensors. With these lists a heap took 1.3 to 2.8 times the bytes that were alive at once, and grew for ten steps; without them
 0.9 to 1.2 times, from the first step on, and steps are as fast (docs/log.md). The lists of a thread can only be left out when the program
-starts (`whole_heap` in assets/building/child.py), the others here.
+starts (`runtime_environment` in assets/building/child.py), the others here.
 
 A block of more than 64 MiB that a thread other than the main one allocates is still faulted in anew: glibc's thread heaps are not larger.
 `lent_rows` takes such blocks from a pool.

@@ -34,8 +34,9 @@ class FeedForward(nn.Module):
         self.second = nn.Linear(inner, out_width)
         self.activation = ACTIVATIONS[options.activation]
 
-    def forward(self, h: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
-        """Returns float[n, out_width] from the convolution's h: float[n, in_width]; `h_dst` is not read."""
+    def forward(self, h: Tensor, h_dst: Tensor, rng: LayerRandom, bias: Tensor | None = None) -> Tensor:
+        """Returns float[n, out_width] from the convolution's h: float[n, in_width], to which a bias is added; `h_dst` is not read."""
+        h = h if bias is None else h + bias
         h = h if self.first is None else self.first(h)
         h = self.activation(rng.inner().dropout(h, self.options.dropout))
         return rng.dropout(self.second(h), self.options.dropout)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
@@ -60,12 +59,19 @@ class Finish(nn.Module):
         self.skip = nn.Linear(in_width, out_width, bias=linear) if mapped else None
         norms = {"none": lambda width: None, "layer": nn.LayerNorm, "batch": BatchNorm}
         self.norm = None if options.last else norms[options.norm](out_width)
-        # Convolutions and norms do not read their results for a gradient, so a ReLU may take their place: a matrix less that is written.
-        in_place = partial(functional.relu, inplace=True)
-        self.activation = in_place if options.activation == "relu" else ACTIVATIONS[options.activation]
 
-    def forward(self, h: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
-        """Returns float[num_dst, out_width] from the convolution's h, which it may overwrite, and the layer's own input rows h_dst."""
+    def forward(self, h: Tensor, h_dst: Tensor, rng: LayerRandom, bias: Tensor | None = None) -> Tensor:
+        """Returns float[num_dst, out_width].
+
+        Args:
+            h: float[num_dst, out_width], the convolution's result, which may be overwritten.
+            h_dst: float[num_dst, in_width], the layer's own input rows.
+            rng: the masks of the layer.
+            bias: float[out_width], added to h; None if h has it.
+        """
+        whole = self.options.residual or self.options.last or self.norm is not None
+        if bias is not None and (whole or self.options.activation != "relu"):
+            h, bias = h.add_(bias), None
         if self.options.residual:
             h = h + (h_dst if self.skip is None else self.skip(h_dst))
         if self.options.last:
@@ -74,7 +80,10 @@ class Finish(nn.Module):
             h = self.norm(h, rng.training)
         elif self.norm is not None:
             h = self.norm(h)
-        return rng.dropout(self.activation(h), self.options.dropout)
+        if self.options.activation == "relu":
+            # Convolutions and norms do not read their results for a gradient, so ReLU and dropout take their place: matrices less to write.
+            return rng.relu_dropout(h, bias, self.options.dropout)
+        return rng.dropout(ACTIVATIONS[self.options.activation](h), self.options.dropout)
 
 
 class BatchNorm(nn.BatchNorm1d):

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from kernels.types import Block
+from trainers.models.attention import attend_heads
 from trainers.models.finish import Finish, LayerOptions
-from trainers.models.layer import own_rows
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import attend
 
 
 class GatLayer(nn.Module):
@@ -56,12 +55,8 @@ class GatLayer(nn.Module):
 
     def aggregate_projected(self, block: Block, z: Tensor, rng: LayerRandom) -> Tensor:
         """The same as `aggregate`, from projected rows z: float[num_src, heads * depth]."""
-        by_head = z.view(-1, self.heads, self.depth)
-        # If products are computed from bfloat16, z is bfloat16, and the scores' halves take its type.
-        left = (by_head * self.left).sum(dim=2).to(z.dtype)
-        right = (own_rows(by_head, block) * self.right).sum(dim=2).to(z.dtype)
         mask = rng.edge_mask(block, self.heads, self.attention_dropout)
-        return attend(block, z, left, right, mask, weighted=self.edge_weight is not None)
+        return attend_heads(block, z, self.left, self.right, mask, weighted=self.edge_weight is not None)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Bias, heads put side by side or averaged, and the layer's end: float[num_dst, out_width]."""

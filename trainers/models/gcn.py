@@ -9,6 +9,7 @@ With `edge_weight = true` the data's weight w_uv multiplies c_uv. Degrees stay c
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
@@ -45,4 +46,4 @@ class GcnLayer(nn.Module):
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The linear map and the layer's end: float[num_dst, out_width]."""
-        return self.finish(self.linear(agg), h_dst, rng)
+        return self.finish(functional.linear(agg, self.linear.weight), h_dst, rng, self.linear.bias)

@@ -23,6 +23,7 @@ from kernels.types import Array, Block, Stream
 from trainers.models.ends import LinearHead, Projection
 from trainers.models.masks import FEATURES, PROJECTED, LayerRandom, StepRandom
 from trainers.models.node_rows import LearntRows
+from trainers.models.ops import own_rows
 from trainers.models.typed import TypedProjection
 
 
@@ -169,8 +170,12 @@ class LayeredModel(nn.Module):
         """
         layer: Any = self.layers[index]
         masks = rng.layer(index + 1, block.dst_ids, held and last_dropout(layer) > 0)
-        if block.dst_pos is None and block.num_src == block.num_dst and hasattr(layer, "whole"):
-            return layer.whole(block, h_src, masks)
+        if summed is None:
+            whole = block.dst_pos is None and block.num_src == block.num_dst
+            if whole and hasattr(layer, "forward_whole"):
+                return layer.forward_whole(block, h_src, masks)
+            if not whole and getattr(layer, "joins_own", False):
+                return layer.forward_block(block, h_src, masks)
         aggregate = layer.aggregate(block, h_src, masks) if summed is None else summed
         return layer.update(aggregate, own_rows(h_src, block), masks)
 
@@ -215,14 +220,6 @@ def last_dropout(layer: nn.Module) -> float:
     options = getattr(getattr(layer, "finish", None), "options", None)
     ends_so = getattr(layer, "ends_with_dropout", True)
     return 0.0 if options is None or options.last or not ends_so else options.dropout
-
-
-def own_rows(h_src: Tensor, block: Block) -> Tensor:
-    """Returns the destinations' rows among the sources' rows: float[num_dst, ...]."""
-    if block.dst_pos is None:
-        # A slice of everything would cost its gradient a matrix of zeros and a copy.
-        return h_src if len(h_src) == block.num_dst else h_src[: block.num_dst]
-    return h_src[torch.as_tensor(block.dst_pos).long()]
 
 
 def seed_rows(h: Tensor, above: Sequence[Block]) -> Tensor:

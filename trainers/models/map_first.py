@@ -14,8 +14,8 @@ from torch.nn import functional
 from kernels.types import Block
 from trainers.models.gcn import GcnLayer
 from trainers.models.gin import GinLayer
+from trainers.models.maps import map_twice
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import map_twice
 from trainers.models.sage import SageGcnLayer, SageLayer, SageSumLayer
 
 
@@ -29,6 +29,7 @@ class MapsFirst:
     """
 
     cacheable = False  # the map is inside the aggregation
+    joins_own = False
     maps_apart = sums_projected = True
     projected_width: int
 
@@ -76,7 +77,7 @@ class NarrowSageLayer(MapsFirst, SageLayer):
         """The own rows' map and the layer's end: float[num_dst, out_width]."""
         return self.finish(self.own(h_dst) + agg, h_dst, rng)
 
-    def whole(self, block: Block, h: Tensor, rng: LayerRandom) -> Tensor:
+    def forward_whole(self, block: Block, h: Tensor, rng: LayerRandom) -> Tensor:
         """The layer over a block whose sources are its destinations, with one product for both maps: float[num_dst, out_width]."""
         z, own = map_twice(h, self.neighbours, self.own)
         return self.finish(own + self.own.bias + self.aggregate_projected(block, z, rng), h, rng)

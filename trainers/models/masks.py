@@ -11,7 +11,7 @@ from kernels.layers.attention import EdgeMask, edge_mask
 from kernels.rng import absorb
 from kernels.rng import key as rng_key
 from kernels.types import Array, Block, Stream
-from trainers.models.ops import dropout
+from trainers.models.ops import dropout, relu_dropout
 
 EDGES, INNER = -1, -2
 """The words that separate the masks of a layer's edges, and of rows inside it, from those of its output rows."""
@@ -60,6 +60,10 @@ class LayerRandom:
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """Drops elements of x: float[len(node_ids), F] with probability p while training."""
         return dropout(x, self.node_ids, self.key, p) if self.training and not self.held else x
+
+    def relu_dropout(self, x: Tensor, bias: Tensor | None, p: float) -> Tensor:
+        """Adds a bias to x: float[len(node_ids), F], sets negative values to 0 and drops elements as `dropout` does, in the place of x."""
+        return relu_dropout(x, bias, self.node_ids, self.key, p if self.training and not self.held else 0)
 
     def inner(self) -> LayerRandom:
         """Returns other masks of the same rows, for a second dropout in the layer; they are drawn whether or not rows are held."""

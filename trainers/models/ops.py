@@ -6,24 +6,23 @@ Outputs are allocated by torch: its allocator aligns to 64 bytes, and matrix pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from kernels.layers.aggregate import Reduce, aggregate_backward
 from kernels.layers.aggregate import aggregate as aggregate_arrays
-from kernels.layers.attention import EdgeMask, attend_backward
-from kernels.layers.attention import attend as attend_arrays
+from kernels.layers.dropout import drop_scale, relu_dropout_backward
 from kernels.layers.dropout import dropout as dropout_arrays
+from kernels.layers.dropout import relu_dropout as relu_dropout_arrays
 from kernels.rows.move_rows import place_rows
 from kernels.types import Array, Block, Splice
 
 
-def _array(tensor: Tensor) -> Any:
+def as_array(tensor: Tensor) -> Any:
     """Returns the tensor's memory as kernels take it: on a device the tensor, else an array (bfloat16, which NumPy lacks, as uint16)."""
     tensor = tensor.detach()
     if tensor.device.type != "cpu":
@@ -39,101 +38,12 @@ class _Aggregate(torch.autograd.Function):
         ctx.block, ctx.reduce = block, reduce
         h_src = h_src.contiguous()
         out = torch.empty((block.num_dst, h_src.shape[1]), dtype=h_src.dtype, device=h_src.device)
-        aggregate_arrays(block, _array(h_src), reduce, out=_array(out), threads=torch.get_num_threads())
+        aggregate_arrays(block, as_array(h_src), reduce, out=as_array(out), threads=torch.get_num_threads())
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         return aggregate_grad(ctx.block, grads[0], ctx.reduce), None, None
-
-
-class _Attend(torch.autograd.Function):
-    """Softmax attention of a block's destinations; backward over the block's transpose."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None, weight: Any
-    ) -> Tensor:
-        z, left, right = (each.contiguous() for each in (z, left, right))
-        out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype, device=z.device)
-        alpha = torch.empty(
-            (len(block.indices) + block.num_dst, left.shape[1]),
-            dtype=torch.promote_types(z.dtype, torch.float32),
-            device=z.device,
-        )
-        attend_arrays(
-            block, _array(z), _array(left), _array(right),
-            mask=mask, weight=weight, out=_array(out), alpha=_array(alpha), threads=torch.get_num_threads(),
-        )  # fmt: skip
-        ctx.block, ctx.factors = block, {"mask": mask, "weight": weight}
-        ctx.save_for_backward(z, left, right, alpha)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        z, left, right, alpha = (_array(tensor) for tensor in ctx.saved_tensors)
-        grad, threads = _array(grads[0].contiguous()), torch.get_num_threads()
-        found = [torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3]]
-        out = _array(found[0]), _array(found[1]), _array(found[2])
-        attend_backward(ctx.block, z, left, right, alpha, grad, **ctx.factors, out=out, threads=threads)
-        return *found, None, None, None  # pyright: ignore[reportReturnType]
-
-
-class _MapPieces(torch.autograd.Function):
-    """Maps pieces of rows, each by a matrix of its own: one product per piece, into one result."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, counts: tuple[int, ...], *matrices: Tensor) -> Tensor:
-        kind, ctx.counts = rows.device.type, counts
-        ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
-        ctx.save_for_backward(rows, *matrices)
-        return _mapped(rows, counts, [matrix.T for matrix in matrices], ctx.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,), (rows, *matrices) = grads, ctx.saved_tensors
-        below = _mapped(grad, ctx.counts, matrices, ctx.dtype) if ctx.needs_input_grad[0] else None
-        pieces = zip(matrices, grad.split(ctx.counts), rows.split(ctx.counts), strict=True)
-        found = [(above.to(ctx.dtype).T @ row.to(ctx.dtype)).to(matrix.dtype) for matrix, above, row in pieces]
-        return below, None, *found
-
-
-class _MapBoth(torch.autograd.Function):
-    """a A^T + b + c C^T, the second product being added to the first in its place."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, a_map: Tensor, bias: Tensor, c: Tensor, c_map: Tensor) -> Tensor:
-        ctx.save_for_backward(a, a_map, c, c_map)
-        return torch.addmm(bias, a, a_map.T).addmm_(c, c_map.T)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,), (a, a_map, c, c_map), needed = grads, ctx.saved_tensors, ctx.needs_input_grad
-        return (
-            grad @ a_map if needed[0] else None,
-            grad.T @ a if needed[1] else None,
-            grad.sum(0) if needed[2] else None,
-            grad @ c_map if needed[3] else None,
-            grad.T @ c if needed[4] else None,
-        )
-
-
-class _MapTwice(torch.autograd.Function):
-    """Two maps of the same rows as one product, and one product of their gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        maps = torch.cat([first, second])
-        ctx.save_for_backward(rows, maps)
-        found = rows @ maps.T
-        return found[:, : len(first)].contiguous(), found[:, len(first) :].contiguous()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        rows, maps = ctx.saved_tensors
-        grad = torch.cat(grads, dim=1)
-        below, found = grad @ maps if ctx.needs_input_grad[0] else None, grad.T @ rows
-        return below, *found.split([grads[0].shape[1], grads[1].shape[1]])
 
 
 class _Dropout(torch.autograd.Function):
@@ -147,6 +57,59 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         return _dropped(grads[0], ctx.node_ids, ctx.key, ctx.p), None, None, None
+
+
+class _ReluDropout(torch.autograd.Function):
+    """Bias, ReLU and keyed dropout in the place of their input; the backward pass reads the mask from the result."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None, node_ids: Array, key: int, p: float) -> Tensor:
+        ctx.p = p
+        if x.device.type == "cpu":
+            threads = torch.get_num_threads()
+            added = None if bias is None else as_array(bias)
+            relu_dropout_arrays(as_array(x), added, node_ids, key, p, threads=threads)
+        else:
+            (x if bias is None else x.add_(bias)).relu_()
+            if p:
+                dropout_arrays(as_array(x), node_ids, key, p, out=as_array(x))
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        (result,), grad = ctx.saved_tensors, grads[0].contiguous()
+        below = torch.empty_like(grad)
+        if grad.device.type == "cpu":
+            threads = torch.get_num_threads()
+            relu_dropout_backward(as_array(result), as_array(grad), ctx.p, as_array(below), threads=threads)
+        else:
+            torch.mul(grad, drop_scale(ctx.p), out=below).masked_fill_(result == 0, 0)
+        return below, below.sum(0) if ctx.needs_input_grad[1] else None, None, None, None
+
+
+class _BesideOwn(torch.autograd.Function):
+    """A block's own rows, and the aggregates of their sources to the right of them; backward adds both gradients into one matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, h_src: Tensor, block: Block, reduce: Reduce) -> Tensor:
+        ctx.block, ctx.reduce, width = block, reduce, h_src.shape[1]
+        summed = torch.empty((block.num_dst, width), dtype=h_src.dtype, device=h_src.device)
+        aggregate_arrays(
+            block, as_array(h_src.contiguous()), reduce, out=as_array(summed), threads=torch.get_num_threads()
+        )
+        return torch.cat([own_rows(h_src, block), summed], dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        own, summed = grads[0].split(grads[0].shape[1] // 2, dim=1)
+        found = aggregate_grad(ctx.block, summed, ctx.reduce)
+        if ctx.block.dst_pos is None:
+            found[: ctx.block.num_dst] += own
+        else:
+            found[torch.as_tensor(ctx.block.dst_pos).long()] += own  # each place once
+        return found, None, None
 
 
 class _Splice(torch.autograd.Function):
@@ -171,21 +134,10 @@ class _Splice(torch.autograd.Function):
         return found[0], found[1].to(ctx.dtype), None
 
 
-def _mapped(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """Returns rows times matrices, piece by piece, computed in a type and kept in that of the rows."""
-    out = rows.new_empty((len(rows), matrices[0].shape[1]))
-    for piece, place, matrix in zip(rows.split(counts), out.split(counts), matrices, strict=True):
-        if dtype == rows.dtype == matrix.dtype:
-            torch.mm(piece, matrix, out=place)
-        else:
-            place.copy_(piece.to(dtype) @ matrix.to(dtype))
-    return out
-
-
 def _place(source: Tensor, source_rows: Any, out: Tensor, out_rows: Any) -> None:
     """Writes out[out_rows[k]] = source[source_rows[k]]; None stands for all rows in order."""
     if source.dtype in (torch.float32, torch.float64):
-        place_rows(_array(source.contiguous()), source_rows, _array(out), out_rows, threads=torch.get_num_threads())
+        place_rows(as_array(source.contiguous()), source_rows, as_array(out), out_rows, threads=torch.get_num_threads())
     elif out_rows is None:
         out[...] = source[torch.as_tensor(source_rows).long()]
     else:
@@ -197,7 +149,7 @@ def _dropped(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
         return _dropped(x.float(), node_ids, key, p).to(x.dtype)  # the scaled value is rounded once
     x = x.contiguous()
     out = torch.empty_like(x)
-    dropout_arrays(_array(x), node_ids, key, p, out=_array(out), threads=torch.get_num_threads())
+    dropout_arrays(as_array(x), node_ids, key, p, out=as_array(out), threads=torch.get_num_threads())
     return out
 
 
@@ -213,6 +165,23 @@ def aggregate(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
         float[num_dst, F]; rows without edges are 0, except for their own weighted row.
     """
     return _Aggregate.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
+
+
+def beside_own(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
+    """Returns each destination's own row, and to the right of it what `aggregate` returns, with gradient: float[num_dst, 2 F].
+
+    Args:
+        block, h_src, reduce: see `aggregate`.
+    """
+    return _BesideOwn.apply(h_src, block, reduce)  # pyright: ignore[reportReturnType]
+
+
+def own_rows(h_src: Tensor, block: Block) -> Tensor:
+    """Returns the destinations' rows among the sources' rows: float[num_dst, ...]."""
+    if block.dst_pos is None:
+        # A slice of everything would cost its gradient a matrix of zeros and a copy.
+        return h_src if len(h_src) == block.num_dst else h_src[: block.num_dst]
+    return h_src[torch.as_tensor(block.dst_pos).long()]
 
 
 def maximum(block: Block, h_src: Tensor) -> Tensor:
@@ -260,65 +229,8 @@ def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
     """
     grad = grad.contiguous()
     out = torch.empty((block.num_src, grad.shape[1]), dtype=grad.dtype, device=grad.device)
-    aggregate_backward(block, _array(grad), reduce, out=_array(out), threads=torch.get_num_threads())
+    aggregate_backward(block, as_array(grad), reduce, out=as_array(out), threads=torch.get_num_threads())
     return out
-
-
-def map_pieces(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor]) -> Tensor:
-    """Maps consecutive pieces of rows, each by a matrix of its own, with gradient.
-
-    Args:
-        rows: float[n, F].
-        counts: number of rows of each piece; their sum is n.
-        matrices: float[G, F] for each piece.
-
-    Returns:
-        float[n, G].
-    """
-    return _MapPieces.apply(rows, counts, *matrices)  # pyright: ignore[reportReturnType]
-
-
-def map_both(a: Tensor, a_map: nn.Linear, c: Tensor, c_map: nn.Linear) -> Tensor:
-    """Returns the sum of two maps, the first with a bias and the second without one, with gradient: float[n, G].
-
-    Args:
-        a, c: float[n, F] and float[n, K].
-        a_map, c_map: the maps to G columns.
-    """
-    if torch.is_autocast_enabled(a.device.type):
-        return a_map(a) + c_map(c)
-    return _MapBoth.apply(a, a_map.weight, a_map.bias, c, c_map.weight)  # pyright: ignore[reportReturnType]
-
-
-def map_twice(rows: Tensor, first: nn.Linear, second: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Returns two maps without bias of the same rows, with gradient: float[n, G] and float[n, K]; their own biases are left out.
-
-    Args:
-        rows: float[n, F].
-        first, second: the maps, to G and to K columns.
-    """
-    if torch.is_autocast_enabled(rows.device.type):
-        return functional.linear(rows, first.weight), functional.linear(rows, second.weight)
-    return _MapTwice.apply(rows, first.weight, second.weight)  # pyright: ignore[reportReturnType]
-
-
-def attend(
-    block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None, *, weighted: bool = False
-) -> Tensor:
-    """Attends from every destination to its sources and itself, with gradient; see `kernels.layers.attention`.
-
-    Args:
-        block: the edges; needs its transpose if a gradient is needed.
-        z: float[num_src, H D], head after head.
-        left: float[num_src, H] and right: float[num_dst, H], the two halves of the scores.
-        mask: attention dropout, or None.
-        weighted: whether `block.weight` multiplies the attention of each edge after the softmax; the own term has the factor 1.
-
-    Returns:
-        float[num_dst, H D].
-    """
-    weight = block.weight if weighted else None
-    return _Attend.apply(z, left, right, block, mask, weight)  # pyright: ignore[reportReturnType]
 
 
 def splice(computed: Tensor, cached: Tensor, places: Splice) -> Tensor:
@@ -344,3 +256,17 @@ def dropout(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
         p: probability in [0, 1); kept elements are scaled by 1 / (1 - p).
     """
     return x if p == 0 else _Dropout.apply(x, node_ids, key, p)  # pyright: ignore[reportReturnType]
+
+
+def relu_dropout(x: Tensor, bias: Tensor | None, node_ids: Array, key: int, p: float) -> Tensor:
+    """Adds a bias, sets negative values to 0 and drops elements as `dropout` does, in the place of x, with gradient.
+
+    Args:
+        x: float[n, F], row i belongs to node_ids[i] (global). Whatever made it must not read it for its own gradient.
+        bias: float[F], or None.
+        key: key of step and layer, from `kernels.rng.key`.
+        p: probability in [0, 1).
+    """
+    if x.dtype in (torch.float32, torch.float64) and x.is_contiguous():
+        return _ReluDropout.apply(x, bias, node_ids, key, p)  # pyright: ignore[reportReturnType]
+    return dropout(functional.relu(x if bias is None else x + bias.to(x.dtype)), node_ids, key, p)

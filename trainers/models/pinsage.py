@@ -17,8 +17,9 @@ from torch.nn import functional
 
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
+from trainers.models.maps import map_both
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, map_both, shared_mean
+from trainers.models.ops import aggregate, shared_mean
 
 
 class PinSageLayer(nn.Module):

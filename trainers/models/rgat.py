@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from kernels.errors import InputError
 from kernels.types import Block
+from trainers.models.attention import attend, by_heads
 from trainers.models.finish import Finish, LayerOptions
-from trainers.models.layer import own_rows
+from trainers.models.maps import map_pieces
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, attend, map_pieces
+from trainers.models.ops import aggregate, own_rows
 from trainers.models.relation_pairs import RelationPairs, relation_pairs
 
 NEVER = -1e30
@@ -91,9 +92,8 @@ class RgatLayer(nn.Module):
     def _left(self, z: Tensor, pairs: RelationPairs) -> Tensor:
         """Returns float[pairs, H], the sources' halves of the scores."""
         halves = zip(z.split(pairs.counts), pairs.runs.relations, strict=True)
-        return torch.cat(
-            [(piece * self.left[relation]).view(-1, self.heads, self.depth).sum(dim=2) for piece, relation in halves]
-        )
+        vectors = ((piece, self.left[relation].view(self.heads, self.depth)) for piece, relation in halves)
+        return torch.cat([piece @ by_heads(left).to(piece.dtype) for piece, left in vectors])
 
     def _right(self, h_dst: Tensor, pairs: RelationPairs, matrices: list[Tensor]) -> Tensor:
         """Returns float[runs, H], the destinations' halves: a vector per relation and head reads a row before it is mapped."""

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from kernels.errors import InputError
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
+from trainers.models.maps import map_pieces
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, map_pieces
+from trainers.models.ops import aggregate
 from trainers.models.relations import relation_runs
 
 

@@ -14,8 +14,9 @@ from kernels.layers.aggregate import Reduce
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.gcn import GcnLayer
+from trainers.models.maps import map_both, map_halves
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, aggregate_grad, map_both, maximum, shared_mean
+from trainers.models.ops import aggregate, aggregate_grad, beside_own, maximum, shared_mean
 
 
 class SageLayer(nn.Module):
@@ -27,7 +28,7 @@ class SageLayer(nn.Module):
         options: the options of the layer's end.
     """
 
-    cacheable = reads_own = ends_linear = True
+    cacheable = reads_own = ends_linear = joins_own = True
     edge_weight: str | None = None
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
@@ -39,22 +40,28 @@ class SageLayer(nn.Module):
         self.finish = Finish(in_width, out_width, options)
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """Mean of the in-neighbours' rows, by the block's shares or the data's weights if they count: float[num_dst, in_width]."""
-        shared, reduce = self._averaged(block)
-        return aggregate(shared, h_src, reduce)
+        """The in-neighbours' aggregate: float[num_dst, in_width]."""
+        weighed, reduce = self._weighed(block)
+        return aggregate(weighed, h_src, reduce)
 
     def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
         """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
-        shared, reduce = self._averaged(block)
-        return aggregate_grad(shared, grad, reduce)
+        weighed, reduce = self._weighed(block)
+        return aggregate_grad(weighed, grad, reduce)
 
-    def _averaged(self, block: Block) -> tuple[Block, Reduce]:
-        """Returns block and reduction of the mean; with the data's weights the block has those of the mean already."""
+    def _weighed(self, block: Block) -> tuple[Block, Reduce]:
+        """Returns block and reduction of the mean: by the block's shares or, if they count, by the data's weights, which it has then."""
         return (block, "weighted") if self.edge_weight else shared_mean(block)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Both linear maps and the layer's end: float[num_dst, out_width]."""
         return self.finish(map_both(h_dst, self.own, agg, self.neighbours), h_dst, rng)
+
+    def forward_block(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """The layer over a sampled block, with one product for both maps of own rows and aggregates: float[num_dst, out_width]."""
+        weighed, reduce = self._weighed(block)
+        rows = beside_own(weighed, h_src, reduce)
+        return self.finish(map_halves(rows, self.own, self.neighbours), rows[:, : h_src.shape[1]], rng, self.own.bias)
 
 
 class SageSumLayer(SageLayer):
@@ -62,19 +69,12 @@ class SageSumLayer(SageLayer):
 
     edge_weight = "sum"
 
-    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """Sum of the in-neighbours' rows, estimated from the sampled ones: float[num_dst, in_width]."""
-        return aggregate(block, h_src, "weighted")
-
-    def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
-        """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
-        return aggregate_grad(block, grad, "weighted")
-
 
 class SageMaxLayer(SageLayer):
     """One layer with the maximum of each column; its twin is `torch_geometric.nn.SAGEConv(aggr="max")`."""
 
     cacheable = False  # the backward pass needs to know whose value was taken
+    joins_own = False
 
     def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """Largest value of each column over the in-neighbours: float[num_dst, in_width], 0 without neighbours."""

@@ -1,7 +1,11 @@
 // Counter-based dropout; see kernels/layers/dropout.py.
+#include <algorithm>
+#include <vector>
+
 #include "base/arrays.h"
 #include "base/parallel.h"
 #include "base/rng.h"
+#include "layers/block_view.h"
 
 namespace graphmill {
 namespace {
@@ -9,8 +13,8 @@ namespace {
 constexpr int64_t DRAWS = 16;         // draws made together, so that the compiler vectorises them
 constexpr int64_t SPAN = 4 * DRAWS;    // columns they serve: four 16-bit lanes each
 
-template <class T>
-void drop_row(const T* row, T* out, int64_t width, uint64_t row_key, uint32_t threshold, T scale) {
+template <class T, class Value>
+void drop_row(T* out, int64_t width, uint64_t row_key, uint32_t threshold, T scale, Value value) {
     for (int64_t column = 0; column < width; column += SPAN) {
         uint64_t bits[DRAWS];
         for (int64_t g = 0; g < DRAWS; ++g) bits[g] = draw(row_key, column / 4 + g);
@@ -21,9 +25,14 @@ void drop_row(const T* row, T* out, int64_t width, uint64_t row_key, uint32_t th
             }
         }
         const int64_t span = width - column < SPAN ? width - column : SPAN;
-        for (int64_t c = 0; c < span; ++c) out[column + c] = lanes[c] < threshold ? T(0) : row[column + c] * scale;
+        for (int64_t c = 0; c < span; ++c) out[column + c] = lanes[c] < threshold ? T(0) : value(column + c) * scale;
     }
 }
+
+int64_t rows_of_piece(int64_t width) { return std::max<int64_t>(8, 65536 / std::max<int64_t>(1, width)); }
+
+template <class T>
+T scale_of(uint32_t threshold) { return T(65536) / static_cast<T>(65536 - threshold); }
 
 template <class T, class Id>
 void dropout(Array<T> x, Array<Id> ids, uint64_t key, uint32_t threshold, Array<T> out, int threads) {
@@ -32,12 +41,52 @@ void dropout(Array<T> x, Array<Id> ids, uint64_t key, uint32_t threshold, Array<
     T* output = out.mutable_data();
     const int64_t count = x.shape(0), width = x.shape(1);
     py::gil_scoped_release unlocked;
-    const T scale = T(65536) / static_cast<T>(65536 - threshold);
-    const int64_t piece = std::max<int64_t>(8, 65536 / std::max<int64_t>(1, width));
-    parallel_for(count, piece, threads, [=](int64_t begin, int64_t end) {
+    const T scale = scale_of<T>(threshold);
+    parallel_for(count, rows_of_piece(width), threads, [=](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             const uint64_t row_key = absorb(key, static_cast<uint64_t>(node[i]));
-            drop_row(input + i * width, output + i * width, width, row_key, threshold, scale);
+            const T* row = input + i * width;
+            drop_row(output + i * width, width, row_key, threshold, scale, [=](int64_t c) { return row[c]; });
+        }
+    });
+}
+
+template <class T>
+T rectified(T value) { return value < T(0) ? T(0) : value; }  // what is not a number stays so
+
+template <class T, class Id>
+void relu_dropout(Array<T> x, Optional<T> bias, Array<Id> ids, uint64_t key, uint32_t threshold, int threads) {
+    T* rows = x.mutable_data();
+    const Id* node = ids.data();
+    const int64_t count = x.shape(0), width = x.shape(1);
+    py::gil_scoped_release unlocked;
+    const std::vector<T> zeros(bias ? 0 : width);
+    const T* added = bias ? bias->data() : zeros.data();
+    const T scale = scale_of<T>(threshold);
+    parallel_for(count, rows_of_piece(width), threads, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+            T* row = rows + i * width;
+            const auto value = [=](int64_t c) { return rectified(row[c] + added[c]); };
+            if (threshold) {
+                drop_row(row, width, absorb(key, static_cast<uint64_t>(node[i])), threshold, scale, value);
+            } else {
+                for (int64_t c = 0; c < width; ++c) row[c] = value(c);
+            }
+        }
+    });
+}
+
+template <class T>
+void relu_dropout_backward(Array<T> result, Array<T> grad, uint32_t threshold, Array<T> out, int threads) {
+    const T *kept = result.data(), *above = grad.data();
+    T* below = out.mutable_data();
+    const int64_t width = result.shape(1);
+    py::gil_scoped_release unlocked;
+    const T scale = scale_of<T>(threshold);
+    parallel_for(result.shape(0), rows_of_piece(width), threads, [=](int64_t begin, int64_t end) {
+        for (int64_t e = begin * width; e < end * width; ++e) {
+            const T scaled = above[e] * scale;  // in any case, so that no branch is taken: half of them would be guessed wrong
+            below[e] = kept[e] == T(0) ? T(0) : scaled;
         }
     });
 }
@@ -46,6 +95,14 @@ template <class T, class Id>
 void bind(py::module_& m) {
     m.def("dropout", &dropout<T, Id>, py::arg("x").noconvert(), py::arg("node_ids").noconvert(), py::arg("key"),
           py::arg("threshold"), py::arg("out").noconvert(), py::arg("threads"));
+    m.def("relu_dropout", &relu_dropout<T, Id>, py::arg("x").noconvert(), py::arg("bias").noconvert(),
+          py::arg("node_ids").noconvert(), py::arg("key"), py::arg("threshold"), py::arg("threads"));
+}
+
+template <class T>
+void bind_backward(py::module_& m) {
+    m.def("relu_dropout_backward", &relu_dropout_backward<T>, py::arg("result").noconvert(),
+          py::arg("grad").noconvert(), py::arg("threshold"), py::arg("out").noconvert(), py::arg("threads"));
 }
 
 }  // namespace
@@ -55,6 +112,8 @@ void bind_dropout(py::module_& m) {
     bind<float, int64_t>(m);
     bind<double, int32_t>(m);
     bind<double, int64_t>(m);
+    bind_backward<float>(m);
+    bind_backward<double>(m);
 }
 
 }  // namespace graphmill

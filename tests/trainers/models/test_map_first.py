@@ -62,5 +62,5 @@ def test_one_product_of_two_maps_is_two_products():
     block, _ = problem_block(model, 50, 200, 12)
     h = torch.from_numpy(np.random.default_rng(1).standard_normal((50, 8)))
     masks = RANDOM.layer(2, block.dst_ids)
-    whole = layer.whole(block, h, masks)
+    whole = layer.forward_whole(block, h, masks)
     torch.testing.assert_close(whole, layer.update(layer.aggregate(block, h, masks), h, masks), rtol=1e-12, atol=1e-12)

@@ -12,7 +12,8 @@ from kernels.layers.aggregate import Reduce
 from kernels.sampling.transpose import transpose
 from kernels.types import Block, Splice
 from tests.kernels.graphs import blocks
-from trainers.models.ops import aggregate, attend, dropout, maximum, splice
+from trainers.models.attention import attend
+from trainers.models.ops import aggregate, dropout, maximum, splice
 
 HALVES = (torch.float16, torch.bfloat16)
 

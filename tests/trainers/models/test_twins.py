@@ -162,7 +162,7 @@ def test_layer_equals_its_twin_in_dgl(kind: Any, twin_kind: Any, options: LayerO
     for parameter in layer.parameters():
         parameter.data.normal_()
     layer.finish = torch.nn.Identity()
-    layer.finish.forward = lambda h, h_dst, rng: h  # the convolution alone
+    layer.finish.forward = lambda h, h_dst, rng, bias=0: h + bias  # the convolution alone
     block, twin = make_block(TOPOLOGY, LayeredModel([layer])), twin_kind(layer, 7, 8)
     x = torch.randn(block.num_src, 7, dtype=torch.float64)
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
