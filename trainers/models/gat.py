@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kernels.types import Block
+from trainers.models.attend_projected import attend_projected
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.layer import own_rows
 from trainers.models.masks import LayerRandom
@@ -56,12 +57,14 @@ class GatLayer(nn.Module):
 
     def aggregate_projected(self, block: Block, z: Tensor, rng: LayerRandom) -> Tensor:
         """The same as `aggregate`, from projected rows z: float[num_src, heads * depth]."""
+        mask, weighted = rng.edge_mask(block, self.heads, self.attention_dropout), self.edge_weight is not None
+        if z.dtype == self.left.dtype:
+            return attend_projected(block, z, self.left, self.right, mask, weighted=weighted)
+        # If products are computed from bfloat16, z is bfloat16, and the scores' halves take its type after their sums.
         by_head = z.view(-1, self.heads, self.depth)
-        # If products are computed from bfloat16, z is bfloat16, and the scores' halves take its type.
         left = (by_head * self.left).sum(dim=2).to(z.dtype)
         right = (own_rows(by_head, block) * self.right).sum(dim=2).to(z.dtype)
-        mask = rng.edge_mask(block, self.heads, self.attention_dropout)
-        return attend(block, z, left, right, mask, weighted=self.edge_weight is not None)
+        return attend(block, z, left, right, mask, weighted=weighted)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Bias, heads put side by side or averaged, and the layer's end: float[num_dst, out_width]."""

@@ -23,7 +23,7 @@ from kernels.rows.move_rows import place_rows
 from kernels.types import Array, Block, Splice
 
 
-def _array(tensor: Tensor) -> Any:
+def as_array(tensor: Tensor) -> Any:
     """Returns the tensor's memory as kernels take it: on a device the tensor, else an array (bfloat16, which NumPy lacks, as uint16)."""
     tensor = tensor.detach()
     if tensor.device.type != "cpu":
@@ -39,7 +39,7 @@ class _Aggregate(torch.autograd.Function):
         ctx.block, ctx.reduce = block, reduce
         h_src = h_src.contiguous()
         out = torch.empty((block.num_dst, h_src.shape[1]), dtype=h_src.dtype, device=h_src.device)
-        aggregate_arrays(block, _array(h_src), reduce, out=_array(out), threads=torch.get_num_threads())
+        aggregate_arrays(block, as_array(h_src), reduce, out=as_array(out), threads=torch.get_num_threads())
         return out
 
     @staticmethod
@@ -62,8 +62,8 @@ class _Attend(torch.autograd.Function):
             device=z.device,
         )
         attend_arrays(
-            block, _array(z), _array(left), _array(right),
-            mask=mask, weight=weight, out=_array(out), alpha=_array(alpha), threads=torch.get_num_threads(),
+            block, as_array(z), as_array(left), as_array(right),
+            mask=mask, weight=weight, out=as_array(out), alpha=as_array(alpha), threads=torch.get_num_threads(),
         )  # fmt: skip
         ctx.block, ctx.factors = block, {"mask": mask, "weight": weight}
         ctx.save_for_backward(z, left, right, alpha)
@@ -71,10 +71,10 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        z, left, right, alpha = (_array(tensor) for tensor in ctx.saved_tensors)
-        grad, threads = _array(grads[0].contiguous()), torch.get_num_threads()
+        z, left, right, alpha = (as_array(tensor) for tensor in ctx.saved_tensors)
+        grad, threads = as_array(grads[0].contiguous()), torch.get_num_threads()
         found = [torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3]]
-        out = _array(found[0]), _array(found[1]), _array(found[2])
+        out = as_array(found[0]), as_array(found[1]), as_array(found[2])
         attend_backward(ctx.block, z, left, right, alpha, grad, **ctx.factors, out=out, threads=threads)
         return *found, None, None, None  # pyright: ignore[reportReturnType]
 
@@ -185,7 +185,7 @@ def _mapped(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor], d
 def _place(source: Tensor, source_rows: Any, out: Tensor, out_rows: Any) -> None:
     """Writes out[out_rows[k]] = source[source_rows[k]]; None stands for all rows in order."""
     if source.dtype in (torch.float32, torch.float64):
-        place_rows(_array(source.contiguous()), source_rows, _array(out), out_rows, threads=torch.get_num_threads())
+        place_rows(as_array(source.contiguous()), source_rows, as_array(out), out_rows, threads=torch.get_num_threads())
     elif out_rows is None:
         out[...] = source[torch.as_tensor(source_rows).long()]
     else:
@@ -197,7 +197,7 @@ def _dropped(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
         return _dropped(x.float(), node_ids, key, p).to(x.dtype)  # the scaled value is rounded once
     x = x.contiguous()
     out = torch.empty_like(x)
-    dropout_arrays(_array(x), node_ids, key, p, out=_array(out), threads=torch.get_num_threads())
+    dropout_arrays(as_array(x), node_ids, key, p, out=as_array(out), threads=torch.get_num_threads())
     return out
 
 
@@ -260,7 +260,7 @@ def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
     """
     grad = grad.contiguous()
     out = torch.empty((block.num_src, grad.shape[1]), dtype=grad.dtype, device=grad.device)
-    aggregate_backward(block, _array(grad), reduce, out=_array(out), threads=torch.get_num_threads())
+    aggregate_backward(block, as_array(grad), reduce, out=as_array(out), threads=torch.get_num_threads())
     return out
 
 
