@@ -51,6 +51,11 @@ class GatLayer(nn.Module):
         """Attention-weighted sum of the projected in-neighbours and the node itself: float[num_dst, heads * depth]."""
         return self.aggregate_projected(block, self.project(h_src), rng)
 
+    @property
+    def map_weight(self) -> Tensor:
+        """The matrix of the projection: float[heads * depth, in_width]."""
+        return self.projection.weight
+
     def project(self, h_src: Tensor) -> Tensor:
         """Returns the projection with which `aggregate` begins: float[n, heads * depth]. Row-wise."""
         return self.projection(h_src)

@@ -26,11 +26,13 @@ class MapsFirst:
         maps_apart: the map may be a pass of its own over rows where they are.
         sums_projected: the sum of projected rows has no parameters: `aggregate_backward` is its gradient.
         projected_width: columns of the projected rows.
+        map_weight: float[out_width, in_width], the matrix that maps rows.
     """
 
     cacheable = False  # the map is inside the aggregation
     maps_apart = sums_projected = True
     projected_width: int
+    map_weight: Tensor
 
     def __init__(self, in_width: int, out_width: int, options: Any):
         super().__init__(in_width, out_width, options)  # pyright: ignore[reportCallIssue]
@@ -46,15 +48,16 @@ class MapsFirst:
 
     def project(self, h_src: Tensor) -> Tensor:
         """Returns the mapped rows: float[n, out_width]. Row-wise."""
-        raise NotImplementedError
+        return functional.linear(h_src, self.map_weight)
 
 
 class NarrowGcnLayer(MapsFirst, GcnLayer):
     """`GcnLayer` that maps first."""
 
-    def project(self, h_src: Tensor) -> Tensor:
-        """Returns W h: float[n, out_width]."""
-        return functional.linear(h_src, self.linear.weight)
+    @property
+    def map_weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """W: float[out_width, in_width]."""
+        return self.linear.weight
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Bias and the layer's end: float[num_dst, out_width]."""
@@ -68,9 +71,10 @@ class NarrowSageGcnLayer(NarrowGcnLayer, SageGcnLayer):
 class NarrowSageLayer(MapsFirst, SageLayer):
     """`SageLayer` that maps first."""
 
-    def project(self, h_src: Tensor) -> Tensor:
-        """Returns W_neigh h: float[n, out_width]."""
-        return self.neighbours(h_src)
+    @property
+    def map_weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """W_neigh: float[out_width, in_width]."""
+        return self.neighbours.weight
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The own rows' map and the layer's end: float[num_dst, out_width]."""
@@ -89,9 +93,10 @@ class NarrowSageSumLayer(NarrowSageLayer, SageSumLayer):
 class NarrowGinLayer(MapsFirst, GinLayer):
     """`GinLayer` that applies the first matrix of its MLP first."""
 
-    def project(self, h_src: Tensor) -> Tensor:
-        """Returns W_1 h: float[n, out_width]."""
-        return functional.linear(h_src, self.mlp[0].weight)  # pyright: ignore[reportArgumentType]
+    @property
+    def map_weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """W_1: float[out_width, in_width]."""
+        return self.mlp[0].weight  # pyright: ignore[reportReturnType]
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The rest of the MLP and the layer's end: float[num_dst, out_width]."""

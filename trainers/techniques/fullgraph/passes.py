@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernels.types import Array, Block
+from kernels.types import Block
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import LayerRandom, StepRandom
 from trainers.models.own import OwnLayers, seeded
@@ -33,10 +33,8 @@ from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
 from trainers.techniques.fullgraph.host_rows import HostRows
 from trainers.techniques.fullgraph.lists import Incoming, Walk
 from trainers.techniques.fullgraph.mapped import MapPasses, maps_apart
+from trainers.techniques.fullgraph.reads import ABOVE, AGGREGATE, BUFFER, OWN, Reads, splits
 from trainers.techniques.fullgraph.supply import ChunkBlocks, HostRequest, Supply, supplies
-
-BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"
-"""The host data of a step: rows of the buffer; for its own nodes the gradients of outputs, cached aggregates and inputs."""
 
 
 @dataclass(kw_only=True)
@@ -52,37 +50,6 @@ class PassedRows:
     output: HostRows | None = None
     aggregates: HostRows | None = None
     mapped: Loadable | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Reads:
-    """The host data that a pass of a layer reads.
-
-    Attributes:
-        index, layer: the layer.
-        rows: its input rows.
-        source: the rows of the buffer: the input rows, or the mapped ones.
-        aggregates: its aggregates where they are known; the buffer is not filled then.
-        apart: whether its map is a pass of its own.
-    """
-
-    index: int
-    layer: Any
-    rows: Loadable
-    source: Loadable
-    aggregates: HostRows | None
-    apart: bool
-
-    def of(self, ids: Array, neighbours: Array, phase: Literal["forward", "backward"]) -> dict[str, HostRequest]:
-        """Returns the requests of a step, from its nodes and the nodes whose rows its buffer loads."""
-        found: dict[str, HostRequest] = {}
-        if self.aggregates is None:
-            found[BUFFER] = HostRequest(self.source, neighbours, Line("h2d", "neighbour", phase, self.index))
-        else:
-            found[AGGREGATE] = HostRequest(self.aggregates, ids, Line("h2d", "checkpoint", phase, self.index))
-        if self.layer.reads_own and (self.apart or self.aggregates is not None):
-            found[OWN] = HostRequest(self.rows, ids, Line("h2d", "output", phase, self.index))
-        return found
 
 
 @dataclass(kw_only=True)
@@ -114,7 +81,8 @@ class Passes:
     def host_rows(self, width: int) -> HostRows:
         """Returns rows of all nodes on the host, not yet written."""
         device, num_nodes = self.mover.places[0].device, self.blocks.topology.num_nodes
-        return HostRows(num_nodes, width, kept_dtype(self.dtype), device, self.folder, self.mover.threads)
+        lends = not isinstance(self.model, OwnLayers)  # a user's layer may change the rows that it is given
+        return HostRows(num_nodes, width, kept_dtype(self.dtype), device, self.folder, self.mover.threads, lends)
 
     @contextmanager
     def computing(self, index: int, place: Place, j: int, random: StepRandom) -> Iterator[None]:
@@ -151,7 +119,7 @@ class Passes:
         source = self._maps().forward(layer, index, rows, self.host_rows(layer.projected_width)) if apart else rows
         keeps = summed is None and self.hybrid and splits(layer, apart)
         made.mapped = source if apart and not keeps else None
-        reads = _Reads(index=index, layer=layer, rows=rows, source=source, aggregates=summed, apart=apart)
+        reads = Reads(index=index, layer=layer, rows=rows, source=source, aggregates=summed, apart=apart)
         neighbours = Line("h2d", "neighbour", "forward", index)
         buffers = self._buffers(source.width) if summed is None else []
 
@@ -182,7 +150,7 @@ class Passes:
 
     def _chunk_forward(
         self,
-        reads: _Reads,
+        reads: Reads,
         j: int,
         place: Place,
         block: Block,
@@ -200,7 +168,7 @@ class Passes:
                 agg = known
             else:
                 agg = self._aggregated(layer, block, held, masks, reads.apart)
-                own = _own(held, block) if own is None and not reads.apart else own
+                own = reads.own(held, block, self.walk.dst_ids[place.part][j], place.device) if own is None else own
             return agg, widened(layer.update(agg, agg[:, :0] if own is None else own, masks))
 
     def sums(self, index: int, rows: Loadable, ledger: Ledger, random: StepRandom) -> HostRows:
@@ -260,7 +228,7 @@ class Passes:
         below = self.zeros(layer.projected_width) if apart else sums
         buffers = self._buffers(source.width) if aggregates is None else []
         grads = self._buffers(below.width) if below is not None else []
-        reads = _Reads(index=index, layer=layer, rows=rows, source=source, aggregates=aggregates, apart=apart)
+        reads = Reads(index=index, layer=layer, rows=rows, source=source, aggregates=aggregates, apart=apart)
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
             ids = self.walk.dst_ids[part][j]
@@ -277,9 +245,11 @@ class Passes:
                     grad = grads[place.part] if grads else None
                     with place.active(), supply.block() as block:
                         own = self._chunk_backward(reads, j, place, block, held, supply, grad, sums, random)
+                        assert own is not None or sums is None or not (apart and layer.reads_own)
                         if own is not None and sums is not None:
                             ids, line = self.walk.dst_ids[place.part][j], Line("d2h", "own_gradient", "backward", index)
-                            self.mover.add(own, ids, sums, line, place.part, j)
+                            # These are the first: its own map adds to them.
+                            self.mover.store(own, ids, sums, line, place.part, j)
             if below is not None:
                 self._leave(index, j, grads, below)
         self.mover.settle()
@@ -297,7 +267,7 @@ class Passes:
 
     def _chunk_backward(
         self,
-        reads: _Reads,
+        reads: Reads,
         j: int,
         place: Place,
         block: Block,
@@ -313,8 +283,8 @@ class Passes:
         above = supply.take(ABOVE)
         agg = supply.take(AGGREGATE) if held is None else None
         own = supply.take(OWN) if supply.asked(OWN) else None
-        if own is None and held is not None and not apart:
-            own = _own(held[: block.num_src], block)
+        if own is None and held is not None:
+            own = reads.own(held[: block.num_src], block, self.walk.dst_ids[place.part][j], place.device)
         with torch.enable_grad():
             with self.computing(reads.index, place, j, random):
                 own = None if own is None else own.detach().requires_grad_(sums is not None)
@@ -354,8 +324,15 @@ class Passes:
     def zeros(self, width: int) -> HostRows:
         """Returns rows of zeros of all nodes on the host."""
         found = self.host_rows(width)
-        found.values[...] = 0
+        torch.from_numpy(found.values).zero_()
         return found
+
+    def sums_below(self, index: int, rows: Loadable) -> HostRows:
+        """Returns the sums that the gradients of the rows that a layer reads are added to.
+
+        A layer whose map is a pass of its own gives every node's row a first gradient, in no need of zeros.
+        """
+        return self.host_rows(rows.width) if self.maps_apart(index, rows) else self.zeros(rows.width)
 
     def _maps(self) -> MapPasses:
         return MapPasses(walk=self.walk, mover=self.mover, dtype=self.dtype)
@@ -378,18 +355,3 @@ class Passes:
                     place.device.alloc((count, width), getattr(torch, kept_dtype(self.dtype)), "buffer").zero_()
                 )
         return made
-
-
-def splits(layer: Any, apart: bool) -> bool:
-    """Returns whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated.
-
-    Args:
-        layer: the layer.
-        apart: whether its map is a pass of its own, and the aggregate is that of mapped rows.
-    """
-    free = getattr(layer, "sums_projected", False) if apart else layer.cacheable
-    return free and hasattr(layer, "aggregate_backward")
-
-
-def _own(h_src: Tensor, block: Block) -> Tensor:
-    return h_src[torch.as_tensor(block.dst_pos, device=h_src.device).long()]
