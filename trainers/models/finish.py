@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -75,6 +76,19 @@ class Finish(nn.Module):
         elif self.norm is not None:
             h = self.norm(h)
         return rng.dropout(self.activation(h), self.options.dropout)
+
+    @property
+    def tells_gradient(self) -> bool:
+        """Whether `backward` works: the gradient of h follows from the result."""
+        options = self.options
+        return not options.residual and (options.last or (self.norm is None and options.activation == "relu"))
+
+    def backward(self, grad: Tensor, out: Tensor, rng: LayerRandom) -> Tensor:
+        """Returns the gradient of h, float[num_dst, out_width], from that of the result `out`, without a forward pass."""
+        if self.options.last:
+            return grad
+        # An element that was dropped is 0 in the result as well, where its gradient is.
+        return torch.ops.aten.threshold_backward(rng.dropout(grad, self.options.dropout), out, 0)
 
 
 class BatchNorm(nn.BatchNorm1d):

@@ -15,7 +15,7 @@ from kernels.types import Block
 from trainers.models.gcn import GcnLayer
 from trainers.models.gin import GinLayer
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import map_twice
+from trainers.models.ops import add_gradient, map_twice
 from trainers.models.sage import SageGcnLayer, SageLayer, SageSumLayer
 
 
@@ -63,6 +63,14 @@ class NarrowGcnLayer(MapsFirst, GcnLayer):
         """Bias and the layer's end: float[num_dst, out_width]."""
         return self.finish(agg + self.linear.bias, h_dst, rng)
 
+    def update_backward(
+        self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor | None, rng: LayerRandom, needed: tuple[bool, bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients of agg and h_dst, and of the bias, as in `GcnLayer.update_backward`."""
+        grad = self.finish.backward(grad, out, rng)
+        add_gradient(self.linear.bias, grad.sum(0))
+        return grad, None
+
 
 class NarrowSageGcnLayer(NarrowGcnLayer, SageGcnLayer):
     """`SageGcnLayer` that maps first."""
@@ -79,6 +87,15 @@ class NarrowSageLayer(MapsFirst, SageLayer):
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The own rows' map and the layer's end: float[num_dst, out_width]."""
         return self.finish(self.own(h_dst) + agg, h_dst, rng)
+
+    def update_backward(
+        self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor, rng: LayerRandom, needed: tuple[bool, bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients of agg and h_dst, and of the own rows' map, as in `GcnLayer.update_backward`."""
+        grad = self.finish.backward(grad, out, rng)
+        add_gradient(self.own.weight, grad.T @ h_dst)
+        add_gradient(self.own.bias, grad.sum(0))
+        return grad, grad @ self.own.weight if needed[1] else None
 
     def whole(self, block: Block, h: Tensor, rng: LayerRandom) -> Tensor:
         """The layer over a block whose sources are its destinations, with one product for both maps: float[num_dst, out_width]."""

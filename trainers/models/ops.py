@@ -264,6 +264,11 @@ def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
     return out
 
 
+def add_gradient(parameter: Tensor, grad: Tensor) -> None:
+    """Adds to a parameter's gradient, as a backward pass does."""
+    parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)
+
+
 def map_pieces(rows: Tensor, counts: tuple[int, ...], matrices: Sequence[Tensor]) -> Tensor:
     """Maps consecutive pieces of rows, each by a matrix of its own, with gradient.
 

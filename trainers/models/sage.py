@@ -15,7 +15,7 @@ from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.gcn import GcnLayer
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, aggregate_grad, map_both, maximum, shared_mean
+from trainers.models.ops import add_gradient, aggregate, aggregate_grad, map_both, maximum, shared_mean
 
 
 class SageLayer(nn.Module):
@@ -55,6 +55,17 @@ class SageLayer(nn.Module):
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Both linear maps and the layer's end: float[num_dst, out_width]."""
         return self.finish(map_both(h_dst, self.own, agg, self.neighbours), h_dst, rng)
+
+    def update_backward(
+        self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor, rng: LayerRandom, needed: tuple[bool, bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients of agg and h_dst, and of the parameters, as in `GcnLayer.update_backward`."""
+        grad = self.finish.backward(grad, out, rng)
+        add_gradient(self.own.weight, grad.T @ h_dst)
+        add_gradient(self.own.bias, grad.sum(0))
+        add_gradient(self.neighbours.weight, grad.T @ agg)
+        of_agg = grad @ self.neighbours.weight if needed[0] else None
+        return of_agg, grad @ self.own.weight if needed[1] else None
 
 
 class SageSumLayer(SageLayer):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kernels.types import Array
+from trainers.models.ops import add_gradient
 from trainers.models.precision import BF16, computing, widened
 from trainers.record.ledger import Line
 from trainers.record.timeline import COMPUTE
@@ -86,10 +87,8 @@ class MapPasses:
         if self.dtype != BF16:
             # A product has gradients that need none of its results: the map is not computed again.
             with torch.no_grad():
-                weight = layer.map_weight
-                found = above.T @ read
-                weight.grad = found if weight.grad is None else weight.grad.add_(found)
-                return torch.mm(above, weight, out=into) if needed else None
+                add_gradient(layer.map_weight, above.T @ read)
+                return torch.mm(above, layer.map_weight, out=into) if needed else None
         read = read.detach().requires_grad_(needed)
         with torch.enable_grad():
             mapped = widened(layer.project(read))

@@ -112,7 +112,7 @@ def _cut(case: Case, settings: Any) -> list[Term]:
 
 
 def _host_bytes(case: Case, settings: Any) -> int:
-    """Returns the most bytes of rows of all nodes at once: outputs and aggregates or mapped rows of the layers below, and gradients."""
+    """Returns the most bytes of rows of all nodes at once: outputs and aggregates or mapped rows up to a layer, and gradients."""
     train, sizes, way = case.semantic.train, case.sizes, Way(hybrid=settings.hybrid)
     shapes = layer_shapes(train, sizes.width, max(2, sizes.num_classes))
     projected = train.hidden if train.projects else 0
@@ -125,7 +125,8 @@ def _host_bytes(case: Case, settings: Any) -> int:
     for index, shape in enumerate(shapes):
         below = (outputs[index] - shape.out) + kept[index]
         mapped = shape.read * shape.apart  # mapped rows in the forward pass, their gradients in the backward one
-        most = max(most, below + shape.out + mapped + (shape.width if shape.needed else 0))
+        result = shape.out * (not shape.again(way))  # a gradient that is told by the layer's output
+        most = max(most, below + result + shape.out + mapped + (shape.width if shape.needed else 0))
     return int(HEAP * (projected + most) * sizes.num_nodes * item_bytes(train))
 
 

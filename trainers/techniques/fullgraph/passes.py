@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from kernels.types import Block
 from trainers.models.layer import LayeredModel
@@ -33,7 +35,7 @@ from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
 from trainers.techniques.fullgraph.host_rows import HostRows
 from trainers.techniques.fullgraph.lists import Incoming, Walk
 from trainers.techniques.fullgraph.mapped import MapPasses, maps_apart
-from trainers.techniques.fullgraph.reads import ABOVE, AGGREGATE, BUFFER, OWN, Reads, splits
+from trainers.techniques.fullgraph.reads import ABOVE, AGGREGATE, BUFFER, OWN, Reads, differentiated, splits
 from trainers.techniques.fullgraph.supply import ChunkBlocks, HostRequest, Supply, supplies
 
 
@@ -42,7 +44,7 @@ class PassedRows:
     """What a layer's forward pass leaves on the host.
 
     Attributes:
-        output: the rows of its output.
+        output: the rows of its output; after the forward pass for a backward pass that reads them.
         aggregates: its aggregates, if they are cached.
         mapped: its mapped rows, if the backward pass reads them.
     """
@@ -228,7 +230,9 @@ class Passes:
         below = self.zeros(layer.projected_width) if apart else sums
         buffers = self._buffers(source.width) if aggregates is None else []
         grads = self._buffers(below.width) if below is not None else []
-        reads = Reads(index=index, layer=layer, rows=rows, source=source, aggregates=aggregates, apart=apart)
+        reads = Reads(
+            index=index, layer=layer, rows=rows, source=source, aggregates=aggregates, apart=apart, output=kept.output
+        )
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
             ids = self.walk.dst_ids[part][j]
@@ -278,41 +282,40 @@ class Passes:
         random: StepRandom,
     ) -> Tensor | None:
         """Differentiates a layer for a chunk; returns the gradient of its own rows where these are apart from the buffer."""
-        layer, apart, source = reads.layer, reads.apart, None
-        masks = random.layer(reads.index + 1, block.dst_ids)
-        above = supply.take(ABOVE)
-        agg = supply.take(AGGREGATE) if held is None else None
+        layer, apart, ids = reads.layer, reads.apart, self.walk.dst_ids[place.part][j]
+        masks, held = random.layer(reads.index + 1, block.dst_ids), None if held is None else held[: block.num_src]
+        above, agg = supply.take(ABOVE), supply.take(AGGREGATE) if held is None else None
         own = supply.take(OWN) if supply.asked(OWN) else None
         if own is None and held is not None:
-            own = reads.own(held[: block.num_src], block, self.walk.dst_ids[place.part][j], place.device)
-        with torch.enable_grad():
-            with self.computing(reads.index, place, j, random):
-                own = None if own is None else own.detach().requires_grad_(sums is not None)
-                if splits(layer, apart):
-                    if agg is None:
-                        assert held is not None
-                        with torch.no_grad():
-                            agg = self._aggregated(layer, block, held[: block.num_src], masks, apart)
-                    agg = agg.detach().requires_grad_(grads is not None)
-                else:
-                    assert held is not None
-                    source = held[: block.num_src].detach().requires_grad_(grads is not None)
-                    agg = self._aggregated(layer, block, source, masks, apart)
-                out = layer.update(agg, agg[:, :0] if own is None else own, masks)
-            widened(out).backward(above)
-        if grads is None:
-            return None
-        if source is None:
-            assert agg.grad is not None
-            grads[: block.num_src] += layer.aggregate_backward(block, agg.grad)
-        elif source.grad is not None:
-            grads[: block.num_src] += source.grad
-        if own is None or own.grad is None:
-            return None
-        if apart:
-            return own.grad
-        grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += own.grad
-        return None
+            own = reads.own(held, block, ids, place.device)
+        context, needed = self.computing(reads.index, place, j, random), (grads is not None, sums is not None)
+        if not splits(layer, apart):
+            assert held is not None
+            update = partial(self._layer, layer, block, masks, apart)
+            of_rows, of_own = differentiated(context, update, held, own, above, needed)
+        else:
+            if agg is None:
+                assert held is not None
+                with self.computing(reads.index, place, j, random), torch.no_grad():
+                    agg = self._aggregated(layer, block, held, masks, apart)
+            out = reads.result(ids, place.device) if self.dtype != BF16 else None
+            if out is None:
+                of_agg, of_own = differentiated(
+                    context, lambda rows, own: layer.update(rows, own, masks), agg, own, above, needed
+                )
+            else:
+                with context, torch.no_grad():
+                    of_agg, of_own = layer.update_backward(above, out, agg, own, masks, needed)
+            of_rows = None if of_agg is None or grads is None else layer.aggregate_backward(block, of_agg)
+        if grads is not None and of_rows is not None:
+            grads[: block.num_src] += of_rows
+            if of_own is not None and not apart:
+                grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += of_own
+        return of_own if apart else None
+
+    def _layer(self, layer: Any, block: Block, masks: LayerRandom, apart: bool, rows: Tensor, own: Tensor) -> Tensor:
+        """Returns a layer's output for a chunk."""
+        return layer.update(self._aggregated(layer, block, rows, masks, apart), own, masks)
 
     def _aggregated(self, layer: Any, block: Block, rows: Tensor, masks: LayerRandom, apart: bool) -> Tensor:
         """Returns the aggregate of a chunk from the rows of its sources, which are mapped already if the map is apart."""
@@ -324,7 +327,8 @@ class Passes:
     def zeros(self, width: int) -> HostRows:
         """Returns rows of zeros of all nodes on the host."""
         found = self.host_rows(width)
-        torch.from_numpy(found.values).zero_()
+        with _disable_current_modes():  # the host's memory is not booked on a device
+            torch.from_numpy(found.values).zero_()
         return found
 
     def sums_below(self, index: int, rows: Loadable) -> HostRows:

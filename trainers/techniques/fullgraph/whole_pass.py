@@ -25,7 +25,7 @@ from trainers.record.timeline import COMPUTE
 from trainers.rows.source import H2D, RowIds, TableSource
 from trainers.techniques.fullgraph.buffers import Loadable, Place
 from trainers.techniques.fullgraph.host_rows import IDS, HostRows
-from trainers.techniques.fullgraph.in_place import rows_in_place
+from trainers.techniques.fullgraph.in_place import rows_in_place, shares_memory
 from trainers.techniques.fullgraph.passes import PassedRows, Passes
 
 Summed = Callable[[Tensor, Tensor], Tensor]
@@ -141,8 +141,12 @@ class WholePass:
         loss, from_head = self._loss(rows[1:])
         gradients: HostRows | None = None
         for index in reversed(range(len(model.layers))):
-            above = self._added(gradients, from_head[index], rows.pop().width)
+            output = rows.pop()
+            above = self._added(gradients, from_head[index], output.width)
             gradients = None
+            if isinstance(output, HostRows) and shares_memory(self.mover.places[0].device):
+                made[-1].output = output
+            del output
             if index > 0 or model.projection is not None:
                 gradients = passes.sums_below(index, rows[index])
             passes.backward(index, rows[index], made.pop(), above, gradients, random)
