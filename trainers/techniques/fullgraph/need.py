@@ -29,6 +29,7 @@ from trainers.techniques.fullgraph.memory import (
     Way,
     device_bytes,
     fixed_first,
+    keeps_aggregate,
     largest,
     layer_shapes,
     reads_own,
@@ -125,7 +126,7 @@ def _host_bytes(case: Case, settings: Any) -> int:
     for index, shape in enumerate(shapes):
         below = (outputs[index] - shape.out) + kept[index]
         mapped = shape.read * shape.apart  # mapped rows in the forward pass, their gradients in the backward one
-        result = shape.out * (not shape.again(way))  # a gradient that is told by the layer's output
+        result = shape.out * keeps_aggregate(train)  # the output, which tells the gradient below it
         most = max(most, below + result + shape.out + mapped + (shape.width if shape.needed else 0))
     return int(HEAP * (projected + most) * sizes.num_nodes * item_bytes(train))
 
