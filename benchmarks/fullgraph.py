@@ -33,6 +33,7 @@ from torch.nn import functional
 from benchmarks.record import interleave, ratio, record
 from benchmarks.whole_graphs import rmat, stored
 from kernels.chunks.steps import chunk_steps
+from kernels.rows.aligned import aligned_empty
 from kernels.sampling.transpose import transpose
 from kernels.types import Block, ChunkStep, Topology
 from trainers.batches.batch import attach_weights
@@ -114,7 +115,9 @@ class Case:
     def __init__(self, topology: Topology, model: str, width: int = WIDTH):
         self.topology = topology
         generator, nodes = np.random.default_rng(0), topology.num_nodes
-        self.x = generator.standard_normal((nodes, width)).astype(np.float32)
+        # Aligned as the trainers' tables in memory are.
+        self.x = aligned_empty(nodes * width * 4).view(np.float32).reshape(nodes, width)
+        self.x[...] = generator.standard_normal((nodes, width))
         self.labels = generator.integers(0, CLASSES, nodes).astype(np.int32)
         self.train_ids = np.sort(generator.permutation(nodes)[: nodes // 2])
         config = TrainConfig(trainer="fullgraph", model=model, layers=2, hidden=HIDDEN, dropout=0.0, threads=THREADS)

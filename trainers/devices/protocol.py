@@ -128,8 +128,11 @@ class Device(Protocol):
         """Lets the device read an array of the host in place, for as long as the array lives."""
 
     def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Returns an uninitialised array of the host that the device reads in place, for long use."""
-        return np.empty(shape, dtype)
+        """Returns an uninitialised array of the host that the device reads in place, for long use; aligned as torch's tensors are."""
+        num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        memory = np.empty(num_bytes + 64, np.uint8)
+        start = -memory.ctypes.data % 64
+        return memory[start : start + num_bytes].view(dtype).reshape(shape)
 
     def staging(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Returns an uninitialised array of the host that the device reads in place, for short use.

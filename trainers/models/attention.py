@@ -10,7 +10,7 @@ from torch import Tensor
 from kernels.layers.attention import EdgeMask, attend_backward
 from kernels.layers.attention import attend as attend_arrays
 from kernels.types import Block
-from trainers.models.ops import as_array, own_rows
+from trainers.models.ops import as_array
 
 
 class _Attend(torch.autograd.Function):
@@ -45,42 +45,11 @@ class _Attend(torch.autograd.Function):
         return *found, None, None, None  # pyright: ignore[reportReturnType]
 
 
-class _AttendHeads(torch.autograd.Function):
-    """The same from vectors of heads, which are multiplied with the rows here: no matrix of the rows' size is written for the scores."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None, weight: Any
-    ) -> Tensor:
-        left_of, right_of = (by_heads(each).to(z.dtype) for each in (left, right))
-        halves = z @ left_of, own_rows(z, block) @ right_of
-        ctx.vectors, ctx.maps = left, (left_of, right_of)
-        return _Attend.forward(ctx, z, *halves, block, mask, weight)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        z, block = ctx.saved_tensors[0], ctx.block
-        found, left, right = _Attend.backward(ctx, *grads)[:3]
-        left_of, right_of = ctx.maps
-        maps = z.T @ left, own_rows(z, block).T @ right
-        found.addmm_(left, left_of.T)
-        if block.dst_pos is None:
-            found[: block.num_dst].addmm_(right, right_of.T)
-        else:
-            found[torch.as_tensor(block.dst_pos).long()] += right @ right_of.T  # each place once
-        vectors = (_vectors(each, ctx.vectors) for each in maps)
-        return found, *vectors, None, None, None  # pyright: ignore[reportReturnType]
-
-
-def by_heads(vectors: Tensor) -> Tensor:
-    """Returns float[H D, H], by which rows of H D columns, head after head, give each head's product with its vector of float[H, D]."""
-    return torch.block_diag(*vectors[:, :, None])
-
-
-def _vectors(grad: Tensor, like: Tensor) -> Tensor:
-    """Returns the gradient of vectors `like`, float[H, D], from that of `by_heads`' result."""
-    heads, depth = like.shape
-    return grad.view(heads, depth, heads).diagonal(dim1=0, dim2=2).T.to(like.dtype)
+def by_head(vectors: Tensor) -> Tensor:
+    """Returns float[H, H D]: row h has the vector of head h, one of float[H, D], in that head's columns, and zeros; differentiable."""
+    heads, depth = vectors.shape
+    diagonal = torch.eye(heads, dtype=vectors.dtype, device=vectors.device)
+    return (diagonal[:, :, None] * vectors).view(heads, heads * depth)
 
 
 def attend(
@@ -100,19 +69,3 @@ def attend(
     """
     weight = block.weight if weighted else None
     return _Attend.apply(z, left, right, block, mask, weight)  # pyright: ignore[reportReturnType]
-
-
-def attend_heads(
-    block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None, *, weighted: bool = False
-) -> Tensor:
-    """Attends as `attend` does, by scores that are products of each row with its heads' vectors, with gradient.
-
-    Args:
-        block, z, mask, weighted: see `attend`.
-        left, right: float[H, D], the vectors for sources and for destinations.
-
-    Returns:
-        float[num_dst, H D].
-    """
-    weight = block.weight if weighted else None
-    return _AttendHeads.apply(z.contiguous(), left, right, block, mask, weight)  # pyright: ignore[reportReturnType]

@@ -85,6 +85,18 @@ class Finish(nn.Module):
             return rng.relu_dropout(h, bias, self.options.dropout)
         return rng.dropout(ACTIVATIONS[self.options.activation](h), self.options.dropout)
 
+    @property
+    def tells_gradient(self) -> bool:
+        """Whether `backward` works: the gradient of h follows from the result."""
+        options = self.options
+        return not options.residual and (options.last or (self.norm is None and options.activation == "relu"))
+
+    def backward(self, grad: Tensor, out: Tensor, rng: LayerRandom) -> Tensor:
+        """Returns the gradient of h, float[num_dst, out_width], from that of the result `out`, without a forward pass."""
+        if self.options.last:
+            return grad
+        return rng.relu_dropout_backward(grad, out, self.options.dropout)
+
 
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation that gets `training` as an argument.

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from kernels.types import Block
-from trainers.models.attention import attend_heads
+from trainers.models.attend_projected import attend_projected
+from trainers.models.attention import attend
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.masks import LayerRandom
+from trainers.models.ops import own_rows
 
 
 class GatLayer(nn.Module):
@@ -49,14 +51,25 @@ class GatLayer(nn.Module):
         """Attention-weighted sum of the projected in-neighbours and the node itself: float[num_dst, heads * depth]."""
         return self.aggregate_projected(block, self.project(h_src), rng)
 
+    @property
+    def map_weight(self) -> Tensor:
+        """The matrix of the projection: float[heads * depth, in_width]."""
+        return self.projection.weight
+
     def project(self, h_src: Tensor) -> Tensor:
         """Returns the projection with which `aggregate` begins: float[n, heads * depth]. Row-wise."""
         return self.projection(h_src)
 
     def aggregate_projected(self, block: Block, z: Tensor, rng: LayerRandom) -> Tensor:
         """The same as `aggregate`, from projected rows z: float[num_src, heads * depth]."""
-        mask = rng.edge_mask(block, self.heads, self.attention_dropout)
-        return attend_heads(block, z, self.left, self.right, mask, weighted=self.edge_weight is not None)
+        mask, weighted = rng.edge_mask(block, self.heads, self.attention_dropout), self.edge_weight is not None
+        if z.dtype == self.left.dtype:
+            return attend_projected(block, z, self.left, self.right, mask, weighted=weighted)
+        # If products are computed from bfloat16, z is bfloat16, and the scores' halves take its type after their sums.
+        by_head = z.view(-1, self.heads, self.depth)
+        left = (by_head * self.left).sum(dim=2).to(z.dtype)
+        right = (own_rows(by_head, block) * self.right).sum(dim=2).to(z.dtype)
+        return attend(block, z, left, right, mask, weighted=weighted)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Bias, heads put side by side or averaged, and the layer's end: float[num_dst, out_width]."""

@@ -14,7 +14,7 @@ from torch.nn import functional
 from kernels.types import Block
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, aggregate_grad
+from trainers.models.ops import add_gradient, aggregate, aggregate_grad
 
 
 class GcnLayer(nn.Module):
@@ -47,3 +47,21 @@ class GcnLayer(nn.Module):
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The linear map and the layer's end: float[num_dst, out_width]."""
         return self.finish(functional.linear(agg, self.linear.weight), h_dst, rng, self.linear.bias)
+
+    def update_backward(
+        self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor | None, rng: LayerRandom, needed: tuple[bool, bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradient of `update` from its result, without a forward pass, if `finish.tells_gradient`.
+
+        Args:
+            grad, out: float[num_dst, out_width], the gradient of the result, and the result.
+            agg, h_dst, rng: the arguments of `update`.
+            needed: whether the gradients of agg and h_dst are needed.
+
+        Returns:
+            The gradients of agg and h_dst; those of the parameters are added to them.
+        """
+        grad = self.finish.backward(grad, out, rng)
+        add_gradient(self.linear.weight, grad.T @ agg)
+        add_gradient(self.linear.bias, grad.sum(0))
+        return grad @ self.linear.weight if needed[0] else None, None

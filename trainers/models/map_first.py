@@ -16,6 +16,7 @@ from trainers.models.gcn import GcnLayer
 from trainers.models.gin import GinLayer
 from trainers.models.maps import map_twice
 from trainers.models.masks import LayerRandom
+from trainers.models.ops import add_gradient
 from trainers.models.sage import SageGcnLayer, SageLayer, SageSumLayer
 
 
@@ -26,12 +27,14 @@ class MapsFirst:
         maps_apart: the map may be a pass of its own over rows where they are.
         sums_projected: the sum of projected rows has no parameters: `aggregate_backward` is its gradient.
         projected_width: columns of the projected rows.
+        map_weight: float[out_width, in_width], the matrix that maps rows.
     """
 
     cacheable = False  # the map is inside the aggregation
     joins_own = False
     maps_apart = sums_projected = True
     projected_width: int
+    map_weight: Tensor
 
     def __init__(self, in_width: int, out_width: int, options: Any):
         super().__init__(in_width, out_width, options)  # pyright: ignore[reportCallIssue]
@@ -47,19 +50,28 @@ class MapsFirst:
 
     def project(self, h_src: Tensor) -> Tensor:
         """Returns the mapped rows: float[n, out_width]. Row-wise."""
-        raise NotImplementedError
+        return functional.linear(h_src, self.map_weight)
 
 
 class NarrowGcnLayer(MapsFirst, GcnLayer):
     """`GcnLayer` that maps first."""
 
-    def project(self, h_src: Tensor) -> Tensor:
-        """Returns W h: float[n, out_width]."""
-        return functional.linear(h_src, self.linear.weight)
+    @property
+    def map_weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """W: float[out_width, in_width]."""
+        return self.linear.weight
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Bias and the layer's end: float[num_dst, out_width]."""
         return self.finish(agg + self.linear.bias, h_dst, rng)
+
+    def update_backward(
+        self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor | None, rng: LayerRandom, needed: tuple[bool, bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients of agg and h_dst, and of the bias, as in `GcnLayer.update_backward`."""
+        grad = self.finish.backward(grad, out, rng)
+        add_gradient(self.linear.bias, grad.sum(0))
+        return grad, None
 
 
 class NarrowSageGcnLayer(NarrowGcnLayer, SageGcnLayer):
@@ -69,13 +81,23 @@ class NarrowSageGcnLayer(NarrowGcnLayer, SageGcnLayer):
 class NarrowSageLayer(MapsFirst, SageLayer):
     """`SageLayer` that maps first."""
 
-    def project(self, h_src: Tensor) -> Tensor:
-        """Returns W_neigh h: float[n, out_width]."""
-        return self.neighbours(h_src)
+    @property
+    def map_weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """W_neigh: float[out_width, in_width]."""
+        return self.neighbours.weight
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The own rows' map and the layer's end: float[num_dst, out_width]."""
         return self.finish(self.own(h_dst) + agg, h_dst, rng)
+
+    def update_backward(
+        self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor, rng: LayerRandom, needed: tuple[bool, bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients of agg and h_dst, and of the own rows' map, as in `GcnLayer.update_backward`."""
+        grad = self.finish.backward(grad, out, rng)
+        add_gradient(self.own.weight, grad.T @ h_dst)
+        add_gradient(self.own.bias, grad.sum(0))
+        return grad, grad @ self.own.weight if needed[1] else None
 
     def forward_whole(self, block: Block, h: Tensor, rng: LayerRandom) -> Tensor:
         """The layer over a block whose sources are its destinations, with one product for both maps: float[num_dst, out_width]."""
@@ -90,9 +112,10 @@ class NarrowSageSumLayer(NarrowSageLayer, SageSumLayer):
 class NarrowGinLayer(MapsFirst, GinLayer):
     """`GinLayer` that applies the first matrix of its MLP first."""
 
-    def project(self, h_src: Tensor) -> Tensor:
-        """Returns W_1 h: float[n, out_width]."""
-        return functional.linear(h_src, self.mlp[0].weight)  # pyright: ignore[reportArgumentType]
+    @property
+    def map_weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """W_1: float[out_width, in_width]."""
+        return self.mlp[0].weight  # pyright: ignore[reportReturnType]
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The rest of the MLP and the layer's end: float[num_dst, out_width]."""

@@ -11,7 +11,7 @@ from kernels.layers.attention import EdgeMask, edge_mask
 from kernels.rng import absorb
 from kernels.rng import key as rng_key
 from kernels.types import Array, Block, Stream
-from trainers.models.ops import dropout, relu_dropout
+from trainers.models.ops import dropout, relu_dropout, relu_dropout_grad
 
 EDGES, INNER = -1, -2
 """The words that separate the masks of a layer's edges, and of rows inside it, from those of its output rows."""
@@ -64,6 +64,10 @@ class LayerRandom:
     def relu_dropout(self, x: Tensor, bias: Tensor | None, p: float) -> Tensor:
         """Adds a bias to x: float[len(node_ids), F], sets negative values to 0 and drops elements as `dropout` does, in the place of x."""
         return relu_dropout(x, bias, self.node_ids, self.key, p if self.training and not self.held else 0)
+
+    def relu_dropout_backward(self, grad: Tensor, result: Tensor, p: float) -> Tensor:
+        """Returns the gradient of x from that of `relu_dropout`'s result, without a forward pass: float[len(node_ids), F]."""
+        return relu_dropout_grad(grad, result, p if self.training and not self.held else 0)
 
     def inner(self) -> LayerRandom:
         """Returns other masks of the same rows, for a second dropout in the layer; they are drawn whether or not rows are held."""

@@ -79,13 +79,8 @@ class _ReluDropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        (result,), grad = ctx.saved_tensors, grads[0].contiguous()
-        below = torch.empty_like(grad)
-        if grad.device.type == "cpu":
-            threads = torch.get_num_threads()
-            relu_dropout_backward(as_array(result), as_array(grad), ctx.p, as_array(below), threads=threads)
-        else:
-            torch.mul(grad, drop_scale(ctx.p), out=below).masked_fill_(result == 0, 0)
+        (result,) = ctx.saved_tensors
+        below = relu_dropout_grad(grads[0], result, ctx.p)
         return below, below.sum(0) if ctx.needs_input_grad[1] else None, None, None, None
 
 
@@ -233,6 +228,11 @@ def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:
     return out
 
 
+def add_gradient(parameter: Tensor, grad: Tensor) -> None:
+    """Adds to a parameter's gradient, as a backward pass does."""
+    parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)
+
+
 def splice(computed: Tensor, cached: Tensor, places: Splice) -> Tensor:
     """Puts computed rows and rows of the history in the order of a pruned block's sources, with gradient to both.
 
@@ -270,3 +270,19 @@ def relu_dropout(x: Tensor, bias: Tensor | None, node_ids: Array, key: int, p: f
     if x.dtype in (torch.float32, torch.float64) and x.is_contiguous():
         return _ReluDropout.apply(x, bias, node_ids, key, p)  # pyright: ignore[reportReturnType]
     return dropout(functional.relu(x if bias is None else x + bias.to(x.dtype)), node_ids, key, p)
+
+
+def relu_dropout_grad(grad: Tensor, result: Tensor, p: float) -> Tensor:
+    """Returns the gradient of `relu_dropout`'s x from that of its result, without a forward pass: float[n, F].
+
+    Args:
+        grad, result: float[n, F], the gradient of the result, and the result, from which the mask is read.
+        p: the probability.
+    """
+    grad = grad.contiguous()
+    below = torch.empty_like(grad)
+    if grad.device.type == "cpu" and grad.dtype in (torch.float32, torch.float64):
+        arrays = as_array(result.contiguous()), as_array(grad)
+        relu_dropout_backward(*arrays, p, as_array(below), threads=torch.get_num_threads())
+        return below
+    return torch.mul(grad, drop_scale(p), out=below).masked_fill_(result == 0, 0)

@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from kernels.errors import InputError
 from kernels.types import Block
-from trainers.models.attention import attend, by_heads
+from trainers.models.attention import attend, by_head
 from trainers.models.finish import Finish, LayerOptions
 from trainers.models.maps import map_pieces
 from trainers.models.masks import LayerRandom
@@ -93,7 +94,7 @@ class RgatLayer(nn.Module):
         """Returns float[pairs, H], the sources' halves of the scores."""
         halves = zip(z.split(pairs.counts), pairs.runs.relations, strict=True)
         vectors = ((piece, self.left[relation].view(self.heads, self.depth)) for piece, relation in halves)
-        return torch.cat([piece @ by_heads(left).to(piece.dtype) for piece, left in vectors])
+        return torch.cat([functional.linear(piece, by_head(left).to(piece.dtype)) for piece, left in vectors])
 
     def _right(self, h_dst: Tensor, pairs: RelationPairs, matrices: list[Tensor]) -> Tensor:
         """Returns float[runs, H], the destinations' halves: a vector per relation and head reads a row before it is mapped."""
@@ -101,5 +102,5 @@ class RgatLayer(nn.Module):
             (matrix * self.right[relation][:, None]).view(self.heads, self.depth, -1).sum(dim=1)
             for relation, matrix in zip(pairs.runs.relations, matrices, strict=True)
         ]
-        halves = torch.nn.functional.linear(h_dst, torch.cat(vectors)).view(-1, self.heads)
+        halves = functional.linear(h_dst, torch.cat(vectors)).view(-1, self.heads)
         return halves.index_select(0, pairs.run_halves)  # no half is read twice, so its gradient has one term

@@ -16,7 +16,7 @@ from trainers.models.finish import Finish, LayerOptions
 from trainers.models.gcn import GcnLayer
 from trainers.models.maps import map_both, map_halves
 from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, aggregate_grad, beside_own, maximum, shared_mean
+from trainers.models.ops import add_gradient, aggregate, aggregate_grad, beside_own, maximum, shared_mean
 
 
 class SageLayer(nn.Module):
@@ -62,6 +62,17 @@ class SageLayer(nn.Module):
         weighed, reduce = self._weighed(block)
         rows = beside_own(weighed, h_src, reduce)
         return self.finish(map_halves(rows, self.own, self.neighbours), rows[:, : h_src.shape[1]], rng, self.own.bias)
+
+    def update_backward(
+        self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor, rng: LayerRandom, needed: tuple[bool, bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients of agg and h_dst, and of the parameters, as in `GcnLayer.update_backward`."""
+        grad = self.finish.backward(grad, out, rng)
+        add_gradient(self.own.weight, grad.T @ h_dst)
+        add_gradient(self.own.bias, grad.sum(0))
+        add_gradient(self.neighbours.weight, grad.T @ agg)
+        of_agg = grad @ self.neighbours.weight if needed[0] else None
+        return of_agg, grad @ self.own.weight if needed[1] else None
 
 
 class SageSumLayer(SageLayer):

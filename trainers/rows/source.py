@@ -176,6 +176,15 @@ class TableSource(FeatureSource):
             device.pin(self.rows)
             self.pinned = True
 
+    def plain(self, dtype: str) -> Array | None:
+        """Returns the rows of all nodes, dtype[N, F], if they lie in memory as they are trained on; None if they must be gathered.
+
+        Args:
+            dtype: NumPy's name of the type that is trained on.
+        """
+        checked = self.in_place and not self.mapped and self.verified is None
+        return self.rows if checked and self.row_of is None and self.dtype == dtype else None
+
     def require(self, node_ids: Array) -> None:
         """Compares the blocks that hold rows of nodes with their digests, if that has not been done.
 

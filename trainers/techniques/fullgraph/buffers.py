@@ -46,7 +46,19 @@ class Loadable(Protocol):
     width: int
 
     def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
-        """Returns rows of nodes in a separate tensor on a device, on any thread; then the bytes that crossed the link for it."""
+        """Returns rows of nodes on a device, on any thread, which are not to be changed; then the bytes that cross the link for it."""
+        ...
+
+    def in_place(self, ids: Array, device: Device) -> Tensor | None:
+        """Returns finished rows of nodes where they are; None if a device needs a copy."""
+        ...
+
+    def loads_to(self, device: Device) -> bool:
+        """Returns whether `load` works: rows need no work between the host and their places in a device's buffer."""
+        ...
+
+    def load(self, ids: Array, device: Device, ledger: Ledger, out: Tensor, places: Array | None) -> tuple[Tensor, int]:
+        """Writes finished rows of nodes to rows `places` of a buffer; returns it and the bytes that crossed the link."""
         ...
 
     def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:

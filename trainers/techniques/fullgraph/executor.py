@@ -54,7 +54,8 @@ from trainers.techniques.fullgraph.lists import walk
 from trainers.techniques.fullgraph.mapped import maps_apart
 from trainers.techniques.fullgraph.memory import Way
 from trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
-from trainers.techniques.fullgraph.passes import Passes, splits
+from trainers.techniques.fullgraph.passes import Passes
+from trainers.techniques.fullgraph.reads import splits
 from trainers.techniques.fullgraph.settings import FullGraphSettings
 from trainers.techniques.fullgraph.supply import ChunkBlocks
 from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass

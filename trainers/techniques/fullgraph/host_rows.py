@@ -21,6 +21,7 @@ from kernels.rows.move_rows import add_rows, place_rows
 from kernels.types import Array
 from trainers.devices.protocol import Device, kernel_array
 from trainers.record.ledger import Ledger, Line
+from trainers.techniques.fullgraph.in_place import rows_in_place
 
 IDS = Line("h2d", "ids")
 
@@ -33,13 +34,23 @@ class HostRows:
         device: a device that reads them.
         folder: folder of the file; None for memory.
         threads: number of the kernels' threads.
+        lends: whether rows may be read where they are; not by layers that might write to what they read.
 
     Raises:
         InputError: the disk has no space.
     """
 
-    def __init__(self, num_rows: int, width: int, dtype: Any, device: Device, folder: Path | None, threads: int):
-        self.width, self.threads = width, threads
+    def __init__(
+        self,
+        num_rows: int,
+        width: int,
+        dtype: Any,
+        device: Device,
+        folder: Path | None,
+        threads: int,
+        lends: bool = True,
+    ):
+        self.width, self.threads, self.lends = width, threads, lends
         self.row_bytes = width * np.dtype(dtype).itemsize
         self.mapped = folder is not None
         if folder is None:
@@ -80,16 +91,29 @@ class HostRows:
         return out, len(ids) * self.row_bytes
 
     def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
-        """Returns float[c, F], the rows of nodes, in a separate tensor on a device; then the bytes that crossed the link for it."""
+        """Returns float[c, F], the rows of nodes on a device, in place or in a separate tensor; then the bytes that cross for it."""
+        found = self.in_place(ids, device)
+        if found is not None:
+            return found, len(ids) * self.row_bytes
         out = device.alloc((len(ids), self.width), self.values.dtype, "staged")
         return self.load(ids, device, ledger, out, None)
+
+    def in_place(self, ids: Array, device: Device, purpose: str = "staged") -> Tensor | None:
+        """Returns float[c, F], the rows of nodes where they are, to be read or written; None if a device needs a copy."""
+        return rows_in_place(self.values, ids, device, purpose) if self.lends else None
+
+    def loads_to(self, device: Device) -> bool:
+        """Returns whether `load` writes rows to their places on a device; it always does."""
+        return True
 
     def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
         """Returns staged rows as they are."""
         return staged
 
     def store(self, ids: Array, rows: Tensor) -> None:
-        """Writes rows, float[c, F] on the host, as those of nodes."""
+        """Writes rows, float[c, F] on the host, as those of nodes; results that were made in place are there already."""
+        if len(ids) and rows.data_ptr() == self.values[ids[0]].ctypes.data:
+            return
         place_rows(rows.contiguous().numpy(), None, self.values, ids, self.threads)
 
     def add(self, ids: Array, rows: Tensor) -> None:

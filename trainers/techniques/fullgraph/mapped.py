@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from kernels.types import Array
-from trainers.models.precision import computing, widened
+from trainers.models.ops import add_gradient
+from trainers.models.precision import BF16, computing, widened
 from trainers.record.ledger import Line
 from trainers.record.timeline import COMPUTE
 from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
@@ -61,19 +63,37 @@ class MapPasses:
         Args:
             layer, index, rows: those of the forward pass.
             gradients: gradients of the mapped rows.
-            sums: receives the gradients of the rows; None if they are not needed.
+            sums: receives the gradients of the rows, which its nodes' own have been written to if it reads own rows; None if they are
+                not needed.
         """
         line = Line("h2d", "output", "backward", index)
+        leave = self.mover.add if layer.reads_own else self.mover.store
         for place, j, ids in reversed(self._chunks()):
             with place.active():
                 above = self.mover.loaded(gradients, ids, Line("h2d", "gradient", "backward", index), place.part, j)
-                read = self.mover.loaded(rows, ids, line, place.part, j).detach().requires_grad_(sums is not None)
-                with torch.enable_grad(), self._computing(place, j):
-                    mapped = widened(layer.project(read))
-                mapped.backward(above)
-                if sums is not None and read.grad is not None:
-                    self.mover.add(read.grad, ids, sums, Line("d2h", "own_gradient", "backward", index), place.part, j)
+                read = self.mover.loaded(rows, ids, line, place.part, j)
+                into = None if sums is None or layer.reads_own else sums.in_place(ids, place.device, "work")
+                with self._computing(place, j):
+                    found = self._differentiated(layer, read, above, sums is not None, into)
+                if sums is not None:
+                    assert found is not None
+                    leave(found, ids, sums, Line("d2h", "own_gradient", "backward", index), place.part, j)
         self.mover.settle()
+
+    def _differentiated(
+        self, layer: Any, read: Tensor, above: Tensor, needed: bool, into: Tensor | None
+    ) -> Tensor | None:
+        """Adds the gradient of the map's parameters; returns that of the rows, if it is needed, in `into` if that is given."""
+        if self.dtype != BF16:
+            # A product has gradients that need none of its results: the map is not computed again.
+            with torch.no_grad():
+                add_gradient(layer.map_weight, above.T @ read)
+                return torch.mm(above, layer.map_weight, out=into) if needed else None
+        read = read.detach().requires_grad_(needed)
+        with torch.enable_grad():
+            mapped = widened(layer.project(read))
+        mapped.backward(above)
+        return read.grad
 
     def _chunks(self) -> list[tuple[Place, int, Array]]:
         """Returns every part's place, the step, and the ids of the chunk's nodes, for the chunks that have some."""

@@ -29,6 +29,7 @@ from trainers.techniques.fullgraph.memory import (
     Way,
     device_bytes,
     fixed_first,
+    keeps_aggregate,
     largest,
     layer_shapes,
     reads_own,
@@ -112,7 +113,7 @@ def _cut(case: Case, settings: Any) -> list[Term]:
 
 
 def _host_bytes(case: Case, settings: Any) -> int:
-    """Returns the most bytes of rows of all nodes at once: outputs and aggregates or mapped rows of the layers below, and gradients."""
+    """Returns the most bytes of rows of all nodes at once: outputs and aggregates or mapped rows up to a layer, and gradients."""
     train, sizes, way = case.semantic.train, case.sizes, Way(hybrid=settings.hybrid)
     shapes = layer_shapes(train, sizes.width, max(2, sizes.num_classes))
     projected = train.hidden if train.projects else 0
@@ -125,7 +126,8 @@ def _host_bytes(case: Case, settings: Any) -> int:
     for index, shape in enumerate(shapes):
         below = (outputs[index] - shape.out) + kept[index]
         mapped = shape.read * shape.apart  # mapped rows in the forward pass, their gradients in the backward one
-        most = max(most, below + shape.out + mapped + (shape.width if shape.needed else 0))
+        result = shape.out * keeps_aggregate(train)  # the output, which tells the gradient below it
+        most = max(most, below + result + shape.out + mapped + (shape.width if shape.needed else 0))
     return int(HEAP * (projected + most) * sizes.num_nodes * item_bytes(train))
 
 

@@ -16,13 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
-from kernels.types import Array, Block
+from kernels.types import Block
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import LayerRandom, StepRandom
 from trainers.models.own import OwnLayers, seeded
@@ -33,10 +35,8 @@ from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
 from trainers.techniques.fullgraph.host_rows import HostRows
 from trainers.techniques.fullgraph.lists import Incoming, Walk
 from trainers.techniques.fullgraph.mapped import MapPasses, maps_apart
+from trainers.techniques.fullgraph.reads import ABOVE, AGGREGATE, BUFFER, OWN, Reads, differentiated, splits
 from trainers.techniques.fullgraph.supply import ChunkBlocks, HostRequest, Supply, supplies
-
-BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"
-"""The host data of a step: rows of the buffer; for its own nodes the gradients of outputs, cached aggregates and inputs."""
 
 
 @dataclass(kw_only=True)
@@ -44,7 +44,7 @@ class PassedRows:
     """What a layer's forward pass leaves on the host.
 
     Attributes:
-        output: the rows of its output.
+        output: the rows of its output; after the forward pass for a backward pass that reads them.
         aggregates: its aggregates, if they are cached.
         mapped: its mapped rows, if the backward pass reads them.
     """
@@ -52,37 +52,6 @@ class PassedRows:
     output: HostRows | None = None
     aggregates: HostRows | None = None
     mapped: Loadable | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Reads:
-    """The host data that a pass of a layer reads.
-
-    Attributes:
-        index, layer: the layer.
-        rows: its input rows.
-        source: the rows of the buffer: the input rows, or the mapped ones.
-        aggregates: its aggregates where they are known; the buffer is not filled then.
-        apart: whether its map is a pass of its own.
-    """
-
-    index: int
-    layer: Any
-    rows: Loadable
-    source: Loadable
-    aggregates: HostRows | None
-    apart: bool
-
-    def of(self, ids: Array, neighbours: Array, phase: Literal["forward", "backward"]) -> dict[str, HostRequest]:
-        """Returns the requests of a step, from its nodes and the nodes whose rows its buffer loads."""
-        found: dict[str, HostRequest] = {}
-        if self.aggregates is None:
-            found[BUFFER] = HostRequest(self.source, neighbours, Line("h2d", "neighbour", phase, self.index))
-        else:
-            found[AGGREGATE] = HostRequest(self.aggregates, ids, Line("h2d", "checkpoint", phase, self.index))
-        if self.layer.reads_own and (self.apart or self.aggregates is not None):
-            found[OWN] = HostRequest(self.rows, ids, Line("h2d", "output", phase, self.index))
-        return found
 
 
 @dataclass(kw_only=True)
@@ -114,7 +83,8 @@ class Passes:
     def host_rows(self, width: int) -> HostRows:
         """Returns rows of all nodes on the host, not yet written."""
         device, num_nodes = self.mover.places[0].device, self.blocks.topology.num_nodes
-        return HostRows(num_nodes, width, kept_dtype(self.dtype), device, self.folder, self.mover.threads)
+        lends = not isinstance(self.model, OwnLayers)  # a user's layer may change the rows that it is given
+        return HostRows(num_nodes, width, kept_dtype(self.dtype), device, self.folder, self.mover.threads, lends)
 
     @contextmanager
     def computing(self, index: int, place: Place, j: int, random: StepRandom) -> Iterator[None]:
@@ -151,7 +121,7 @@ class Passes:
         source = self._maps().forward(layer, index, rows, self.host_rows(layer.projected_width)) if apart else rows
         keeps = summed is None and self.hybrid and splits(layer, apart)
         made.mapped = source if apart and not keeps else None
-        reads = _Reads(index=index, layer=layer, rows=rows, source=source, aggregates=summed, apart=apart)
+        reads = Reads(index=index, layer=layer, rows=rows, source=source, aggregates=summed, apart=apart)
         neighbours = Line("h2d", "neighbour", "forward", index)
         buffers = self._buffers(source.width) if summed is None else []
 
@@ -182,7 +152,7 @@ class Passes:
 
     def _chunk_forward(
         self,
-        reads: _Reads,
+        reads: Reads,
         j: int,
         place: Place,
         block: Block,
@@ -200,7 +170,7 @@ class Passes:
                 agg = known
             else:
                 agg = self._aggregated(layer, block, held, masks, reads.apart)
-                own = _own(held, block) if own is None and not reads.apart else own
+                own = reads.own(held, block, self.walk.dst_ids[place.part][j], place.device) if own is None else own
             return agg, widened(layer.update(agg, agg[:, :0] if own is None else own, masks))
 
     def sums(self, index: int, rows: Loadable, ledger: Ledger, random: StepRandom) -> HostRows:
@@ -260,7 +230,9 @@ class Passes:
         below = self.zeros(layer.projected_width) if apart else sums
         buffers = self._buffers(source.width) if aggregates is None else []
         grads = self._buffers(below.width) if below is not None else []
-        reads = _Reads(index=index, layer=layer, rows=rows, source=source, aggregates=aggregates, apart=apart)
+        reads = Reads(
+            index=index, layer=layer, rows=rows, source=source, aggregates=aggregates, apart=apart, output=kept.output
+        )
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
             ids = self.walk.dst_ids[part][j]
@@ -277,9 +249,11 @@ class Passes:
                     grad = grads[place.part] if grads else None
                     with place.active(), supply.block() as block:
                         own = self._chunk_backward(reads, j, place, block, held, supply, grad, sums, random)
+                        assert own is not None or sums is None or not (apart and layer.reads_own)
                         if own is not None and sums is not None:
                             ids, line = self.walk.dst_ids[place.part][j], Line("d2h", "own_gradient", "backward", index)
-                            self.mover.add(own, ids, sums, line, place.part, j)
+                            # These are the first: its own map adds to them.
+                            self.mover.store(own, ids, sums, line, place.part, j)
             if below is not None:
                 self._leave(index, j, grads, below)
         self.mover.settle()
@@ -297,7 +271,7 @@ class Passes:
 
     def _chunk_backward(
         self,
-        reads: _Reads,
+        reads: Reads,
         j: int,
         place: Place,
         block: Block,
@@ -308,41 +282,40 @@ class Passes:
         random: StepRandom,
     ) -> Tensor | None:
         """Differentiates a layer for a chunk; returns the gradient of its own rows where these are apart from the buffer."""
-        layer, apart, source = reads.layer, reads.apart, None
-        masks = random.layer(reads.index + 1, block.dst_ids)
-        above = supply.take(ABOVE)
-        agg = supply.take(AGGREGATE) if held is None else None
+        layer, apart, ids = reads.layer, reads.apart, self.walk.dst_ids[place.part][j]
+        masks, held = random.layer(reads.index + 1, block.dst_ids), None if held is None else held[: block.num_src]
+        above, agg = supply.take(ABOVE), supply.take(AGGREGATE) if held is None else None
         own = supply.take(OWN) if supply.asked(OWN) else None
-        if own is None and held is not None and not apart:
-            own = _own(held[: block.num_src], block)
-        with torch.enable_grad():
-            with self.computing(reads.index, place, j, random):
-                own = None if own is None else own.detach().requires_grad_(sums is not None)
-                if splits(layer, apart):
-                    if agg is None:
-                        assert held is not None
-                        with torch.no_grad():
-                            agg = self._aggregated(layer, block, held[: block.num_src], masks, apart)
-                    agg = agg.detach().requires_grad_(grads is not None)
-                else:
-                    assert held is not None
-                    source = held[: block.num_src].detach().requires_grad_(grads is not None)
-                    agg = self._aggregated(layer, block, source, masks, apart)
-                out = layer.update(agg, agg[:, :0] if own is None else own, masks)
-            widened(out).backward(above)
-        if grads is None:
-            return None
-        if source is None:
-            assert agg.grad is not None
-            grads[: block.num_src] += layer.aggregate_backward(block, agg.grad)
-        elif source.grad is not None:
-            grads[: block.num_src] += source.grad
-        if own is None or own.grad is None:
-            return None
-        if apart:
-            return own.grad
-        grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += own.grad
-        return None
+        if own is None and held is not None:
+            own = reads.own(held, block, ids, place.device)
+        context, needed = self.computing(reads.index, place, j, random), (grads is not None, sums is not None)
+        if not splits(layer, apart):
+            assert held is not None
+            update = partial(self._layer, layer, block, masks, apart)
+            of_rows, of_own = differentiated(context, update, held, own, above, needed)
+        else:
+            if agg is None:
+                assert held is not None
+                with self.computing(reads.index, place, j, random), torch.no_grad():
+                    agg = self._aggregated(layer, block, held, masks, apart)
+            out = reads.result(ids, place.device) if self.dtype != BF16 else None
+            if out is None:
+                of_agg, of_own = differentiated(
+                    context, lambda rows, own: layer.update(rows, own, masks), agg, own, above, needed
+                )
+            else:
+                with context, torch.no_grad():
+                    of_agg, of_own = layer.update_backward(above, out, agg, own, masks, needed)
+            of_rows = None if of_agg is None or grads is None else layer.aggregate_backward(block, of_agg)
+        if grads is not None and of_rows is not None:
+            grads[: block.num_src] += of_rows
+            if of_own is not None and not apart:
+                grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += of_own
+        return of_own if apart else None
+
+    def _layer(self, layer: Any, block: Block, masks: LayerRandom, apart: bool, rows: Tensor, own: Tensor) -> Tensor:
+        """Returns a layer's output for a chunk."""
+        return layer.update(self._aggregated(layer, block, rows, masks, apart), own, masks)
 
     def _aggregated(self, layer: Any, block: Block, rows: Tensor, masks: LayerRandom, apart: bool) -> Tensor:
         """Returns the aggregate of a chunk from the rows of its sources, which are mapped already if the map is apart."""
@@ -354,8 +327,16 @@ class Passes:
     def zeros(self, width: int) -> HostRows:
         """Returns rows of zeros of all nodes on the host."""
         found = self.host_rows(width)
-        found.values[...] = 0
+        with _disable_current_modes():  # the host's memory is not booked on a device
+            torch.from_numpy(found.values).zero_()
         return found
+
+    def sums_below(self, index: int, rows: Loadable) -> HostRows:
+        """Returns the sums that the gradients of the rows that a layer reads are added to.
+
+        A layer whose map is a pass of its own gives every node's row a first gradient, in no need of zeros.
+        """
+        return self.host_rows(rows.width) if self.maps_apart(index, rows) else self.zeros(rows.width)
 
     def _maps(self) -> MapPasses:
         return MapPasses(walk=self.walk, mover=self.mover, dtype=self.dtype)
@@ -378,18 +359,3 @@ class Passes:
                     place.device.alloc((count, width), getattr(torch, kept_dtype(self.dtype)), "buffer").zero_()
                 )
         return made
-
-
-def splits(layer: Any, apart: bool) -> bool:
-    """Returns whether the gradient of a layer's aggregate needs no forward pass, so that the update alone is differentiated.
-
-    Args:
-        layer: the layer.
-        apart: whether its map is a pass of its own, and the aggregate is that of mapped rows.
-    """
-    free = getattr(layer, "sums_projected", False) if apart else layer.cacheable
-    return free and hasattr(layer, "aggregate_backward")
-
-
-def _own(h_src: Tensor, block: Block) -> Tensor:
-    return h_src[torch.as_tensor(block.dst_pos, device=h_src.device).long()]

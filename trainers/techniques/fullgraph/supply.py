@@ -31,7 +31,6 @@ from trainers.devices.protocol import Device
 from trainers.models.layer import LayeredModel
 from trainers.record.ledger import Ledger, Line
 from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
-from trainers.techniques.fullgraph.host_rows import HostRows
 from trainers.techniques.fullgraph.lists import Steps
 
 LOADER = "loader"
@@ -142,7 +141,7 @@ class Supply:
         (rows, ids, line), part = self.wanted[name], self.place.part
         if not len(ids):
             return
-        if isinstance(rows, HostRows) and name not in self._staged:
+        if name not in self._staged and rows.loads_to(self.place.device):
             with self.mover.span(part, "h2d", self.step):
                 self.mover.staged(partial(rows.load, out=buffer, places=places), ids, line, part)
         else:

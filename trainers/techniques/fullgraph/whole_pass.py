@@ -13,16 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels.rows.move_rows import place_rows
 from kernels.types import Array
-from trainers.devices.protocol import Device
+from trainers.devices.protocol import Device, kernel_array
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
+from trainers.models.own import OwnLayers
 from trainers.models.precision import computing, widened
 from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import COMPUTE
 from trainers.rows.source import H2D, RowIds, TableSource
 from trainers.techniques.fullgraph.buffers import Loadable, Place
 from trainers.techniques.fullgraph.host_rows import IDS, HostRows
+from trainers.techniques.fullgraph.in_place import rows_in_place, shares_memory
 from trainers.techniques.fullgraph.passes import PassedRows, Passes
 
 Summed = Callable[[Tensor, Tensor], Tensor]
@@ -44,19 +47,49 @@ class InputRows:
         self.table, self.model, self.dtype = table, model, getattr(torch, dtype)
         self.width = table.width if model.projection is None else model.projection.width
         self.random = StepRandom(0)
+        plain = getattr(table, "plain", None)  # a table behind a link, or a cache, has rows to be gathered only
+        self._plain: Array | None = None if plain is None or isinstance(model, OwnLayers) else plain(dtype)
+        self._as_they_are = not model.input_dropout and model.projection is None
 
     def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
-        """Returns float[c, F], features of nodes on a device; then the bytes of them that crossed the link, which the caller books."""
-        x = device.alloc((len(ids), self.table.width), self.dtype, "staged")
-        moved, num_bytes = Ledger(), 0
-        self.table.gather(RowIds(ids), x, moved)
+        """Returns float[c, F], features of nodes on a device; then the bytes of them that cross the link, which the caller books."""
+        moved = Ledger()
+        x = None if self._plain is None else rows_in_place(self._plain, ids, device, "staged")
+        if x is None:
+            x = device.alloc((len(ids), self.table.width), self.dtype, "staged")
+            self.table.gather(RowIds(ids), x, moved)
+        else:
+            self.table.book(len(ids), moved)
+        return x, self._booked(moved, ledger)
+
+    def in_place(self, ids: Array, device: Device) -> Tensor | None:
+        """Returns float[c, H], the first layer's input rows where they are; None if they are made, or a device needs a copy."""
+        if self._plain is None or not self._as_they_are:
+            return None
+        return rows_in_place(self._plain, ids, device, "staged")
+
+    def loads_to(self, device: Device) -> bool:
+        """Returns whether the first layer reads the features as they lie in the host's memory."""
+        return self._plain is not None and self._as_they_are and not device.remote
+
+    def load(self, ids: Array, device: Device, ledger: Ledger, out: Tensor, places: Array | None) -> tuple[Tensor, int]:
+        """Writes features of nodes to rows `places` of a buffer; returns it, and the bytes that crossed the link."""
+        assert self._plain is not None
+        moved = Ledger()
+        place_rows(self._plain, ids, kernel_array(out), places, self.table.threads)
+        self.table.book(len(ids), moved)
+        return out, self._booked(moved, ledger)
+
+    def _booked(self, moved: Ledger, ledger: Ledger) -> int:
+        """Books what a gather moved besides the rows themselves, and returns the bytes of these."""
+        num_bytes = 0
         for row in moved.rows()["moves"]:
             line = Line(row["link"], row["kind"], row["phase"], row["layer"])
             if line == H2D:
                 num_bytes = row["moved_bytes"]
             else:
                 ledger.move(line, **{name: row[name] for name in ("requests", "asked_bytes", "moved_bytes")})
-        return x, num_bytes
+        return num_bytes
 
     def transformed(self, x: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
         """Returns the first layer's input rows: float[c, H] from the nodes' features x on the device."""
@@ -108,10 +141,14 @@ class WholePass:
         loss, from_head = self._loss(rows[1:])
         gradients: HostRows | None = None
         for index in reversed(range(len(model.layers))):
-            above = self._added(gradients, from_head[index], rows.pop().width)
+            output = rows.pop()
+            above = self._added(gradients, from_head[index], output.width)
             gradients = None
+            if isinstance(output, HostRows) and shares_memory(self.mover.places[0].device):
+                made[-1].output = output
+            del output
             if index > 0 or model.projection is not None:
-                gradients = passes.zeros(rows[index].width)
+                gradients = passes.sums_below(index, rows[index])
             passes.backward(index, rows[index], made.pop(), above, gradients, random)
         if model.projection is not None:
             assert gradients is not None

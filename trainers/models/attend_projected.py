@@ -1,0 +1,96 @@
+"""Attention of a GAT layer from projected rows and attention vectors, as one differentiable operation.
+
+The scores' halves of all heads are one product: a matrix whose columns are the attention vectors, each in the rows of its head. So a
+projected row is read once for them, and their gradient is added to that of the attended rows where it lies. Made by products and sums of
+single heads, they write and read a matrix of the rows' size three times in each direction, a quarter of an uncut pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels.layers.attention import EdgeMask, attend_backward
+from kernels.layers.attention import attend as attend_arrays
+from kernels.types import Block
+from trainers.models.attention import by_head
+from trainers.models.ops import as_array, own_rows
+
+
+class _AttendProjected(torch.autograd.Function):
+    """Scores from projected rows, and softmax attention by them; backward over the block's transpose."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None, weight: Any
+    ) -> Tensor:
+        z, heads = z.contiguous(), len(left)
+        vectors = torch.cat([by_head(left), by_head(right)])
+        scores = functional.linear(z, vectors)
+        of_left, of_right = scores[:, :heads].contiguous(), own_rows(scores[:, heads:], block).contiguous()
+        out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype, device=z.device)
+        alpha = torch.empty(
+            (len(block.indices) + block.num_dst, heads),
+            dtype=torch.promote_types(z.dtype, torch.float32),
+            device=z.device,
+        )
+        arrays = (as_array(each) for each in (z, of_left, of_right))
+        into = {"out": as_array(out), "alpha": as_array(alpha), "threads": torch.get_num_threads()}
+        attend_arrays(block, *arrays, mask=mask, weight=weight, **into)
+        ctx.block, ctx.factors = block, {"mask": mask, "weight": weight}
+        ctx.save_for_backward(z, of_left, of_right, alpha, vectors)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        z, of_left, of_right, alpha, vectors = ctx.saved_tensors
+        heads = of_left.shape[1]
+        found = [torch.empty_like(each) for each in (z, of_left, of_right)]
+        attend_backward(
+            ctx.block, *(as_array(each) for each in (z, of_left, of_right, alpha, grads[0].contiguous())),
+            **ctx.factors, out=tuple(as_array(each) for each in found), threads=torch.get_num_threads(),
+        )  # fmt: skip
+        of_scores = _side_by_side(found[1], found[2], ctx.block)
+        of_vectors = of_scores.T @ z
+        left, right = _own_columns(of_vectors[:heads]), _own_columns(of_vectors[heads:])
+        return found[0].addmm_(of_scores, vectors), left, right, None, None, None
+
+
+def attend_projected(
+    block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None, *, weighted: bool = False
+) -> Tensor:
+    """Attends from every destination to its sources and itself, with gradient; see `kernels.layers.attention`.
+
+    Args:
+        block: the edges; needs its transpose if a gradient is needed.
+        z: float[num_src, H D], head after head.
+        left, right: float[H, D], of z's type: the two halves of the attention vector, for sources and for destinations.
+        mask: attention dropout, or None.
+        weighted: whether `block.weight` multiplies the attention of each edge after the softmax; the own term has the factor 1.
+
+    Returns:
+        float[num_dst, H D].
+    """
+    weight = block.weight if weighted else None
+    return _AttendProjected.apply(z, left, right, block, mask, weight)  # pyright: ignore[reportReturnType]
+
+
+def _own_columns(rows: Tensor) -> Tensor:
+    """Returns float[H, D], the columns of each head from its own row of float[H, H D]."""
+    heads = len(rows)
+    return rows.view(heads, heads, -1).diagonal(dim1=0, dim2=1).T.contiguous()
+
+
+def _side_by_side(left: Tensor, right: Tensor, block: Block) -> Tensor:
+    """Returns float[num_src, 2 H]: gradients of the left halves, and those of the right halves in their own nodes' rows."""
+    heads = left.shape[1]
+    both = left.new_zeros((len(left), 2 * heads))
+    both[:, :heads] = left
+    if block.dst_pos is None:
+        both[: block.num_dst, heads:] = right
+    else:
+        both[torch.as_tensor(block.dst_pos, device=left.device).long(), heads:] = right
+    return both
