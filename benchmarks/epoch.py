@@ -89,7 +89,10 @@ class OurEpochs:
             queue_bytes=2**30,
             transpose=self.model.transpose,
         )
-        self.source = OnlineSource(batching, MemorySource(graph.features), [Sampler(graph.topology, fanouts, seed=0)])
+        sampler = Sampler(graph.topology, fanouts, seed=0, threads=THREADS)
+        self.source = OnlineSource(
+            batching, MemorySource(graph.features, THREADS), [sampler], in_turn=True
+        )  # as on two cores
 
     def epoch(self) -> None:
         for batch in self.source.batches(self.epochs):

@@ -71,6 +71,7 @@ def flow(
     queue_bytes: int,
     timeline: Timeline,
     most_bytes: int | None = None,
+    in_turn: bool = False,
 ) -> Generator[tuple[PlannedBatch, tuple[Any, ...]], None, None]:
     """Yields every planned batch with the results of the tasks that no other task takes, in the order of both lists.
 
@@ -83,12 +84,13 @@ def flow(
         queue_bytes: bound on all results that wait or are being used.
         timeline: receives the spans of all lanes, and of the step while it waits.
         most_bytes: bound up to which `queue_bytes` grows if a result exceeds its task's part; None for no growth.
+        in_turn: starts no threads: the first lane of each task works on a batch when it is asked for.
 
     Raises:
         BaseException: the error of a task.
     """
     if planned:
-        yield from _Flow(planned, tasks, queue_bytes, timeline, most_bytes).run()
+        yield from _Flow(planned, tasks, queue_bytes, timeline, most_bytes).run(in_turn)
 
 
 class _Flow:
@@ -112,8 +114,8 @@ class _Flow:
         taken = {name for task in tasks for name in task.after}
         self.ends = [self.queues[task.name] for task in tasks if task.name not in taken]
 
-    def run(self) -> Iterator[tuple[PlannedBatch, tuple[Any, ...]]]:
-        lanes = [(task, lane) for task in self.tasks for lane in range(max(1, task.lanes))]
+    def run(self, in_turn: bool) -> Iterator[tuple[PlannedBatch, tuple[Any, ...]]]:
+        lanes = [] if in_turn else [(task, lane) for task in self.tasks for lane in range(max(1, task.lanes))]
         threads = [threading.Thread(target=self._guarded, args=each, daemon=True) for each in lanes]
         for thread in threads:
             thread.start()
@@ -121,6 +123,8 @@ class _Flow:
             for place, item in enumerate(self.planned):
                 with self.timeline.span(STEP, WAIT, item.position):
                     self.asked.ask(place)
+                    for task in self.tasks if in_turn else ():
+                        self._prepare(task, 0, place)
                     taken = [queue.take(place) for queue in self.ends]
                 sizes = [num_bytes for _, num_bytes in taken]
                 results = tuple(result for result, _ in taken)
@@ -146,33 +150,36 @@ class _Flow:
                 queue.fail(error)
 
     def _lane(self, task: Task, lane: int) -> None:
+        for place in range(lane, len(self.planned), max(1, task.lanes)):
+            self._prepare(task, lane, place)
+
+    def _prepare(self, task: Task, lane: int, place: int) -> None:
+        """Does a task's work for the batch at a place of the flow, and puts the result in the task's queue."""
         span, name = self.timeline.span, f"{task.name} {lane}" if task.lanes else task.name
         queue, sources = self.queues[task.name], [self.queues[each] for each in task.after]
-        for place in range(lane, len(self.planned), max(1, task.lanes)):
-            item = self.planned[place]
-            if task.ahead is not None or sources:
-                with span(name, WAIT, item.position):
-                    if task.ahead is not None:
-                        self.asked.wait_for(place - task.ahead)
-                    taken = [source.take(place) for source in sources]
-            else:
-                taken = []
-            value = tuple(each for each, _ in taken) if len(taken) > 1 else taken[0][0] if taken else None
-            sizes = [num_bytes for _, num_bytes in taken]
-            del taken
-            if task.prepare is not None:
-                with span(name, task.prepare.phase, item.position):
-                    value = task.prepare.call(lane, item, value)
-            num_bytes = task.num_bytes(item, value)
+        item = self.planned[place]
+        if task.ahead is not None or sources:
             with span(name, WAIT, item.position):
-                queue.admit(place, num_bytes)
-            if task.work is not None:
-                with span(name, task.work.phase, item.position):
-                    value = task.work.call(lane, item, value)
-            for source, size in zip(sources, sizes, strict=True):
-                source.release(size)
-            queue.put(place, value, num_bytes)
-            del value
+                if task.ahead is not None:
+                    self.asked.wait_for(place - task.ahead)
+                taken = [source.take(place) for source in sources]
+        else:
+            taken = []
+        value = tuple(each for each, _ in taken) if len(taken) > 1 else taken[0][0] if taken else None
+        sizes = [num_bytes for _, num_bytes in taken]
+        del taken
+        if task.prepare is not None:
+            with span(name, task.prepare.phase, item.position):
+                value = task.prepare.call(lane, item, value)
+        num_bytes = task.num_bytes(item, value)
+        with span(name, WAIT, item.position):
+            queue.admit(place, num_bytes)
+        if task.work is not None:
+            with span(name, task.work.phase, item.position):
+                value = task.work.call(lane, item, value)
+        for source, size in zip(sources, sizes, strict=True):
+            source.release(size)
+        queue.put(place, value, num_bytes)
 
 
 class _Asked:

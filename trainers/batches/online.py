@@ -36,11 +36,14 @@ class OnlineSource(PreparedSource):
         batching: the run's batching.
         features: the source of rows.
         samplers: one sampler per thread; they may read stored samples.
+        in_turn: prepares each batch when it is asked for, by the first sampler, see `PreparedSource`.
     """
 
-    def __init__(self, batching: Batching, features: FeatureSource, samplers: Sequence[AnySampler]):
+    def __init__(
+        self, batching: Batching, features: FeatureSource, samplers: Sequence[AnySampler], in_turn: bool = False
+    ):
         super().__init__(batching)
-        self.features, self.samplers = features, list(samplers)
+        self.features, self.samplers, self.in_turn = features, list(samplers), in_turn
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
         """Returns the one task of the threads that sample and gather."""

@@ -90,12 +90,14 @@ class PreparedSource(BatchSource):
 
     Attributes:
         files: context that holds open the files that the tasks of an epoch read.
+        in_turn: batches are prepared one by one when they are asked for, instead of ahead of the step on threads.
     """
 
     def __init__(self, batching: Batching, pool_bytes: int | None = None):
         self.batching = batching
         self.inputs = BufferPool(batching.queue_bytes // 2 if pool_bytes is None else pool_bytes)
         self.files: AbstractContextManager[Any] = nullcontext()
+        self.in_turn = False
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
         """Yields the batches of a training epoch; see `BatchSource`."""
@@ -104,7 +106,7 @@ class PreparedSource(BatchSource):
         bounds = batching.queue_bytes, batching.timeline, batching.most_queue_bytes
         tasks = self.tasks(planned, epoch)
         # The flow ends before its files close: its threads read them.
-        with self.files, closing(flow(planned, tasks, *bounds)) as prepared:
+        with self.files, closing(flow(planned, tasks, *bounds, self.in_turn)) as prepared:
             try:
                 for _, results in prepared:
                     batch, moved = self.joined(*results)

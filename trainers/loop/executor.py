@@ -41,6 +41,7 @@ from trainers.ranks.group import ALONE, Ranks
 from trainers.record.checks import conserved, ledger_numbers
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import STEP, Timeline
+from trainers.rows.source import TableSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,8 +116,10 @@ class Executor(ABC):
             samplers: list[AnySampler] = [StoredSampler(samples)] * run.num_samplers
         else:
             seed, topology = run.semantic.seed, run.graph.topology
-            samplers = [run.drawing.sampler(topology, seed=seed) for _ in range(run.num_samplers)]
-        made = OnlineSource(run.evaluation_batching(stored or plan), run.features.source, samplers)
+            how = {"seed": seed, "threads": run.sampling_threads}
+            samplers = [run.drawing.sampler(topology, **how) for _ in range(run.num_samplers)]
+        batching = run.evaluation_batching(stored or plan)
+        made = OnlineSource(batching, run.features.source, samplers, run.in_turn and stored is None)
         if self.source is not None:
             made.inputs = self.source.inputs
         return made
@@ -225,7 +228,18 @@ class Run(Opening):
     @property
     def num_samplers(self) -> int:
         """Number of threads that sample or read ahead of the step."""
-        return self.execution.samplers or max(1, usable_cores() - 1)
+        return 1 if self.in_turn else self.execution.samplers or max(1, usable_cores() - 1)
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether all threads prepare a batch just before its step, instead of some of them ahead of it."""
+        where = self.features.source
+        return isinstance(where, TableSource) and where.at_hand
+
+    @property
+    def sampling_threads(self) -> int:
+        """Number of threads that draw one batch together."""
+        return self.semantic.train.num_threads if self.in_turn else 1
 
     def evaluation_batching(self, plan: Plan) -> Batching:
         """Returns the batching of an evaluation: without transposes, and beside the ledger and the time-line of the training.

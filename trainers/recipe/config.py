@@ -182,7 +182,7 @@ class TrainExecution(Checked):
     """How a run is carried out; changing it changes no result."""
 
     # Threads that sample and gather ahead of the step; 0 = one less than the cores that the process may use, which the ranks of a machine
-    # share, at least 1.
+    # share, at least 1. With 0, at most two cores and rows in memory, all threads prepare each batch just before its step.
     samplers: int = field(default=0, metadata=within(0, 4096))
     # Cache of feature rows: auto = rows are cached if the pipeline has [memory] and [hotness]; none = every row comes from the table.
     cache: Literal["auto", "none"] = "auto"

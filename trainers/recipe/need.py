@@ -20,6 +20,7 @@ from kernels.rows.aligned import space_for
 from kernels.sampling.sample import Sampler
 from trainers.recipe.batch_sizes import BatchSizes, batch_sizes, whole_batch
 from trainers.recipe.config import ModelConfig, TrainExecution
+from trainers.recipe.in_turn import prepared_in_turn
 from trainers.recipe.queue_bytes import queue_bounds
 from trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes, transposed_layers
 from trainers.recipe.techniques import find_technique
@@ -69,6 +70,11 @@ class Case:
     def threads(self) -> int:
         """Number of threads that sample or read ahead of the step, on each rank: ranks of a machine share its cores."""
         return self.execution.samplers or max(1, usable_cores() // max(1, self.ranks) - 1)
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether batches may be prepared one by one between the steps, if their rows turn out to be at hand."""
+        return prepared_in_turn(self.execution) and self.ranks == 1 and self.semantic.train.device == "cpu"
 
     @property
     def queue_bytes(self) -> int:
@@ -243,7 +249,7 @@ def queue_terms(case: Case, ranks: int = 1) -> list[Term]:
     """Returns the terms of batches that are drawn and gathered by threads: those in work, and others that may wait."""
     count = case.held(case.queue_bytes, case.batch_bytes, case.batch.count)
     each = space_for(case.batch.inputs * case.row_bytes) + case.block_bytes
-    busy = min(count, 1 + case.threads)
+    busy = min(count, 1 if case.in_turn else 1 + case.threads)
     return [
         Term(what="batches in work", num_bytes=ranks * busy * each, key=BATCH, at_most=not case.batch.exact),
         Term(

@@ -37,7 +37,7 @@ def open_executor(run: Run) -> BatchExecutor:
     """
     if run.execution.topology != "host" and run.features.device.remote:
         return BatchExecutor(run, _on_device(run))
-    return BatchExecutor(run, OnlineSource(run.batching, run.features.source, open_samplers(run)))
+    return BatchExecutor(run, OnlineSource(run.batching, run.features.source, open_samplers(run), run.in_turn))
 
 
 def _on_device(run: Run) -> OnDeviceSource:
@@ -89,8 +89,9 @@ def open_samplers(run: Run) -> list[AnySampler]:
 def open_sampler(run: Run) -> AnySampler:
     """Returns a sampler for one thread, which draws batches."""
     assert run.semantic.sampling is not None and run.drawing is not None
-    drawing, topology, seed = run.drawing, run.graph.topology, run.semantic.seed
-    return scheduled(run.semantic.sampling, lambda fanouts: drawing.with_fanouts(fanouts).sampler(topology, seed=seed))
+    drawing, topology = run.drawing, run.graph.topology
+    how = {"seed": run.semantic.seed, "threads": run.sampling_threads}
+    return scheduled(run.semantic.sampling, lambda fanouts: drawing.with_fanouts(fanouts).sampler(topology, **how))
 
 
 def scheduled(sampling: SamplingConfig, make: Callable[[tuple[Any, ...]], AnySampler]) -> AnySampler:

@@ -15,6 +15,7 @@ from assets.budgets.read import Budgets, open_budgets
 from assets.features.read import node_types, open_features, require_nodes
 from assets.hotness.read import open_hotness
 from assets.sizes import format_bytes, parse_size
+from assets.storage.control_group import fits_memory
 from assets.storage.require import require
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
@@ -26,6 +27,7 @@ from trainers.devices.protocol import Device
 from trainers.inference.evaluation import evaluation
 from trainers.loop.executor import Data, Opening
 from trainers.recipe.config import ModelConfig, TrainExecution
+from trainers.recipe.in_turn import prepared_in_turn
 from trainers.recipe.queue_bytes import queue_bounds
 from trainers.recipe.techniques import find_technique
 from trainers.rows.cache import CachedSource, Features
@@ -72,7 +74,9 @@ def open_rows(opening: Opening, stored: FeatureTable, plan: Plan) -> Features:
     require_nodes(stored, opening.graph.topology.num_nodes, "the graph")
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
     device = open_device(opening.semantic.train.device, work_bytes, execution.link_gbps)
-    table = open_source(stored, execution.features)
+    at_hand = prepared_in_turn(execution) and not device.remote
+    table = open_source(stored, execution.features, opening.semantic.train.num_threads if at_hand else 1)
+    table.at_hand = at_hand and table.in_place and (not table.mapped or fits_memory(stored.num_bytes))
     if device.remote and execution.features == "memory":
         table.pin(device)
     source, record, fill = table, {}, None

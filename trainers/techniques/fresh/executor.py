@@ -60,7 +60,9 @@ def open_executor(run: Run) -> FreshExecutor:
     if packed is not None and link is not None:
         rows = LinkedSource(packed, link)
     probe = Probe(run, history.arena, settings.probe) if settings.probe else None
-    return FreshExecutor(run, PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed), history, probe)
+    batches = PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed)
+    batches.in_turn = run.in_turn and packed is None
+    return FreshExecutor(run, batches, history, probe)
 
 
 class FreshExecutor(Executor):
