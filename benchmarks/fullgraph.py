@@ -34,7 +34,7 @@ from benchmarks.record import interleave, ratio, record
 from benchmarks.whole_graphs import rmat, stored
 from kernels.chunks.steps import chunk_steps
 from kernels.rows.aligned import aligned_empty
-from kernels.sampling.transpose import transpose
+from kernels.sampling.transpose import order_weights, transpose
 from kernels.types import Block, ChunkStep, Topology
 from trainers.batches.batch import attach_weights
 from trainers.devices.logical import LogicalDevice
@@ -132,6 +132,7 @@ class Case:
             )
         )  # fmt: skip
         attach_weights((block,), topology, built.edge_weight)
+        order_weights(block)
         self.block = block
 
     def uncut(self, summed: Tensor | None = None) -> float:

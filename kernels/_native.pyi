@@ -88,6 +88,7 @@ def aggregate_backward(
     t_start: Array,
     t_edge: Array,
     t_dst: Array,
+    t_weight: Array | None,
     grad: Array,
     out: Array,
     reduce: int,

@@ -118,6 +118,7 @@ class Block:
         edge_type: u8[nnz]; edge_id: i64[nnz]: if the topology has them and the sampler was asked for them, else None.
         t_start, t_edge, t_dst: the transpose: source s is used by the edges t_edge[t_start[s]:t_start[s+1]], whose destinations
             are t_dst at the same places. i32[num_src+1], i32[nnz], i32[nnz]; None if no gradient will pass.
+        t_weight: f32[nnz], weight[t_edge], of a block that serves many passes: weights are read in order then. None = not kept.
         splice: origin of the source rows after pruning; None: they are the output rows of the block below, in order.
     """
 
@@ -136,6 +137,7 @@ class Block:
     t_start: Array | None = None
     t_edge: Array | None = None
     t_dst: Array | None = None
+    t_weight: Array | None = None
     splice: Splice | None = None
 
     @property

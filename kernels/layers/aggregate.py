@@ -150,11 +150,12 @@ def aggregate_backward(
         )
     t_start, t_edge = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
     turned = t_start, t_edge, as_int32(block.t_dst, "t_dst", num_edges)
+    kept = None if weight is None or block.t_weight is None else _as_weights(block.t_weight, "t_weight", num_edges)
     grad_out = as_rows(grad_out, "grad_out", block.num_dst, STORED_FLOATS)
     out = as_out(out, (block.num_src, grad_out.shape[1]), grad_out.dtype)
     _apart(out, grad_out)
     code, threads = REDUCTIONS[reduce], check_threads(threads)
-    _native.aggregate_backward(start, end, dst_pos, weight, self_weight, *turned, grad_out, out, code, threads)
+    _native.aggregate_backward(start, end, dst_pos, weight, self_weight, *turned, kept, grad_out, out, code, threads)
     return out
 
 

@@ -36,4 +36,16 @@ def transpose(block: Block) -> Block:
         InputError: the block's rows or local ids are out of range.
     """
     t_start, t_edge, t_dst = _native.transpose(block.num_src, *block_edges(block))
-    return replace(block, t_start=t_start, t_edge=t_edge, t_dst=t_dst)
+    return replace(block, t_start=t_start, t_edge=t_edge, t_dst=t_dst, t_weight=None)
+
+
+def order_weights(block: Block) -> None:
+    """Keeps a block's weights in the order of its transpose, too, in place: for a block of this machine that serves many passes.
+
+    A gradient that looks weights up by edge takes twice as long where rows have 16 columns; the copy takes about as long as one gradient.
+
+    Args:
+        block: a block with its transpose; nothing is done to one without weights.
+    """
+    if block.weight is not None:
+        block.t_weight = block.weight[block.t_edge]

@@ -72,8 +72,9 @@ class GatLayer(nn.Module):
         return attend(block, z, left, right, mask, weighted=weighted)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
-        """Bias, heads put side by side or averaged, and the layer's end: float[num_dst, out_width]."""
-        h = agg + self.bias
+        """Bias, heads put side by side or averaged, and the layer's end: float[num_dst, out_width]. It may overwrite the aggregate."""
+        made = agg.dtype == self.bias.dtype and not (agg.is_leaf and agg.requires_grad)
+        h = agg.add_(self.bias) if made else agg + self.bias
         if self.average:
             h = h.view(-1, self.heads, self.depth).mean(dim=1)
         return self.finish(h, h_dst, rng)

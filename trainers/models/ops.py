@@ -208,7 +208,7 @@ def shared_mean(block: Block) -> tuple[Block, Reduce]:
     """Returns block and reduction of the mean of a block's rows: with equal shares, or with those that the sampler put on the edges."""
     if block.share is None:
         return block, "mean"
-    return replace(block, weight=block.share, self_weight=None), "weighted"
+    return replace(block, weight=block.share, self_weight=None, t_weight=None), "weighted"
 
 
 def aggregate_grad(block: Block, grad: Tensor, reduce: Reduce) -> Tensor:

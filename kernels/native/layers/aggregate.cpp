@@ -57,14 +57,14 @@ void aggregate(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices,
 template <class T>
 void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optional<int32_t> dst_pos,
                         Optional<float> weight, Optional<float> self_weight, Array<int32_t> t_start,
-                        Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> grad, Array<T> out, int reduce,
-                        int threads) {
+                        Array<int32_t> t_edge, Array<int32_t> t_dst, Optional<float> t_weight, Array<T> grad,
+                        Array<T> out, int reduce, int threads) {
     const int32_t *begins = start.data(), *ends = end.data(), *place = pointer(dst_pos);
     const Transposed transposed{t_start.data(), t_edge.data(), t_dst.data(), out.shape(0), start.size(), t_dst.size()};
-    const float *weights = pointer(weight), *own_weights = pointer(self_weight);
+    const float *weights = pointer(weight), *own_weights = pointer(self_weight), *ordered = pointer(t_weight);
     const T* input = grad.data();
     T* output = out.mutable_data();
-    const int64_t width = grad.shape(1), num_weights = weight ? weight->size() : 0;
+    const int64_t width = grad.shape(1), num_weights = weight && !ordered ? weight->size() : 0;
     py::gil_scoped_release unlocked;
     const auto pieces = cut_transposed(transposed, width, HUB_VECTORS * LANES<T>, threads);
     const auto source = [=](int64_t t) { return transposed.dsts[t]; };
@@ -90,9 +90,11 @@ void aggregate_backward(Array<int32_t> start, Array<int32_t> end, Optional<int32
         std::vector<int32_t> own;
         if (own_weights) own = own_rows(transposed.num_src, transposed.num_dst, place);
         const int32_t* rows = own.empty() ? nullptr : own.data();
-        sum_all([=](int64_t t) { return static_cast<Sum<T>>(weights[transposed.edges[t]]); }, [=](int64_t s) {
+        const auto own_term = [=](int64_t s) {
             return rows && rows[s] >= 0 ? Finish<T>{0, input + rows[s] * width, own_weights[rows[s]]} : Finish<T>{};
-        });
+        };
+        if (ordered) sum_all([=](int64_t t) { return static_cast<Sum<T>>(ordered[t]); }, own_term);
+        else sum_all([=](int64_t t) { return static_cast<Sum<T>>(weights[transposed.edges[t]]); }, own_term);
     }
 }
 
@@ -104,8 +106,8 @@ void bind(py::module_& m) {
           arg("out").noconvert(), arg("reduce"), arg("threads"));
     m.def("aggregate_backward", &aggregate_backward<T>, arg("start").noconvert(), arg("end").noconvert(),
           arg("dst_pos").noconvert(), arg("weight").noconvert(), arg("self_weight").noconvert(),
-          arg("t_start").noconvert(), arg("t_edge").noconvert(), arg("t_dst").noconvert(), arg("grad").noconvert(),
-          arg("out").noconvert(), arg("reduce"), arg("threads"));
+          arg("t_start").noconvert(), arg("t_edge").noconvert(), arg("t_dst").noconvert(), arg("t_weight").noconvert(),
+          arg("grad").noconvert(), arg("out").noconvert(), arg("reduce"), arg("threads"));
 }
 
 }  // namespace

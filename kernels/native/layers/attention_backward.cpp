@@ -4,8 +4,6 @@
 // inner product that its score's gradient is made from and the sum that the source's gradient is. The destinations then make gradients
 // of scores from inner products, without looking at a row, and the sources add those up. A row is read once per edge.
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <limits>
 #include <vector>
 
@@ -224,12 +222,11 @@ void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int32_t> in
                       slope, scale, kept ? kept->data() : nullptr, weight ? weight->data() : nullptr, alpha.data(),
                       grad_score.mutable_data(), grad_z.mutable_data(), grad_left.mutable_data(), grad_right.mutable_data()};
     py::gil_scoped_release unlocked;
-    auto T0=std::chrono::steady_clock::now(); auto lap=[&](const char*n){auto t=std::chrono::steady_clock::now(); fprintf(stderr,"%s %.2f ",n,std::chrono::duration<double>(t-T0).count()*1e3); T0=t;};
     const auto by_source = cut_transposed(given.transposed, width, HUB_VECTORS * LANES<T>, threads);
     const auto by_dst = cut_block(given.block, width, 0, threads);
     const auto parts = cut_hubs(given, by_source);
     const auto own = own_rows(given.block.num_src, given.block.num_dst, given.block.place);
-    given.own = own.data(); lap("cut");
+    given.own = own.data();
     parallel_for(parts.size() + by_source.size(), 1, threads, [&](int64_t first, int64_t last) {
         TransposedEdges<Sum<T>> edges;
         std::vector<Sum<T>> partial;
@@ -243,7 +240,7 @@ void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int32_t> in
             multiply(given, edges, 0, edges.at.size());
         }
     });
-    lap("pull"); parallel_for(by_dst.size(), 1, threads, [&](int64_t first, int64_t last) {
+    parallel_for(by_dst.size(), 1, threads, [&](int64_t first, int64_t last) {
         for (int64_t p = first; p < last; ++p) {
             check_sources(given.block, by_dst[p]);
             each_heads(num_heads, [&](auto count, int64_t h) {
@@ -251,12 +248,11 @@ void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int32_t> in
             });
         }
     });
-    lap("grade"); const auto whole = cut_transposed(given.transposed, width, 0, threads);
+    const auto whole = cut_transposed(given.transposed, width, 0, threads);
     parallel_for(whole.size(), 1, threads, [&](int64_t first, int64_t last) {
         for (int64_t p = first; p < last; ++p)
             each_heads(num_heads, [&](auto count, int64_t h) { pull_scores<count.value>(given, whole[p], h); });
     });
-    lap("scores"); fprintf(stderr,"\n");
 }
 
 template <class T>

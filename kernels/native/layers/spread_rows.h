@@ -77,14 +77,23 @@ inline void spread_tile(const T* input, const Heads<Sum<T>>& heads, const Edges<
     const int64_t last = edges.rows.size();
     Vector<T> sum[LENGTH];
     for (int v = 0; v < LENGTH; ++v) sum[v] = more ? load(out + place(v)) : Vector<T>{};
-    for (int64_t e = begin; e < end; ++e) {
-        if (AHEAD && e + EDGES_AHEAD < last) {
-            const T* next = input + edges.rows[e + EDGES_AHEAD] * heads.width;
-            for (int v = 0; v < std::min<int>(LENGTH, SPREAD_LINES_AHEAD); ++v) __builtin_prefetch(next + place(v));
+    const auto add_all = [&](const auto& factor_of) {
+        for (int64_t e = begin; e < end; ++e) {
+            if (AHEAD && e + EDGES_AHEAD < last) {
+                const T* next = input + edges.rows[e + EDGES_AHEAD] * heads.width;
+                for (int v = 0; v < std::min<int>(LENGTH, SPREAD_LINES_AHEAD); ++v) __builtin_prefetch(next + place(v));
+            }
+            const T* row = input + edges.rows[e] * heads.width;
+            const auto factor = factor_of(e);
+            for (int v = 0; v < LENGTH; ++v) sum[v] += load(row + place(v)) * factor(v);
         }
-        const T* row = input + edges.rows[e] * heads.width;
-        const Sum<T>* factors = edges.factors.data() + e * heads.heads;
-        for (int v = 0; v < LENGTH; ++v) sum[v] += load(row + place(v)) * spread<Sum<T>>(factors, picks[v]);
+    };
+    if (heads.heads == 1) {  // one factor for the whole row, without a shuffle for each vector
+        add_all([&](int64_t e) { return [one = edges.factors[e]](int) { return one; }; });
+    } else {
+        add_all([&](int64_t e) {
+            return [=, factors = edges.factors.data() + e * heads.heads](int v) { return spread<Sum<T>>(factors, picks[v]); };
+        });
     }
     for (int v = 0; v < LENGTH; ++v) store(out + place(v), sum[v]);
 }

@@ -32,7 +32,7 @@ from assets.chunks.read import StoredChunks, open_chunks
 from assets.storage.control_group import free_bytes
 from assets.storage.user_code import is_reference
 from kernels.errors import InputError
-from kernels.sampling.transpose import transpose
+from kernels.sampling.transpose import order_weights, transpose
 from kernels.types import Array, Block
 from trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from trainers.batches.send import LABELS, send_blocks
@@ -57,7 +57,7 @@ from trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
 from trainers.techniques.fullgraph.passes import Passes
 from trainers.techniques.fullgraph.reads import splits
 from trainers.techniques.fullgraph.settings import FullGraphSettings
-from trainers.techniques.fullgraph.supply import ChunkBlocks
+from trainers.techniques.fullgraph.supply import ChunkBlocks, sums_back
 from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
 
@@ -196,6 +196,8 @@ class Uncut(OneStep):
         self.model, graph, device = model, run.graph, run.features.device
         self.summed: Tensor | None = None
         block = whole_block(run)
+        if sums_back(model, device):
+            order_weights(block)
         (self.block,) = send_blocks((block,), device, device.traffic)
         device.adopt([array for array in vars(block).values() if isinstance(array, np.ndarray)], "topology")
         shape = graph.topology.num_nodes, run.features.table.width

@@ -20,6 +20,9 @@ needed, and the map holds 2 v F values and 3 v A.
 two moments) and the chunk's block: 24 bytes per edge with its transpose and weights, 24 per node and per buffer row. A forward pass holds
 the buffer, for features a second copy of the rows that enter, and at most three results of the update.
 
+A device that shares the host's memory reads a chunk's own rows where they are (in_place.py). They are booked as if they were copied, and
+where a layer's output tells the gradient of its update, it stands in place of the results that the update would keep.
+
 If transfers overlap computing, a device also holds the supplies of two steps: c rows of F columns for the buffer, or a backward pass's rows
 of v nodes, and two blocks. It also holds the results of the step before until they have arrived on the host: v rows of H and A columns
 forwards, c rows of F backwards. All of it counts for each part of the device.

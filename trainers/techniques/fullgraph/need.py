@@ -156,4 +156,5 @@ def block_bytes(case: Case, nodes: int, edges: int, rows: int) -> int:
         or train.edge_weight
         or is_reference(train.model)
     )
-    return edges * (12 + 4 * weighted) + nodes * (12 + 4 * weighted) + rows * (4 + case.sizes.id_bytes)
+    weights = 4 * weighted * (1 + keeps_aggregate(train))  # those of sums in the order of the transpose, too
+    return edges * (12 + weights) + nodes * (12 + 4 * weighted) + rows * (4 + case.sizes.id_bytes)

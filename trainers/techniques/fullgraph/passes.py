@@ -7,8 +7,9 @@ their gradients, and the layer's results.
 The backward pass of a chunk starts from the gradients of its output rows. If the layer's aggregate has no parameters (`cacheable`) it is
 loaded, or with `hybrid = false` computed again from the neighbours' rows, and only the update is differentiated by autograd; the gradient
 of the aggregate then goes back to the neighbours by the kernel, without a forward pass. Both ways give the same bits, since the aggregate
-is the same. If it has parameters (attention) the whole layer is computed again. A layer that maps rows before it sums them has its map
-in a pass of its own (mapped.py), and the chunks read mapped rows.
+is the same. If the update ends plainly, and its output lies where the device computes, its gradient follows from the output, and nothing
+is computed again; the bits are those of autograd. If it has parameters (attention) the whole layer is computed again. A layer that maps
+rows before it sums them has its map in a pass of its own (mapped.py), and the chunks read mapped rows.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from kernels.sampling.transpose import transpose
+from kernels.sampling.transpose import order_weights, transpose
 from kernels.types import Array, Block, Topology
 from trainers.batches.batch import DATA_WEIGHTS, attach_weights, block_bytes
 from trainers.batches.flow import Task, Work, flow
@@ -59,11 +59,15 @@ class ChunkBlocks:
         found = self._kept.get((part, step))
         if found is None:
             found = self._made(part, step)
-            num_bytes = block_bytes((found,))
+            ordered = found.weight.nbytes if found.weight is not None and sums_back(self.model, device) else 0
+            num_bytes = block_bytes((found,)) + ordered
             with self._lock:
-                if num_bytes <= self._free_bytes:
-                    self._kept[part, step] = found
-                    self._free_bytes -= num_bytes
+                stays = num_bytes <= self._free_bytes
+                self._free_bytes -= num_bytes * stays
+            if stays:
+                if ordered:
+                    order_weights(found)
+                self._kept[part, step] = found
         with device.holding(block_bytes((found,)), "topology"):
             yield send_blocks((found,), device, ledger)[0]
 
@@ -77,6 +81,11 @@ class ChunkBlocks:
         if self.model.reads_relations:
             block.edge_type = _of_edges(topology.edge_types, topology, chunk.dst_ids)
         return block
+
+
+def sums_back(model: LayeredModel, device: Device) -> bool:
+    """Returns whether weighted sums of a model send their gradients back on this machine's own cores."""
+    return not device.remote and any(hasattr(layer, "aggregate_backward") for layer in model.layers)
 
 
 def _of_edges(values: Array | None, topology: Topology, node_ids: Array) -> Array:
