@@ -193,7 +193,7 @@ class Rival:
         return float((logits[ids].argmax(1) == self.labels[ids]).float().mean())
 
     def compare(self, given: str, out: str) -> None:
-        """Runs a model of given parameters on given blocks, and writes its logits and gradients.
+        """Runs a model of given parameters on given blocks, and writes its logits and gradients; a training begins with them.
 
         Args:
             given: file with the blocks (`src0`, `dst0`, `sizes0`, ...), the input rows `x`, `labels`, and parameters by name.
@@ -212,6 +212,7 @@ class Rival:
         with torch.no_grad():
             for name, parameter in known.items():
                 parameter.copy_(torch.from_numpy(found[name]).view(parameter.shape))
+        self.model.load_state_dict(model.state_dict())
         logits = model(blocks, torch.from_numpy(found["x"]))
         cross_entropy(logits, torch.from_numpy(found["labels"]).long()).backward()
         grads = {name: parameter.grad.numpy() for name, parameter in known.items() if parameter.grad is not None}

@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import InputError
-from kernels.layers.dropout import dropout, dropout_reference
+from kernels.layers.dropout import (
+    dropout,
+    dropout_reference,
+    relu_dropout,
+    relu_dropout_backward,
+    relu_dropout_reference,
+)
 from kernels.rng import key
 
 RATES = st.sampled_from([0.0, 1e-6, 0.1, 0.5, 0.9, 0.99999])
@@ -30,6 +36,37 @@ def test_elements_equal_the_reference(mask_key, ids, width, p, dtype, id_dtype, 
     np.testing.assert_array_equal(out, expected)
     assert dropout(x, node_ids, mask_key, p, out=x, threads=threads) is x
     np.testing.assert_array_equal(x, expected)
+
+
+@given(
+    st.integers(0, 2**64 - 1),
+    st.lists(st.integers(0, 2**31 - 1), max_size=12),
+    st.integers(0, 140),
+    RATES,
+    st.sampled_from([np.float32, np.float64]),
+    st.booleans(),
+    st.sampled_from([1, 2, 8]),
+)
+def test_bias_relu_and_dropout_in_place_equal_the_reference(mask_key, ids, width, p, dtype, biased, threads):
+    node_ids, generator = np.array(ids, np.int32), np.random.default_rng(0)
+    x, grad = (generator.standard_normal((len(ids), width)).astype(dtype) for _ in range(2))
+    bias = generator.standard_normal(width).astype(dtype) if biased else None
+    expected = relu_dropout_reference(x, bias, node_ids, mask_key, p)
+    raised = x if bias is None else x + bias
+    relu_dropout(x, bias, node_ids, mask_key, p, threads=threads)
+    np.testing.assert_array_equal(x, expected)
+    # The gradient of the composition: that of dropout where the value was above 0.
+    dropped = dropout_reference(grad, node_ids, mask_key, p)
+    relu_dropout_backward(x, grad, p, grad, threads=threads)
+    np.testing.assert_array_equal(grad, np.where(raised > 0, dropped, dtype(0)))
+
+
+def test_what_is_no_number_stays_so_unless_it_is_dropped():
+    x = np.full((1, 100), np.nan, np.float32)
+    relu_dropout(x, None, np.array([1]), 5, 0.5)
+    assert 0 < np.isnan(x).sum() < 100 and (x[~np.isnan(x)] == 0).all()
+    with pytest.raises(InputError, match="bias is"):
+        relu_dropout(x, np.zeros(3, np.float32), np.array([1]), 5, 0.5)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])

@@ -13,7 +13,7 @@ from kernels.sampling.transpose import transpose
 from kernels.types import Block, Splice
 from tests.kernels.graphs import blocks
 from trainers.models.attention import attend
-from trainers.models.ops import aggregate, dropout, maximum, splice
+from trainers.models.ops import aggregate, beside_own, dropout, maximum, own_rows, relu_dropout, splice
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -34,6 +34,31 @@ def weighted_block(num_dst: int = 30, num_src: int = 80, seed: int = 0) -> Block
 def test_gradients_of_sums_pass_gradcheck(block: Block, reduce: Reduce, width: int) -> None:
     h = torch.randn(block.num_src, width, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda h: aggregate(transpose(block), h, reduce), (h,))
+
+
+@settings(max_examples=25, deadline=None)
+@given(block=blocks(max_src=5), reduce=st.sampled_from(["sum", "mean", "weighted"]), width=st.integers(1, 20))
+def test_own_rows_beside_sums_are_both_and_pass_gradcheck(block: Block, reduce: Reduce, width: int) -> None:
+    turned = transpose(block)
+    h = torch.randn(block.num_src, width, dtype=torch.float64, requires_grad=True)
+    both = torch.cat([own_rows(h, turned), aggregate(turned, h, reduce)], dim=1)
+    assert torch.equal(beside_own(turned, h, reduce), both)
+    assert torch.autograd.gradcheck(lambda h: beside_own(turned, h, reduce), (h,))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALVES])
+def test_bias_relu_and_dropout_in_one_are_the_three(dtype: torch.dtype, p: float) -> None:
+    x, bias, above = (torch.randn(shape, dtype=dtype) for shape in ((9, 33), (33,), (9, 33)))
+    ids, found = np.arange(9) * 5, []
+    for composed in (True, False):
+        rows, added = x.clone().requires_grad_(), bias.clone().requires_grad_()
+        made = rows * 1  # a leaf cannot be overwritten
+        out = dropout((made + added).relu(), ids, 7, p) if composed else relu_dropout(made, added, ids, 7, p)
+        out.backward(above)
+        found.append((out.detach(), rows.grad, added.grad))
+    for one, other in zip(*found, strict=True):
+        assert one.dtype == dtype and torch.equal(one, other)
 
 
 @settings(max_examples=15, deadline=None)
