@@ -113,11 +113,8 @@ void multiply(const Gradient<T>& given, const TransposedEdges<Sum<T>>& edges, in
         if (k + EDGES_AHEAD < count) {
             const T* next = given.grad + edges.by_row.rows[k + EDGES_AHEAD] * width;
             const T* own = given.rows + edges.sources[k + EDGES_AHEAD] * width;
-            const int64_t ahead = std::min(width, SPREAD_LINES_AHEAD * line);
-            for (int64_t c = 0; c < ahead; c += line) __builtin_prefetch(next + c);
-            // The edges of a source share its row.
-            if (edges.sources[k + EDGES_AHEAD] != edges.sources[k + EDGES_AHEAD - 1])
-                for (int64_t c = 0; c < ahead; c += line) __builtin_prefetch(own + c);
+            for (int64_t c = 0; c < std::min(width, SPREAD_LINES_AHEAD * line); c += line)
+                __builtin_prefetch(next + c), __builtin_prefetch(own + c);
         }
         head_dots(given.grad + edges.by_row.rows[k] * width, given.rows + edges.sources[k] * width, given.cuts,
                   given.of_score + edges.at[k] * given.heads.heads);
