@@ -13,7 +13,7 @@ from kernels.arrays import BFLOAT16, STORED_FLOATS, narrow, widen
 from kernels.errors import InputError
 from kernels.layers.aggregate import aggregate, aggregate_backward, aggregate_backward_reference, aggregate_reference
 from kernels.sampling.sample import Sampler
-from kernels.sampling.transpose import transpose, transpose_reference
+from kernels.sampling.transpose import order_weights, transpose, transpose_reference
 from kernels.types import BatchKey, Block
 from tests.kernels.graphs import blocks, random_topology
 
@@ -295,3 +295,16 @@ def test_destinations_that_are_one_source_are_refused():
     )
     with pytest.raises(InputError, match="source row 1 twice"):
         aggregate_backward(transpose(block), np.ones((2, 4), np.float32), "weighted")
+
+
+def test_weights_in_the_order_of_the_transpose_give_the_same_bits():
+    block = transpose(block_of_two())
+    block.weight, block.self_weight = np.linspace(0.3, 0.9, len(block.indices), dtype=np.float32), None
+    grad = rows(block.num_dst, 20, np.float32)
+    expected = aggregate_backward(block, grad, "weighted")
+    order_weights(block)
+    np.testing.assert_array_equal(aggregate_backward(block, grad, "weighted"), expected)
+    assert transpose(block).t_weight is None
+    block.t_weight = np.zeros(9, np.float32)
+    with pytest.raises(InputError, match="t_weight"):
+        aggregate_backward(block, grad, "weighted")

@@ -1,0 +1,49 @@
+"""Rows that a device reads and writes where the host has them give the bits of copied rows, and are counted and booked like them."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainers.techniques.fullgraph.passed import KernelSteps, cut, made_model
+from tests.trainers.techniques.fullgraph.test_whole_pass import problem
+from trainers.devices.logical import LogicalDevice
+from trainers.record.ledger import Ledger
+from trainers.techniques.fullgraph import in_place, whole_pass
+from trainers.techniques.fullgraph.in_place import consecutive, rows_in_place
+
+MODELS = [
+    {"model": "gcn"}, {"model": "gcn", "residual": True}, {"model": "gcn", "norm": "layer"}, {"model": "sage"},
+    {"model": "sage", "activation": "elu"}, {"model": "gin"}, {"model": "gat", "heads": 2}, {"model": "gat", "residual": True},
+]  # fmt: skip
+
+
+def passed(options, hybrid, classes):
+    """Returns loss, gradients and moved bytes of a pass over chunks of consecutive ids."""
+    graph, x, labels, train_ids, _ = problem(300, 1500, 1, 4, 1, width=32, classes=classes)
+    model = made_model(32, classes, layers=3, hidden=16, dropout=0.3, **options)
+    ledger, steps = Ledger(), KernelSteps(graph, np.zeros(300, np.int32), 1, 4)
+    assert all(consecutive(steps.step(0, j).dst_ids) for j in range(4))
+    loss, found = cut(graph, x, labels, train_ids, model, steps, ledger=ledger, hybrid=hybrid)
+    return loss, found, ledger.rows()["moves"]
+
+
+@pytest.mark.parametrize("options", MODELS, ids=str)
+@pytest.mark.parametrize("hybrid", [True, False])
+@pytest.mark.parametrize("classes", [3, 16])
+def test_rows_in_place_give_the_bits_of_copies(options, hybrid, classes, monkeypatch):
+    loss, found, moves = passed(options, hybrid, classes)
+    for module in (in_place, whole_pass):
+        monkeypatch.setattr(module, "shares_memory", lambda device: False)
+    copied_loss, copied, copied_moves = passed(options, hybrid, classes)
+    assert loss == copied_loss and moves == copied_moves
+    assert found.keys() == copied.keys() and all(torch.equal(found[name], copied[name]) for name in copied)
+
+
+def test_only_aligned_rows_of_consecutive_nodes_are_lent_and_they_are_booked():
+    values, device = torch.arange(64.0).view(4, 16).numpy(), LogicalDevice()
+    found = rows_in_place(values, np.array([1, 2]), device, "staged")
+    assert found is not None and found.data_ptr() == values[1].ctypes.data and device.live_bytes == 128
+    assert rows_in_place(values, np.array([0, 2]), device, "staged") is None
+    assert rows_in_place(values, np.array([2, 1]), device, "staged") is None
+    assert rows_in_place(values[:, :15].copy(), np.array([1]), device, "staged") is None
+    assert rows_in_place(values, np.array([1]), LogicalDevice(link_gbps=1.0), "staged") is None
