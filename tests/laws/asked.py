@@ -172,6 +172,7 @@ OTHERWISE: Mapping[str, Ask] = {
     "online": Ask(),
     "chunks": Ask(own={"mode": "device"}),
     "parts": Ask(tables={"partitions": {"parts": 1}}),
+    "other": Ask(keys={"fanouts": SAMPLING["fanouts"]}),
 }
 """Condition that holds of a plain file -> what a file asks for in which it does not."""
 
@@ -195,7 +196,7 @@ def pipeline_text(trainer: str, ask: Ask, **keys: Any) -> str:
     groups = {} if technique.whole_graph else {"accumulate": 2}
     train = TRAIN | {"trainer": trainer} | groups | dict(ask.keys) | keys
     own = {**OWN.get(trainer, {}), **ask.own}
-    if own.get("mode") == "device":
+    if own.get("mode") == "device" and "chunks" not in ask.tables:
         tables = {name: value for name, value in tables.items() if name not in ("partitions", "chunks")}
     return recipe(train | ({trainer: own} if own else {}), seed=5, **tables)
 

@@ -60,6 +60,9 @@ SAME = {
 """Options that change no weight of a technique. With the others an exact technique has the weights of "minibatch" with the same option, in
 one part where it has parts; one that approximates has them where nothing is kept; and a pass over the whole graph has the losses of one
 batch of everything."""
+SAME |= {"self_term"}
+DRAWN = {"own_fanouts", "weighted", "walks", "own_sampling", "by_relation", "schedule"}
+"""Options that a pass over the whole graph reads in a sampled evaluation alone, so that its losses are those without them."""
 UNREPEATABLE = {"staleness"}
 """Options with which two trainings differ, which the model says."""
 EXACT = {"disk": Ask(), "factored": Ask(), "distributed": Ask(tables={"partitions": {"parts": 1}})}
@@ -200,7 +203,7 @@ def assert_refused(made: Made, option: str, trainer: str, limit: Limit) -> None:
 
 def assert_works(made: Made, folder: Path, option: str, trainer: str) -> None:
     """The file is taken, and its training has the promised weights, whether it is stopped or not, and predicts."""
-    technique, ask = TECHNIQUES[trainer], ASKED[option] | plain_of(option, trainer)
+    technique, ask = TECHNIQUES[trainer], asked_of(option, trainer)
     exact = EXACT.get(trainer, Ask()) if option not in SAME else Ask()
     keys: dict[str, Any] = {"epochs": 3} if technique.whole_graph else {"checkpoint_steps": 1}
     keys |= {"dtype": "float64"} if technique.whole_graph and option not in SAME else {}
@@ -211,11 +214,15 @@ def assert_works(made: Made, folder: Path, option: str, trainer: str) -> None:
     elif option in SAME:
         plain = plain_ask(option, trainer)
         assert weights(model) == weights(made.straight(trainer, plain, **keys))
+    elif technique.whole_graph and option in DRAWN:
+        model_keys = {name: value for name, value in ask.keys.items() if name == "model"}
+        assert losses(model) == losses(made.straight(trainer, Ask(keys=model_keys, graph=ask.graph), **keys))
     elif technique.whole_graph:
         batch = made.straight("minibatch", ASKED[option] | WHOLE, dtype="float64", epochs=3)
         np.testing.assert_allclose(losses(model), losses(batch), rtol=1e-9)
     else:
-        assert weights(model) == weights(made.straight("minibatch", ASKED[option]))
+        fanouts = {name: value for name, value in ask.keys.items() if name == "fanouts"}
+        assert weights(model) == weights(made.straight("minibatch", ASKED[option] | Ask(keys=fanouts)))
     out = folder / "predicted.parquet"
     num_rows = predict_table(made.store, pipeline, "x", out, probabilities=True)[1]
     found = pl.read_parquet(out)
@@ -223,6 +230,13 @@ def assert_works(made: Made, folder: Path, option: str, trainer: str) -> None:
     assert found["probability"].is_finite().all()
     for check in model.summary["checks"]:
         assert check["passed"] or check["name"] in ("loss fell", "score above chance"), check
+
+
+def asked_of(option: str, trainer: str) -> Ask:
+    """What a file asks for in which the option works and is read."""
+    if TECHNIQUES[trainer].whole_graph and option in DRAWN:
+        return OTHERWISE["exact"] | ASKED[option]
+    return ASKED[option] | plain_of(option, trainer)
 
 
 def plain_ask(option: str, trainer: str) -> Ask:
