@@ -70,6 +70,7 @@ check: $(READY_DEV) $(BUILT)
 docs: $(READY_DEV) $(BUILT)
 	$(BIN)/python -m tests.docs.cli_page
 	$(BIN)/python -m tests.docs.stage_pages
+	$(BIN)/python -m tests.docs.options_page
 
 MINUTES ?= 60
 KINDS ?=

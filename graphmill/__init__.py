@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from kernels.types import Block as Block
     from kernels.types import Stream as Stream
     from trainers.batches.batch import MiniBatch as MiniBatch
+    from trainers.models.attention import attend as attend
     from trainers.models.ends import LinearHead as LinearHead
     from trainers.models.ends import Projection as Projection
     from trainers.models.layer import LayeredModel as LayeredModel
     from trainers.models.ops import aggregate as aggregate
-    from trainers.models.ops import attend as attend
     from trainers.models.ops import dropout as dropout
     from trainers.notebook import Trained as Trained
 
@@ -56,9 +56,10 @@ _PLACES = {
     "kernels.sampling.sample": ("Sampler",),
     "kernels.types": ("BatchKey", "Block", "Stream"),
     "trainers.batches.batch": ("MiniBatch",),
+    "trainers.models.attention": ("attend",),
     "trainers.models.ends": ("LinearHead", "Projection"),
     "trainers.models.layer": ("LayeredModel",),
-    "trainers.models.ops": ("aggregate", "attend", "dropout"),
+    "trainers.models.ops": ("aggregate", "dropout"),
     "trainers.notebook": ("Trained",),
 }
 """Module -> its public names, the same as above, where a type checker reads them."""

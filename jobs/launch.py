@@ -25,6 +25,7 @@ from assets.storage.home import home_folder
 from assets.storage.store import Store
 from jobs.definitions import build_defs, job_names
 from jobs.operations.size import is_big
+from jobs.operations.sound import require_sound
 from jobs.runs import watchers as _watchers  # noqa: F401 - for its import
 from jobs.runs.cancellation import CancelableProgress, interrupts_cancel
 from jobs.runs.children import ROOT, ChildProcesses
@@ -178,6 +179,8 @@ def _selected(order: Launch) -> list[Step]:
     if order.ranks > 1 and not any(table.technique.by_parts for table in order.pipeline.train if table.name in trained):
         problem = f"--ranks {order.ranks}, but no [[train]] table that is asked for can be shared by processes"
         raise InputError(problem, 'leave it out, or set trainer = "distributed"')
+    if order.selection != "preprocess" and trained:
+        require_sound(order.pipeline, trained, order.ranks)
     return {"preprocess": data, "train": training, "all": [*data, *training]}[order.selection]
 
 

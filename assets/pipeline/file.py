@@ -37,7 +37,7 @@ from assets.pipeline.notes import Notes, parse_notes
 from assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables, parse_train, table_names
 from assets.pipeline.schedule import SCHEDULE, ScheduleTable, parse_schedule
 from assets.pipeline.schema import Problem, Tables
-from assets.pipeline.toml_lines import key_lines
+from assets.pipeline.toml_lines import KeyPath, key_lines
 from assets.pipeline.words import sentence
 from assets.sampling.config import SamplingConfig
 from assets.sources.registry import GraphConfig
@@ -177,6 +177,19 @@ class Pipeline:
         """Tells whether the weights of a training depend on artifacts of a stage."""
         return any(stage in table.inputs for table in self.train if hasattr(table, "technique"))
 
+    def require(self, problems: Sequence[tuple[KeyPath, str]]) -> None:
+        """Refuses the file for mistakes that were found after it was read.
+
+        Args:
+            problems: path of a key and sentence of each mistake.
+
+        Raises:
+            InputError: there is one; it has all of them, with their lines.
+        """
+        if problems:
+            tables = Tables(lines=key_lines(self.text))
+            raise _mistakes(self.path, [tables.problem(path, text) for path, text in problems], self.reference)
+
     @property
     def reference(self) -> str:
         """Its name on a command line: the file's name if it can be found by that, else its path; with the keys that were set."""
@@ -270,12 +283,17 @@ def parse_pipeline(
                 f"{path} needs data: {names} is not set",
                 f"export {names}=FOLDER, the folder of the files that it names, or write the paths out",
             )
-        listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in sorted(set(problems)))
-        count = "1 mistake" if len(problems) == 1 else f"{len(set(problems))} mistakes"
-        raise InputError(
-            f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {called or path}"
-        )
+        raise _mistakes(path, problems, called)
     return pipeline
+
+
+def _mistakes(path: Path, problems: Sequence[Problem], called: str | None = None) -> InputError:
+    """Returns the error of a file with mistakes, in the order of their lines."""
+    listed = "".join(f"\n  {path}:{problem.line}: {problem.message}" for problem in sorted(set(problems)))
+    count = "1 mistake" if len(problems) == 1 else f"{len(set(problems))} mistakes"
+    return InputError(
+        f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {called or path}"
+    )
 
 
 def _text_of(path: Path, data: bytes) -> str:

@@ -122,11 +122,19 @@ def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables
             problems.append(tables.problem((*where, "feature_table"), text))
         if hasattr(value, "technique"):
             problems += [tables.problem((*where, key), text) for key, text in _lacking(raw, value, values)]
-            known = values["tables"] | {SAMPLING: _drawn_by(value, sampling)}
+            written = {path[2] for path in tables.lines if path[:2] == where and len(path) == 3}
             problems += [
-                tables.problem((*where, *path), text) for path, text in value.own_settings.conflicts(value, known)
+                tables.problem((*where, *path), text) for path, text in value.conflicts(values["tables"], written)
             ]
+    problems += [tables.problem(path, text) for path, text in _useless(values, tables)]
     return problems
+
+
+def _useless(values: Mapping[str, Any], tables: Tables) -> Iterator[tuple[KeyPath, str]]:
+    """Yields the tables and keys of a file that have an effect on none of its trainings, and the problem of each."""
+    trains = [value for value in values["train"] if hasattr(value, "technique")]
+    if trains and len(trains) == len(values["train"]):
+        yield from ((path, text) for path, text in trains[0].useless(trains, values["tables"]) if path in tables.lines)
 
 
 def _other_fanouts(entry: Mapping[str, Any], value: Any, sampling: Any) -> Iterator[tuple[str, str]]:
@@ -140,14 +148,7 @@ def _other_fanouts(entry: Mapping[str, Any], value: Any, sampling: Any) -> Itera
         yield ("fanouts" if own else "layers"), f"{text}; one number, fanouts = 10, stands for all layers"
     elif own and own != sampling.fanouts:
         given = f"fanouts = {spelled(own)}"
-        about = "samples" if value.stored else "hotness" if "hotness" in value.inputs else ""
-        if about:
-            yield (
-                "fanouts",
-                f"{given}, but trainer = {value.trainer!r} reads {about}, drawn with [sampling] fanouts = {spelled(sampling.fanouts)}: "
-                "leave the key out, or write a second pipeline file",
-            )
-        elif sampling.schedule:
+        if sampling.schedule:
             yield "fanouts", f"{given}, but [sampling] has a schedule of its own fan-outs: leave one of them out"
         elif by_relation(own) and sampling.method != "uniform":
             yield (
@@ -269,8 +270,6 @@ def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> I
         yield from _without_data(table, graph, _features_of(table, values["tables"]))
         if table.sampled_by and by_relation(table.fanouts) and "edge_types" in graph.never:
             yield "fanouts", f"fanouts = {spelled(table.fanouts)} {ABSENT['fanouts'].format(source=graph.source)}"
-    if table.topology != "host" and table.technique.samples_on_device and sampling and (why := sampling.cpu_alone()):
-        yield "topology", f"topology = {table.topology!r} samples on the device, but {why}: remove the key"
 
 
 ABSENT: Mapping[str, str] = {
@@ -351,8 +350,6 @@ def _unstored(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> 
         return " needs a table [samples]"
     if table.seeds and set(table.seeds) != {seed}:
         return f", but samples are drawn by the pipeline's seed = {seed}, not by seeds = {list(table.seeds)}"
-    if sampling and sampling.schedule:
-        return ", but [sampling] has a schedule, and stored batches have one list of fan-outs"
     if samples and sampling and not sampling.reuse and table.epochs > samples.epochs > 0:
         have = f"[samples] has epochs = {samples.epochs}"
         return f" with epochs = {table.epochs}, but {have} and [sampling] has no reuse"

@@ -243,7 +243,9 @@ class Tables:
         for keys, text in error.problems:
             names = [tuple(name.split(".")) for name in keys.split()]
             if not {name[0] for name in names} & {*wrong}:
-                path = next(((*where, *name) for name in names if name[0] in raw), where)
+                path = next(
+                    ((*where, *name) for name in names if name[0] in raw or (*where, *name) in self.lines), where
+                )
                 text = f"{_title(where)}: {text}" if _is_named(where) else text
                 yield self.problem(path, f"{text}; {error.remedy}" if error.remedy else text)
 

@@ -159,12 +159,6 @@ class SamplingConfig(Neighbours):
             text = f"schedule changes fan-outs, but reuse = {self.reuse} takes the samples of earlier epochs again"
             yield KeyProblem("schedule reuse", text)
 
-    def cpu_alone(self) -> str:
-        """Returns the reason why a device with memory of its own cannot draw these batches, "" if it can."""
-        if self.schedule:
-            return "fan-outs follow a schedule"
-        return "" if self.method in METHODS else f"method = {self.method!r} runs on the CPU"
-
     def without_weights(self) -> str:
         """Returns the reason why messages cannot be multiplied by the weights of drawn edges, "" if they can."""
         if self.method == "weighted" and self.weights == "edge":

@@ -47,14 +47,19 @@ def validate(home: Path | None, pipeline: Asked) -> None:
     """
     from assets.partitions.method import say_rule
     from jobs.commands.needs import pipeline_needs
+    from jobs.operations.sound import require_sound
+    from trainers.recipe.together import useless_lines
     from trainers.recipe.unused import unused_lines
 
     loaded = pipeline.load(files=True)
+    require_sound(loaded)
     names = ", ".join(table.name for table in loaded.train) or "nothing"
     click.echo(f"{loaded.path} is valid: graph from {loaded.graph.source}, trains {names}")
     if (parts := loaded.table("partitions")) is not None and (said := say_rule(parts.method)):
         click.echo(said)
     for line in unused_lines(loaded.train, loaded.sampling, loaded.graph.attributes):
+        click.echo(line)
+    for line in useless_lines(loaded.train, loaded.tables):
         click.echo(line)
     needs = pipeline_needs(loaded, home)
     click.echo("\n".join(needs.lines()))

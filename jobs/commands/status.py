@@ -18,6 +18,7 @@ from assets.storage.store import Store
 from assets.storage.version import canonical, short
 from jobs.commands.views import flattened
 from jobs.runs.training import training_steps
+from trainers.recipe.together import useless_lines
 from trainers.record.checkpoint_head import Waiting, checkpoint_path, waiting_run
 
 MOST_REASONS = 4
@@ -110,6 +111,8 @@ def print_status(pipeline: Pipeline, home: Path | None, write: Callable[[str], A
         if missing
         else "everything is there"
     )
+    for line in useless_lines(pipeline.train, pipeline.tables):
+        write(line)
 
 
 def status_json(pipeline: Pipeline, home: Path | None) -> list[dict[str, Any]]:

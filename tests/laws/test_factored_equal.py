@@ -11,7 +11,6 @@ import pytest
 
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
-from kernels.errors import InputError
 from tests.assets.samples.sampled import build_samples
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import resolve
@@ -77,7 +76,9 @@ def test_caches_links_bounds_and_stored_samples_change_no_weight(tmp_path: Path,
             {"features": "memory", "workspace": "64MiB"},
         )
     ):
-        found = content(train(tmp_path / str(number), settings(2, 2, sharing=sharing), **options))
+        found = content(
+            train(tmp_path / str(number), settings(2 * (sharing == "space"), 2, sharing=sharing), **options)
+        )
         assert {name: found[name] for name in ("weights.safetensors", "metrics.jsonl")} == {
             name: expected[name] for name in ("weights.safetensors", "metrics.jsonl")
         }
@@ -128,10 +129,3 @@ def test_a_cache_that_is_filled_on_the_way_changes_no_weight(tmp_path: Path, epo
         assert (counts.get("hits_device", 0) > 0) == (epochs > 2)
         assert counts.get("hits_device", 0) + counts.get("misses", 0) < counts["inputs"]
         assert all(check["passed"] for check in found.summary["checks"] if check["name"] == "ledger equals plan")
-
-
-def test_presampling_needs_a_budget_and_no_ranking(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no budget for one\n.*add a table \[memory\]"):
-        train(tmp_path, settings(1, 1, presample=1))
-    with pytest.raises(InputError, match=r"\[hotness\] fills it before the first"):
-        train(tmp_path, settings(1, 1, presample=1), memory={"device": "10%", "host": "0%"})

@@ -74,23 +74,32 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
             of(trainer, scheme="unfused"),
             {"method": "random_walk"},
             PARTS,
-            'scheme = "unfused" is for method = "uniform"',
+            'with scheme = "unfused" draws by method = "uniform"',
         )
         for trainer in RANKED
     ),
     *(
-        (of(trainer, scheme="unfused") | {"model": "rgcn"}, BY_RELATION, PARTS, "has numbers per relation: remove")
+        (
+            of(trainer, scheme="unfused") | {"model": "rgcn"},
+            BY_RELATION,
+            PARTS,
+            "draws one number of neighbours per layer",
+        )
         for trainer in RANKED
     ),
-    (of("distributed", scheme="unfused") | BY_RELATION, {}, PARTS, "has numbers per relation: remove"),
+    (of("distributed", scheme="unfused") | BY_RELATION, {}, PARTS, "draws one number of neighbours per layer"),
     (of("distributed", scheme="vanilla"), {"schedule": [{"epoch": 2, "fanouts": [2, 2]}]}, PARTS, "no schedule"),
     (of("distributed", scheme="vanilla") | {"model": "rgcn"}, {}, PARTS, "draws edges without relations"),
-    *(({"trainer": trainer, "norm": "batch"}, {}, PARTS, "which 2 parts cannot share") for trainer in RANKED),
-    *((of(trainer, ranks=3), {}, PARTS, "ranks = 3 does not divide") for trainer in RANKED),
+    *(({"trainer": trainer, "norm": "batch"}, {}, PARTS, "with several parts cannot share") for trainer in RANKED),
     (of("fullgraph", devices=3), {}, PARTS, "devices = 3 does not divide"),
     ({"trainer": "fullgraph"}, {}, PARTS | {"chunks": {"self_term": False}}, "self_term = false"),
     (of("factored", presample=1), {}, {}, "no budget for one: add a table"),
-    (of("factored", presample=1), {}, {"hotness": {}, "memory": {}}, "fills it before the first: remove"),
+    (
+        of("factored", presample=1),
+        {},
+        {"hotness": {}, "memory": {}},
+        "has no effect, since .* with presample counts visits itself: remove",
+    ),
     (STORED, {"reuse": 2}, {"samples": {}}, r"rows = \"packed\" needs \[memory\] and \[cache_plan\]"),
     ({}, BY_RELATION, {"graph": sbm()}, "numbers per relation, and the edges .* have no relations here"),
     (BY_RELATION, {}, {"graph": sbm()}, "numbers per relation, and the edges .* have no relations here"),

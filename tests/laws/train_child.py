@@ -99,7 +99,7 @@ def train(home: Path, memory: dict[str, Any] | None, events: Events, given: dict
         else:
             train_small(home, sampling=sampling, progress=Counting(events), **options)
     elif sys.argv[4] == "whole":
-        options |= {"epochs": 6, "norm": "layer"}
+        options |= {"epochs": 6, "norm": "layer", "checkpoint_steps": 0}
         train_whole(home, progress=Counting(events), **options)
     elif sys.argv[4] == "fresh":
         train_fresh(home, progress=Counting(events), dropout=0.3, **options)

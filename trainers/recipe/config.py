@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from assets.building.keys import LEAST_GBPS, MOST_GBPS, Checked, KeyProblem, size_problem, within
+from assets.building.keys import LEAST_GBPS, MOST_GBPS, Checked, ConfigError, KeyProblem, size_problem, within
 from assets.sampling.config import SamplingConfig
 from assets.sampling.fanouts import fanout_problems, spelled
 from assets.sizes import parse_size
@@ -21,6 +21,7 @@ from kernels.errors import InputError
 from trainers.recipe.architecture import Architecture
 from trainers.recipe.settings import Settings
 from trainers.recipe.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
+from trainers.recipe.together import file_conflicts, sampling_problems, table_problems, useless_tables
 from trainers.record.metrics import PROGRAMS
 
 if TYPE_CHECKING:
@@ -110,13 +111,6 @@ class TrainConfig(Architecture):
         if self.device != "cpu" and not technique.on_device:
             text = f"device = {self.device!r}, but trainer = {self.trainer!r} runs on the CPU alone"
             yield KeyProblem("device trainer", text)
-        if self.blocks != "dgl" and technique.halves:
-            text = (
-                f"blocks = {self.blocks!r}, but trainer = {self.trainer!r} runs the two halves of a layer at different times, "
-                "which a module over whole blocks does not have: train it on mini-batches, or write it as a list of layers "
-                "(docs/own-models.md)"
-            )
-            yield KeyProblem("blocks trainer", text)
         yield from size_problem("eval_workspace", self.eval_workspace)
         if isinstance(self.threads, str) and self.threads != "auto":
             yield KeyProblem("threads", f'threads = {self.threads!r} is not "auto", nor a whole number')
@@ -125,17 +119,6 @@ class TrainConfig(Architecture):
             if (value := getattr(self, name)) and not self.eval_every:
                 text = f"{name} = {value} needs evaluations on the way, and eval_every = 0 has one, at the end: set one of them"
                 yield KeyProblem(f"{name} eval_every", text)
-        if technique.whole_graph and self.norm == "batch" and self.needs:
-            yield KeyProblem(
-                "norm trainer",
-                f"norm = 'batch' needs the statistics of all nodes at once, but trainer = {self.trainer!r} sees one chunk at a time: "
-                "'layer' has no such need, nor has mode = 'device', where the graph is not cut",
-            )
-        if technique.whole_graph and self.accumulate != 1:
-            text = (
-                f"accumulate = {self.accumulate}, but trainer = {self.trainer!r} has one step per epoch, over all seeds"
-            )
-            yield KeyProblem("accumulate trainer", text)
 
     def _optimiser_problems(self) -> Iterator[KeyProblem]:
         """Yields keys that do not fit the optimiser."""
@@ -254,19 +237,22 @@ class TrainTable(TrainConfig, TrainExecution):
         if len(set(self.seeds)) != len(self.seeds) or any(seed < 0 for seed in self.seeds):
             text = f"seeds = {list(self.seeds)} repeats a seed or has a negative one: give distinct seeds >= 0"
             yield KeyProblem("seeds", text)
-        if self.samples == "stored" and (self.technique.whole_graph or self.technique.by_parts):
-            why = "has no mini-batches" if self.technique.whole_graph else "samples the batches of each part"
-            text = f'samples = "stored", but trainer = {self.trainer!r} {why}: remove the key'
-            yield KeyProblem("samples trainer", text)
-        if self.own_settings.rows == "packed" and not self.stored:
-            text = f'rows = "packed", but samples = "{self.samples}": rows are packed for stored batches: add samples = "stored"'
-            yield KeyProblem("samples", text)
-        if self.topology != "host" and (why := self._samples_on_the_host()):
-            text = f"topology = {self.topology!r} samples on the device, but {why}: remove the key"
-            yield KeyProblem("topology", text)
-        if self.cache == "none" and not {*CACHE_STAGES} <= {*self.inputs, *self.technique.reads}:
-            text = f'cache = "none", but trainer = "{self.trainer}" has no cache that could be left out: remove the key'
-            yield KeyProblem("cache trainer", text)
+        yield from table_problems(self)
+
+    def conflicts(self, tables: Mapping[str, Any], written: Collection[str]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yields keys that contradict other tables of the pipeline file, as paths below `[[train]]`, and the problem of each.
+
+        Args:
+            tables: name -> value of every other table, None for one with mistakes; `[sampling]` has the fan-outs of this one.
+            written: keys that the file has.
+        """
+        yield from file_conflicts(self, tables, written)
+        yield from self.own_settings.conflicts(self, tables)
+
+    @staticmethod
+    def useless(trains: Sequence[TrainTable], tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yields the tables and keys of a file that have an effect on none of its trainings, and the problem of each."""
+        yield from ((path, text) for path, text, _, everywhere in useless_tables(trains, tables) if everywhere)
 
     @classmethod
     def sub_table(cls, entry: Mapping[str, Any]) -> tuple[str, type] | None:
@@ -291,16 +277,6 @@ class TrainTable(TrainConfig, TrainExecution):
         uncut = isinstance(settings, Mapping) and settings.get("mode") == "device"
         return technique.defaults if technique and not uncut else {}
 
-    def _samples_on_the_host(self) -> str:
-        """Returns the reason why a device cannot sample the batches; "" if one can, or if the graph's bytes are only booked on it."""
-        if self.topology == "device" and self.device != "cuda" and self.technique.books_topology:
-            return ""
-        if self.device == "cpu":
-            return 'device = "cpu"'
-        if self.stored:
-            return "the batches are stored"
-        return "" if self.technique.samples_on_device else f'trainer = "{self.trainer}" samples on the CPU'
-
     @property
     def technique(self) -> Technique:
         """The row of the technique that trains."""
@@ -317,7 +293,7 @@ class TrainTable(TrainConfig, TrainExecution):
         # Packed rows have their own cache, which takes the same bytes.
         packed = self.technique.stored or self.own_settings.rows == "packed"
         unread = {*(CACHE_STAGES if packed or self.cache == "none" else ()), *(() if packed else PACKED_STAGES)}
-        own = tuple(name for name in self.technique.reads if name not in unread)
+        own = tuple(name for name in self.technique.reads if name not in {*unread, *self.own_settings.unread})
         return tuple(dict.fromkeys((*own, *(("samples",) if self.stored else ()))))
 
     @property
@@ -388,11 +364,13 @@ def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int)
         seed: the pipeline's seed, used if the table has none.
 
     Raises:
-        InputError: the table samples and the pipeline has no `[sampling]`.
+        InputError: the table samples and the pipeline has no `[sampling]`, or the technique cannot draw by it.
     """
     used = sampling if table.sampled_by else None
     if used is not None and table.fanouts:
         used = replace(used, fanouts=table.fanouts)
+    if problems := [*sampling_problems(table, used)]:
+        raise ConfigError(KeyProblem("sampling", text) for text in problems)
     return [ModelConfig(seed=each, train=table.config, sampling=used) for each in table.seeds or (seed,)]
 
 

@@ -16,7 +16,7 @@ class Settings(Checked):
         timeout: seconds that a process waits for another one.
         rows: origin of the feature rows, "table" or "packed".
         staleness: updates that the weights of a gradient may lack.
-        unread: tables and stages that the technique needs, but not with these settings.
+        unread: tables and stages that the technique needs or reads, but not with these settings.
     """
 
     ranks = 1

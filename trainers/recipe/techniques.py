@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from kernels.errors import InputError
+from trainers.recipe.limits import Limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +34,7 @@ class Technique:
         predicts: whether its executor predicts numbers of the ledger (`planned`), which a check compares.
         settings: "module:name" of the dataclass of the sub-table `[train.NAME]` with the technique's own keys, "" without one.
         data: "module:name" of the function that opens a run's data, `open_data(opening) -> Data` (trainers/loop/executor.py).
-        samples_on_device: whether a device with memory of its own may sample the batches (`topology`).
-        books_topology: whether devices sample, so that `topology = "device"` works on the CPU: its bytes are booked on each of them.
+        limited: "module:name" of its limits, the cells of the table of options that are more than "yes"; "" without one.
         need: "module:name" of the function that adds up the memory of a training, `terms(case)` (trainers/recipe/need.py); "" without one.
         queue_share: parts of `queue` of which one must hold the rows of a batch; 0 if a batch may be smaller than it was drawn.
         by_parts: whether several processes may share a training, each with the rows of its parts.
@@ -55,8 +55,7 @@ class Technique:
     predicts: bool = True
     settings: str = ""
     data: str = "trainers.training.open_rows:open_data"
-    samples_on_device: bool = False
-    books_topology: bool = False
+    limited: str = ""
     need: str = ""
     queue_share: int = 0
     by_parts: bool = False
@@ -76,9 +75,17 @@ class Technique:
         """Imports the function that adds up the memory of a training; returns None if the technique has none."""
         return _named(self.need) if self.need else None
 
+    def limits(self) -> tuple[Limit, ...]:
+        """Imports what does not go with the technique."""
+        return (*_named(EVERYWHERE), *(_named(self.limited) if self.limited else ()))
+
     def open_data(self, opening: Any) -> Any:
         """Returns the `Data` of a run from its `Opening` (trainers/loop/executor.py)."""
         return _named(self.data)(opening)
+
+
+EVERYWHERE = "trainers.techniques.limits:EVERYWHERE"
+"""Limits of every technique."""
 
 
 def _named(reference: str) -> Any:
@@ -95,16 +102,17 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name=DEFAULT,
             module="trainers.techniques.minibatch",
+            limited="trainers.techniques.limits:MINIBATCH",
             need="trainers.techniques.needs:minibatch_terms",
             queue_share=1,
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
-            samples_on_device=True,
         ),
         Technique(
             name="disk",
             module="trainers.techniques.disk",
+            limited="trainers.techniques.limits:DISK",
             need="trainers.techniques.needs:disk_terms",
             queue_share=3,
             needs=("sampling", "samples", "memory", "cache_plan"),
@@ -115,16 +123,17 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="factored",
             module="trainers.techniques.factored.executor",
+            limited="trainers.techniques.limits:FACTORED",
             need="trainers.techniques.needs:factored_terms",
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
             settings="trainers.techniques.factored.settings:FactoredSettings",
-            books_topology=True,
         ),
         Technique(
             name="fresh",
             module="trainers.techniques.fresh.executor",
+            limited="trainers.techniques.limits:FRESH",
             need="trainers.techniques.needs:fresh_terms",
             needs=("sampling",),
             inputs=("hotness",),
@@ -138,6 +147,7 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="fullgraph",
             module="trainers.techniques.fullgraph.executor",
+            limited="trainers.techniques.limits:FULLGRAPH",
             need="trainers.techniques.fullgraph.need:terms",
             needs=("partitions", "chunks"),
             defaults={"partitions": {"parts": 1}, "chunks": {}},
@@ -150,6 +160,7 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="distributed",
             module="trainers.techniques.distributed.executor",
+            limited="trainers.techniques.limits:DISTRIBUTED",
             need="trainers.techniques.needs:distributed_terms",
             needs=("sampling", "partitions"),
             inputs=("partitions",),
@@ -162,6 +173,7 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="fresh-distributed",
             module="trainers.techniques.fresh_distributed.executor",
+            limited="trainers.techniques.limits:FRESH_DISTRIBUTED",
             need="trainers.techniques.needs:fresh_distributed_terms",
             needs=("sampling", "partitions"),
             inputs=("partitions", "hotness"),

@@ -41,15 +41,8 @@ def open_executor(run: Run) -> BatchExecutor:
 
 
 def _on_device(run: Run) -> OnDeviceSource:
-    """Returns the source whose batches the device samples.
-
-    Raises:
-        InputError: fan-outs follow a schedule, or neighbours are drawn by the user's own function, which runs on the CPU.
-    """
-    sampling, where = run.semantic.sampling, run.execution.topology
-    assert sampling is not None
-    if why := sampling.cpu_alone():
-        raise InputError(f"topology = {where!r} samples on the device, but {why}", "remove the key topology")
+    """Returns the source whose batches the device samples."""
+    where = run.execution.topology
     device, batching = run.features.device, run.batching
     with device.preparing():  # at its end all copies are complete, for every stream
         topology = place_topology(run.graph.topology, where, device)

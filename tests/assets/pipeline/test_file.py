@@ -341,7 +341,7 @@ def test_fanouts_stand_in_a_train_table_and_one_number_stands_for_all_layers(wri
         (
             'fanouts = 4\nsamples = "stored"',
             "[samples]",
-            "fanouts = [4, 4], but trainer = 'minibatch' reads samples, drawn with",
+            'fanouts = [4, 4], but trainer = "minibatch" with samples = "stored" beside others in [sampling] reads what was drawn',
         ),
         (
             "fanouts = 4",

@@ -80,17 +80,11 @@ def require_shareable(run: Run, num_parts: int) -> None:
 def open_samplers(
     run: Run, settings: DistributedSettings, source: ShardedSource
 ) -> Sequence[AnySampler] | VanillaSampler:
-    """Returns one sampler per thread, fused or in two steps, or the one that samples with the other ranks.
-
-    Raises:
-        InputError: the sampling function is the user's own, which needs the whole topology.
-    """
+    """Returns one sampler per thread, fused or in two steps, or the one that samples with the other ranks."""
     sampling, threads = run.semantic.sampling, rank_threads(run)
     assert sampling is not None
     if settings.scheme == "hybrid":
         return [open_sampler(run) for _ in range(threads)]
-    if why := settings.without_scheme(sampling):
-        raise InputError(why, "remove the key scheme")
     if settings.scheme == "vanilla":
         return VanillaSampler(run.graph.topology, source.owned, sampling, run.semantic.seed, source.exchange.lane)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from assets.building.keys import LEAST_GBPS, MOST_GBPS, within
-from assets.sampling.config import SamplingConfig
 from trainers.recipe.settings import Settings
 
 
@@ -29,33 +27,3 @@ class DistributedSettings(Settings):
     # Network between ranks, modelled by waiting: microseconds per exchange, and GB/s that a rank sends or receives; None = the real speed.
     latency_us: float = field(default=0.0, metadata=within(0, 1e9, hashed=False))
     rank_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS, hashed=False))
-
-    def without_scheme(self, sampling: SamplingConfig) -> str:
-        """Returns the reason why the scheme cannot draw these batches, "" if it can."""
-        named = f'scheme = "{self.scheme}"'
-        if self.scheme == "hybrid":
-            return ""
-        if sampling.method != "uniform":
-            return f'{named} is for method = "uniform", not {sampling.method!r}'
-        if sampling.by_relation:
-            return f"{named} draws one number of neighbours per layer, and fanouts has numbers per relation"
-        return f"{named} knows no schedule of fan-outs" if self.scheme == "vanilla" and sampling.schedule else ""
-
-    def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields parts that these ranks or this model cannot share, and neighbours that the scheme cannot draw."""
-        yield from super().conflicts(table, tables)
-        partitions, sampling, here = tables.get("partitions"), tables.get("sampling"), (table.trainer,)
-        if partitions and partitions.parts % self.ranks:
-            text = f"ranks = {self.ranks} does not divide [partitions] parts = {partitions.parts}: give a divisor"
-            yield (*here, "ranks"), text
-        if partitions and partitions.parts > 1 and table.norm == "batch":
-            text = f'the model has running statistics (norm = "batch"), which {partitions.parts} parts cannot share'
-            yield ("norm",), f'{text}: set norm = "layer" or "none", or [partitions] parts = 1'
-        if sampling and (why := self.without_scheme(sampling)):
-            yield (*here, "scheme"), f"{why}: remove the key"
-        elif self.scheme == "vanilla" and (table.reads_relations or table.edge_weight):
-            key = f'model = "{table.model}"' if table.reads_relations else "edge_weight = true"
-            yield (
-                (*here, "scheme"),
-                f'scheme = "vanilla" draws edges without relations and weights, which {key} reads: remove the key',
-            )

@@ -74,9 +74,6 @@ class Crew:
         self.executors = self._time_shared() if self.settings.sharing == "time" else self._factored()
 
     def _factored(self) -> list[Any]:
-        if self.run.features.device.remote and self.run.execution.topology != "host":
-            problem = f"topology = {self.run.execution.topology!r}, but samplers run on the CPU"
-            raise InputError(problem, 'remove the key, or set trainer = "minibatch", which samples on the device')
         samplers, trainers = self._split = self._split or self._counts()
         if not trainers and not self.settings.switching:
             problem = f"samplers = {samplers} are all devices, and with switching = false nobody trains"
@@ -98,9 +95,6 @@ class Crew:
         return found
 
     def _time_shared(self) -> list[Any]:
-        if self.run.features.device.remote:
-            problem = f'sharing = "time", but device = "{self.run.features.device.kind}"'
-            raise InputError(problem, 'remove the key: trainer = "minibatch" shares such a device in time')
         count = self.settings.trainers or self.settings.devices or default_devices(usable_cores())
         self.record |= {"sharing": "time", "samplers": 0, "trainers": count}
         self.places = {f"device {i}": sampling_place(self.run, i, self.features) for i in range(count)}
@@ -122,11 +116,6 @@ class Crew:
         """Returns the numbers of samplers and trainers."""
         settings, total = self.settings, self.settings.devices or default_devices(usable_cores())
         if self.run.features.device.remote:
-            if settings.trainers > 1:
-                problem = (
-                    f"trainers = {settings.trainers}, but one process drives one {self.run.features.device.kind} device"
-                )
-                raise InputError(problem, "leave the key out")
             return settings.samplers or max(1, default_devices(usable_cores()) - 1), 1
         if settings.samplers and settings.trainers:
             return settings.samplers, settings.trainers

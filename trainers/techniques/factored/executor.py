@@ -31,7 +31,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.errors import InputError
 from kernels.hotness.ranking import rank
 from kernels.types import Array
 from trainers.batches.queue import Closed
@@ -64,11 +63,6 @@ def open_executor(run: Run) -> FactoredExecutor:
     Raises:
         InputError: the settings do not fit the device, the model cannot be replicated, or batches are missing.
     """
-    if run.execution.samplers:
-        problem = (
-            f"samplers = {run.execution.samplers} stands in [[train]], where it means threads that prepare batches"
-        )
-        raise InputError(problem, "write it below [train.factored]: it means devices that sample")
     require_replicable(run)
     return FactoredExecutor(run)
 
@@ -215,16 +209,8 @@ class FactoredExecutor(Executor):
         self._weights = weights_of(self.run.model, copied=not self.repeatable)
 
     def _counting(self) -> Array:
-        """Returns i32[N] of zeros.
-
-        Raises:
-            InputError: a cache exists already, or no budget is set for one.
-        """
-        asked = f"presample = {self.settings.presample} fills a cache after so many epochs"
-        if self.features is not self.run.features.table:
-            raise InputError(f"{asked}, but [hotness] fills it before the first", "remove the key, or [hotness]")
-        if self.run.features.fill is None:
-            raise InputError(f"{asked}, but there is no budget for one", "add a table [memory]")
+        """Returns i32[N] of zeros."""
+        assert self.run.features.fill is not None, "the file has [memory], and such a training reads no hotness"
         return np.zeros(self.run.graph.topology.num_nodes, np.int32)
 
     def _note(self, epoch: Epoch) -> None:

@@ -39,6 +39,11 @@ class FactoredSettings(Settings):
     # Updates that the weights of a gradient may lack; above 0 the result does not repeat.
     staleness: int = field(default=0, metadata=within(0, 10**9, hashed="unless default"))
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Tables and stages that the technique reads, but not with these keys: visits are counted while it trains."""
+        return ("hotness",) if self.presample else ()
+
     def roles(self, cores: int) -> tuple[int, int]:
         """Returns the numbers of samplers and trainers as they are given; if a simulation chooses them, all devices but one train."""
         devices = self.devices or default_devices(cores)
@@ -68,11 +73,14 @@ class FactoredSettings(Settings):
             text = f"samplers = {samplers} are all devices, and with switching = false nobody trains"
             yield KeyProblem("samplers devices switching", f"{text}: set switching = true, or give a trainer")
 
+        if self.sharing == "time" and (samplers or not self.switching):
+            name = "samplers" if samplers else "switching"
+            text = f'{name} has no effect with sharing = "time", where every device samples and trains in turn: remove the key'
+            yield KeyProblem(f"{name} sharing", text)
+
     def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields a cache that is filled on the way and has no budget, or is filled before."""
+        """Yields a cache that is filled on the way and has no budget."""
         yield from super().conflicts(table, tables)
-        text = f"presample = {self.presample} fills a cache after so many epochs"
-        if self.presample and "hotness" in tables:
-            yield (table.trainer, "presample"), f"{text}, but [hotness] fills it before the first: remove one of them"
-        elif self.presample and "memory" not in tables:
+        if self.presample and "memory" not in tables:
+            text = f"presample = {self.presample} fills a cache after so many epochs"
             yield (table.trainer, "presample"), f"{text}, but there is no budget for one: add a table [memory]"

@@ -282,15 +282,12 @@ def open_places(first: Device, num_parts: int, devices: int) -> list[Place]:
         devices: number of devices; 0 for one per part on the CPU, or for the one device with memory of its own.
 
     Raises:
-        InputError: the parts cannot be shared evenly, or several devices with memory of their own are wanted.
+        InputError: the parts cannot be shared evenly.
     """
     count = devices or (1 if first.remote else num_parts)
     if num_parts % count:
         problem = f"devices = {count} does not divide [partitions] parts = {num_parts}"
         raise InputError(problem, "give a divisor, so that each device has as many parts")
-    if count > 1 and not isinstance(first, LogicalDevice):
-        problem = f"devices = {count}, but one process drives one {first.kind} device"
-        raise InputError(problem, "leave the key out: the parts share the device")
     all_devices = [first]
     if isinstance(first, LogicalDevice):
         limits = first.work_bytes, first.cache_bytes, first.link_gbps

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from assets.building.keys import LEAST_GBPS, MOST_GBPS, within
+from assets.building.keys import LEAST_GBPS, MOST_GBPS, KeyProblem, within
 from trainers.recipe.settings import Settings
 
 
@@ -36,15 +36,18 @@ class FullGraphSettings(Settings):
         """Tables and stages that the technique needs, but not with these keys: an uncut graph has neither parts nor chunks."""
         return ("partitions", "chunks") if self.mode == "device" else ()
 
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that have no effect where the graph is not cut."""
+        yield from super().problems()
+        for name in ("devices", "hybrid", "overlap", "peer_gbps") if self.mode == "device" else ():
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                text = f'{name} is for a graph that is cut, and mode = "device" does not cut it: remove the key'
+                yield KeyProblem(f"{name} mode", text)
+
     def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields devices that cannot share the parts evenly, and chunks without the rows of their own nodes."""
+        """Yields devices that cannot share the parts evenly."""
         yield from super().conflicts(table, tables)
-        partitions, chunks = tables.get("partitions"), tables.get("chunks")
-        if self.unread:
-            return
-        if self.devices and partitions and partitions.parts % self.devices:
+        partitions = tables.get("partitions")
+        if self.devices and not self.unread and partitions and partitions.parts % self.devices:
             text = f"devices = {self.devices} does not divide [partitions] parts = {partitions.parts}: give a divisor"
             yield (table.trainer, "devices"), text
-        if chunks and not chunks.self_term:
-            text = "[chunks] self_term = false, so the steps lack the rows of the nodes that they compute"
-            yield ("trainer",), f"{text}: set it to true, which is the default"

@@ -75,7 +75,7 @@ def test_a_topology_larger_than_a_device_is_loaded_by_parts(tmp_path: Path, shar
     size: dict[str, Any] = {"num_nodes": 400, "num_edges": 60_000}
     graph = random_graph_artifacts(tmp_path, **size)
     held = topology_bytes(graph.open().topology)
-    split = FactoredSettings(samplers=1, trainers=1, sharing=sharing)
+    split = FactoredSettings(samplers=int(sharing == "space"), trainers=1, sharing=sharing)
     options: dict[str, Any] = {"trainer": "factored", "topology": "device", "workspace": "150kB", "epochs": 1}
     found = []
     for more in ({}, options | {"settings": split}):

@@ -160,9 +160,6 @@ def test_a_run_goes_on_from_a_checkpoint_on_any_number_of_ranks(tmp_path, before
 
 def test_mistakes_are_told(tmp_path):
     for keys, message in (
-        ({"scheme": "vanilla"}, "samples with the other ranks"),
-        ({"rows": "packed"}, "come from their shards"),
-        ({"probe": 5}, "no rank has all rows"),
         ({"p_grad": 2.0}, "above 1"),
         ({"ranks": 0}, "below 1"),
     ):

@@ -1,0 +1,60 @@
+"""What a file alone decides about its trainings and reading it cannot tell: ranks that the command line names, and users' own models."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
+
+from assets.building.child import start_child
+from assets.pipeline.file import Pipeline
+from assets.pipeline.toml_lines import KeyPath
+from assets.storage.user_code import is_reference
+from trainers.recipe.options import OPTIONS
+
+
+def require_sound(pipeline: Pipeline, names: Collection[str] = (), ranks: int = 0) -> None:
+    """Refuses train tables that cannot be trained as they are asked for.
+
+    Args:
+        pipeline: the checked file.
+        names: names of the train tables; all of them when empty.
+        ranks: number of ranks that the command line names, 0 for the numbers of the tables.
+
+    Raises:
+        InputError: ranks cannot share the parts evenly, or a user's own model does not go with a trainer; all mistakes with their lines.
+    """
+    problems = [*_ranks_problems(pipeline, ranks), *_model_problems(pipeline)]
+    chosen = [index for index, table in enumerate(pipeline.train) if not names or table.name in names]
+    pipeline.require([(path, text) for path, text in problems if path[1] in chosen])
+
+
+def _ranks_problems(pipeline: Pipeline, ranks: int) -> Iterator[tuple[KeyPath, str]]:
+    """Yields the numbers of ranks that do not divide the parts."""
+    partitions = pipeline.table("partitions")
+    for index, table in enumerate(pipeline.train):
+        asked = ranks or table.own_settings.ranks
+        if table.technique.by_parts and partitions is not None and partitions.parts % asked:
+            given = f"--ranks {ranks}" if ranks else f"ranks = {asked}"
+            text = f"{given} does not divide [partitions] parts = {partitions.parts}: give a divisor"
+            yield ("train", index, table.trainer, "ranks"), text
+
+
+def _model_problems(pipeline: Pipeline) -> list[tuple[KeyPath, str]]:
+    """Returns the users' own models that do not go with their trainers; a process of its own makes them."""
+    if not any(_depends_on_code(table) for table in pipeline.train if is_reference(table.model)):
+        return []
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    child = start_child([sys.executable, "-m", "trainers.models.own_limits"], **options)
+    try:
+        said, _ = child.communicate(json.dumps({"path": str(pipeline.path), "text": pipeline.text}))
+    finally:
+        child.kill()
+    # A model that ends the process will end the training, too, which says why.
+    return [(tuple(path), text) for path, text in json.loads(said.splitlines()[-1])] if child.returncode == 0 else []
+
+
+def _depends_on_code(table: object) -> bool:
+    """Tells whether only the code of its model says whether a train table can be trained."""
+    return any(OPTIONS[limit.option].scope == "code" for limit in table.technique.limits())  # pyright: ignore

@@ -1,0 +1,55 @@
+"""What `validate` and `run` refuse beyond the text of a file: ranks that do not divide the parts, and users' own models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.pipeline.file import Pipeline, parse_pipeline
+from jobs.operations.sound import require_sound
+from kernels.errors import InputError
+from tests.laws.asked import MODULE, Ask, pipeline_text, write_beside
+from trainers.recipe.config import TrainTable
+
+
+def parsed(folder: Path, trainer: str, ask: Ask) -> Pipeline:
+    write_beside(folder)
+    return parse_pipeline(folder / "mine.toml", pipeline_text(trainer, ask).encode(), TrainTable)
+
+
+@pytest.mark.parametrize("trainer", ["distributed", "fresh-distributed"])
+def test_ranks_divide_the_parts_and_the_command_says_how_many(tmp_path: Path, trainer: str) -> None:
+    pipeline = parsed(tmp_path, trainer, Ask(own={"ranks": 3}))
+    line = 1 + pipeline.text.splitlines().index("ranks = 3")
+    with pytest.raises(InputError, match=rf"mine\.toml:{line}: ranks = 3 does not divide \[partitions\] parts = 2"):
+        require_sound(pipeline)
+    require_sound(pipeline, ranks=2)
+    require_sound(pipeline, names=["another"])
+    with pytest.raises(InputError, match=rf"mine\.toml:{line}: --ranks 5 does not divide"):
+        require_sound(pipeline, ranks=5)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "model", "own", "problem"),
+    [
+        ("fresh", "Whole", {}, "is one module over whole blocks, but .* two halves of a layer"),
+        ("factored", "counting", {}, "has buffers, but .* on replicas"),
+        ("fullgraph", "counting", {}, "has buffers, but .* in chunks would change them"),
+        ("fullgraph", "counting", {"mode": "device"}, ""),
+        ("distributed", "counting", {}, "has buffers, but .* with several parts"),
+        ("fullgraph", "layers", {}, ""),
+        ("fullgraph", "absent", {}, "has no absent"),
+    ],
+)
+def test_own_models_are_made_once_and_refused_at_their_line(
+    tmp_path: Path, trainer: str, model: str, own: dict[str, Any], problem: str
+) -> None:
+    pipeline = parsed(tmp_path, trainer, Ask(keys={"model": f"{MODULE}:{model}"}, own=own))
+    if not problem:
+        return require_sound(pipeline)
+    line = 1 + pipeline.text.splitlines().index(f'model = "{MODULE}:{model}"')
+    with pytest.raises(InputError, match=rf"mine\.toml:{line}: .*{problem}"):
+        require_sound(pipeline)
+    return None

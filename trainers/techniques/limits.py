@@ -1,0 +1,153 @@
+"""What does not go with each technique: the cells of the table of options that are more than "yes" (trainers/recipe/options.py).
+
+`graphmill validate` refuses by it, with the line; docs/choosing.md shows it, and tests/laws/test_options.py trains every other cell.
+"""
+
+from __future__ import annotations
+
+from trainers.recipe.limits import Limit, each
+
+EVERYWHERE = (
+    *each("link_gbps", "has a link of its own", whens="gpu"),
+    *each("uva", "computes where the graph is"),
+)
+"""Limits of every technique."""
+
+UNPACKED = each("io", "reads no packed rows", useless=True)
+ON_THE_CPU = each("topology", "samples on the CPU") + each("booked", "books no graph on devices", useless=True)
+HALVES = each(
+    "module pyg",
+    "runs the two halves of a layer at different times, which such a module does not have",
+    remedy="train it on mini-batches, or write it as a list of layers (docs/own-models.md)",
+)
+SECOND_FILE = "leave the key out, or write a second pipeline file"
+DRAWN = (
+    *each(
+        "schedule",
+        "reads batches that were drawn with one list of fan-outs",
+        whens="stored",
+        remedy='remove `schedule`, or samples = "stored"',
+    ),
+    *each("own_fanouts", "reads what was drawn with those", whens="stored_other", remedy=SECOND_FILE),
+)
+OTHER_HOTNESS = each("own_fanouts", "reads hotness, which is counted with those", whens="other", remedy=SECOND_FILE)
+
+
+def two_step(scheme: str) -> tuple[Limit, ...]:
+    """Returns the limits of a scheme that draws by the two-step sampler."""
+    return (
+        *each("weighted walks own_sampling", 'draws by method = "uniform" alone', whens=scheme),
+        *each("by_relation", "draws one number of neighbours per layer", whens=scheme),
+    )
+
+
+BY_PARTS = (
+    *UNPACKED,
+    *ON_THE_CPU,
+    *each("stored", "samples the batches of each part"),
+    *each(
+        "link_gbps", "moves its rows between ranks", useless=True, remedy="remove the key, or model them by rank_gbps"
+    ),
+    *each("device_cache", "keeps hot rows of other ranks in memory, within `host`", useless=True),
+    *each(
+        "batch_norm",
+        "cannot share running statistics",
+        whens="parts",
+        remedy='set norm = "layer" or "none", or [partitions] parts = 1',
+    ),
+    *each("buffers", "cannot share running statistics", whens="parts", remedy="set [partitions] parts = 1"),
+    *two_step("unfused"),
+)
+MINIBATCH = (
+    *UNPACKED,
+    *DRAWN,
+    *each("booked", "books no graph on devices", useless=True),
+    *each("topology", "reads batches that were drawn before", whens="stored"),
+    *each("schedule own_sampling", "draws no such batches", whens="on_device"),
+)
+DISK = (
+    *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=SECOND_FILE),
+    *each("topology booked", "reads batches that were drawn before"),
+    *each("cache", "has no cache that could be left out"),
+    *each("samplers", "samples nothing", whens="exact", useless=True),
+    *each(
+        "schedule",
+        "reads batches that were drawn with one list of fan-outs",
+        remedy="remove `schedule`, or take another trainer",
+    ),
+)
+FACTORED = (
+    *UNPACKED,
+    *DRAWN,
+    *each(
+        "topology",
+        "samples on the CPU",
+        remedy='remove the key, or set trainer = "minibatch", which samples on the device',
+    ),
+    *each(
+        "samplers",
+        "has samplers of its own",
+        remedy="write it below [train.factored], where it means devices that sample",
+    ),
+    *each("buffers", "computes batches on replicas, and each may change them", remedy="take a trainer with one model"),
+    *each("hotness", "counts visits itself", whens="presample", useless=True, remedy="remove one of them"),
+    *each("trainers", "drives one device that trains", whens="gpu"),
+    *each("sharing", "has one such device", whens="gpu", remedy='remove the key: "minibatch" shares a GPU in time'),
+)
+FRESH = (
+    *OTHER_HOTNESS,
+    *HALVES,
+    *ON_THE_CPU,
+    *DRAWN,
+    *each(
+        "io", "reads no packed rows", whens="unpacked", useless=True, remedy='remove the key, or set rows = "packed"'
+    ),
+    *each("packed", "draws batches for which no rows are packed", whens="online", remedy='add samples = "stored"'),
+    *each("cache", "has a cache of packed rows, which the key does not leave out", whens="packed", useless=True),
+)
+FULLGRAPH = (
+    *UNPACKED,
+    *HALVES,
+    *ON_THE_CPU,
+    *each("stored", "has no mini-batches"),
+    *each("queue", "has no mini-batches that could wait", whens="exact", useless=True),
+    *each("samplers", "samples nothing", whens="exact", useless=True),
+    *each("own_fanouts", "takes all neighbours", whens="exact", useless=True),
+    *each("cache", "has no cache that could be left out", useless=True),
+    *each("checkpoint_steps", "has one step per epoch, and a checkpoint behind it", useless=True),
+    *each("accumulate", "has one step per epoch, over all seeds"),
+    *each(
+        "batch_norm",
+        "sees one chunk at a time, not the statistics of all nodes at once",
+        whens="chunks",
+        remedy="'layer' has no such need, nor has mode = 'device', where the graph is not cut",
+    ),
+    *each("buffers", "would change them once per chunk", whens="chunks", remedy='set mode = "device"'),
+    *each(
+        "self_term",
+        "needs the rows of the nodes that it computes",
+        whens="chunks",
+        remedy="set it to true, which is the default",
+    ),
+    *each("devices", "drives one device, which the parts share", whens="gpu"),
+    *each("sampling", "takes all neighbours", whens="exact", useless=True, remedy="remove the table"),
+    *each("hotness memory device_cache", "caches no rows", useless=True, remedy="remove the table"),
+)
+DISTRIBUTED = (
+    *BY_PARTS,
+    *two_step("vanilla"),
+    *each("schedule", "knows no schedule of fan-outs", whens="vanilla"),
+    *each("relations edge_weight", "draws edges without relations and weights", whens="vanilla"),
+)
+FRESH_DISTRIBUTED = (
+    *BY_PARTS,
+    *HALVES,
+    *OTHER_HOTNESS,
+    *each(
+        "vanilla",
+        "would sample with the other ranks, in the thread that waits for the history",
+        remedy='set it to "unfused"',
+    ),
+    *each("packed", "takes the rows of parts from their shards"),
+    *each("probe", "has no rank with all rows"),
+)
