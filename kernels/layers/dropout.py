@@ -85,7 +85,7 @@ def dropout(x: Array, node_ids: Any, key: int, p: float, out: Array | None = Non
 
 
 def relu_dropout_reference(x: Array, bias: Array | None, node_ids: Array, key: int, p: float) -> Array:
-    """Returns what `relu_dropout` leaves in x (the rule in NumPy)."""
+    """Returns x after `relu_dropout` (the rule in NumPy); x itself keeps its values."""
     x = x if bias is None else x + bias
     return dropout_reference(np.where(x < 0, x.dtype.type(0), x), node_ids, key, p)
 

@@ -1,6 +1,6 @@
 """Maps of rows by several matrices, as differentiable torch operations with fewer products, or fewer matrices that are written.
 
-Tensors are float32, float64, float16 or bfloat16. Where torch computes products in a smaller type (`torch.autocast`), so do these.
+Tensors are float32, float64, float16 or bfloat16. Within `torch.autocast` products are computed in its type.
 """
 
 from __future__ import annotations

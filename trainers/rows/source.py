@@ -148,7 +148,7 @@ class TableSource(FeatureSource):
 
     Attributes:
         in_place: whether rows may be read from the array at any time, by a device too.
-        at_hand: whether the step's threads gather rows between steps, since nobody waits for a disk and no core is idle meanwhile.
+        at_hand: whether the step's threads gather rows between steps, since they come without a wait and no core is idle meanwhile.
     """
 
     in_place, at_hand = True, False

@@ -236,9 +236,7 @@ class Passes:
         )
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
-            ids = self.walk.dst_ids[part][j]
-            above = HostRequest(gradients, ids, Line("h2d", "gradient", "backward", index))
-            return {ABOVE: above} | reads.of(ids, self.walk.lists[part][j].down.ids, "backward")
+            return reads.backward(gradients, self.walk.dst_ids[part][j], self.walk.lists[part][j].down.ids)
 
         for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps)[::-1], wanted):
             if buffers:
@@ -246,8 +244,7 @@ class Passes:
                 self._bring(buffers, found, lists, line, j)
             for place, supply in zip(self.mover.places, found, strict=True):
                 if supply.has_block:
-                    held = buffers[place.part] if buffers else None
-                    grad = grads[place.part] if grads else None
+                    held, grad = (each[place.part] if each else None for each in (buffers, grads))
                     with place.active(), supply.block() as block:
                         own = self._chunk_backward(reads, j, place, block, held, supply, grad, sums, random)
                         assert own is not None or sums is None or not (apart and layer.reads_own)
@@ -258,8 +255,7 @@ class Passes:
             if below is not None:
                 self._leave(index, j, grads, below)
         self.mover.settle()
-        if apart:
-            assert below is not None
+        if apart and below is not None:
             self._maps().backward(layer, index, rows, below, sums)
 
     def _leave(self, index: int, j: int, grads: Sequence[Tensor], sums: HostRows) -> None:

@@ -54,6 +54,11 @@ class Reads:
             found[OWN] = HostRequest(self.rows, ids, Line("h2d", "output", phase, self.index))
         return found
 
+    def backward(self, gradients: HostRows, ids: Array, neighbours: Array) -> dict[str, HostRequest]:
+        """Returns the requests of a step of the backward pass, which reads the gradients of its nodes' output rows, too."""
+        above = HostRequest(gradients, ids, Line("h2d", "gradient", "backward", self.index))
+        return {ABOVE: above} | self.of(ids, neighbours, "backward")
+
     def own(self, held: Tensor, block: Block, ids: Array, device: Device) -> Tensor | None:
         """Returns the rows of a chunk's own nodes, which the buffer holds among others; None if nothing reads them.
 
