@@ -32,7 +32,7 @@ RECIPES = {
     "fan-outs by epoch": Recipe(
         table={"residual": True},
         sampling=SamplingConfig(fanouts=(4, 3), batch_size=32, schedule=STEPS),
-        refused={"disk": "has a schedule"},
+        refused={"disk": "drawn with one list of fan-outs"},
     ),
     "drawn by hand": Recipe(
         table={"model": "gin"}, sampling=SamplingConfig(fanouts=(4, 3), batch_size=32, method=CHOSEN)

@@ -214,14 +214,19 @@ def case_of(recipes: Mapping[str, Recipe]) -> Any:
 
 
 def pipeline_text(recipe: Recipe, trainer: str) -> str:
-    """The recipe as a pipeline file for a technique, with every table that some technique reads."""
+    """The recipe as a pipeline file for a technique, with every table that has an effect on some technique of its kind."""
     given = {each.name: (getattr(recipe.reused, each.name), each.default) for each in fields(recipe.sampling)}
     sampling: dict[str, Any] = {name: value for name, (value, default) in given.items() if value != default}
     sampling |= {"schedule": [asdict(step) for step in recipe.sampling.schedule]} if recipe.sampling.schedule else {}
-    tables = PACKED | {"samples": {"epochs": 2}, "partitions": {"parts": 2}, "chunks": {}}
-    train = {"name": "x", "trainer": trainer} | SMALL | dict(recipe.table)
-    train |= {"accumulate": 1} if find_technique(trainer).whole_graph else {}
-    return file_text(train, graph={"source": "pyg", "path": "graph.pt", "weight": "w"}, sampling=sampling, **tables)
+    kind, train = find_technique(trainer), {"name": "x", "trainer": trainer} | SMALL | dict(recipe.table)
+    tables: dict[str, Any] = {"sampling": sampling} | PACKED | {"samples": {"epochs": 2}}
+    if kind.by_parts:
+        tables["memory"] = {name: value for name, value in tables["memory"].items() if name != "device"}
+    if kind.whole_graph:
+        tables = {"sampling": sampling} if train.get("eval") == "sampled" else {}
+        train |= {"accumulate": 1}
+    tables |= {"partitions": {"parts": 2}, "chunks": {}}
+    return file_text(train, graph={"source": "pyg", "path": "graph.pt", "weight": "w"}, **tables)
 
 
 def assert_validated(recipe: Recipe, trainer: str) -> None:
