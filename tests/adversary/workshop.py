@@ -33,7 +33,8 @@ TABLES = {
     "memory": 'device = "5%"\nhost = "10%"\ndisk = "2x"',
 }
 """Keys of the tables of stages that want other values than their defaults."""
-TRAIN = 'model = "sage"\nhidden = 8\nepochs = 2\nthreads = 1\nlr = 0.02\naccumulate = {accumulate}\nqueue = "4MiB"\nnorm = "none"'
+TRAIN = 'model = "sage"\nhidden = 8\nepochs = 2\nthreads = 1\nlr = 0.02\nnorm = "none"'
+MINI_BATCHES = '\naccumulate = 2\nqueue = "4MiB"'
 SETTINGS = {
     "fresh": 'arena = "60%"',
     "fresh-distributed": 'ranks = 1\narena = "60%"',
@@ -49,7 +50,8 @@ def text(name: str, tables: dict[str, str], trainers: Iterable[str]) -> str:
     """Returns a pipeline file with these tables, one [[train]] table per trainer."""
     trains = [
         f'[[train]]\nname = "{each}"\ntrial = "{each}"\ntrainer = "{each}"\n'
-        + TRAIN.format(accumulate=1 if TECHNIQUES[each].whole_graph else 2)
+        + TRAIN
+        + ("" if TECHNIQUES[each].whole_graph else MINI_BATCHES)
         + (f"\n\n[train.{each}]\n{SETTINGS.get(each, '')}" if TECHNIQUES[each].settings else "")
         for each in trainers
     ]

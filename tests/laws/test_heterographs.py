@@ -121,7 +121,8 @@ class Drawn:
 
 def built(folder: Path, graph: dict[str, Any], **keys: Any) -> tuple[Any, Built]:
     """Writes a pipeline file, and builds its graph."""
-    text = recipe({"name": "m"} | TRAIN | keys, seed=5, graph=graph, sampling=SAMPLING)
+    sampling = {} if keys.get("trainer") == "fullgraph" else {"sampling": SAMPLING}
+    text = recipe({"name": "m"} | TRAIN | keys, seed=5, graph=graph, **sampling)
     (folder / "p.toml").write_text(text)
     pipeline = load_pipeline(folder / "p.toml", TrainTable, files=True)
     return pipeline, build_config(folder / "home", pipeline.graph, threads=1)

@@ -139,8 +139,8 @@ def summed(in_width, num_classes, config):
 
 @pytest.mark.parametrize("scheme", ["unfused", "vanilla"])
 def test_schemes_of_one_number_are_refused(tmp_path: Path, scheme: str) -> None:
-    with pytest.raises(InputError, match="fanouts has numbers per relation"):
-        train_parts(tmp_path, 1, sampling=TABLES, model="rgcn", settings={"scheme": scheme})
+    with pytest.raises(InputError, match=f'scheme = "{scheme}" draws one number of neighbours per layer'):
+        train_parts(tmp_path, 1, sampling=TABLES, model="sage", settings={"scheme": scheme})
 
 
 def test_relations_that_a_graph_lacks_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

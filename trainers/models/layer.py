@@ -174,7 +174,8 @@ class LayeredModel(nn.Module):
             whole = block.dst_pos is None and block.num_src == block.num_dst
             if whole and hasattr(layer, "forward_whole"):
                 return layer.forward_whole(block, h_src, masks)
-            if not whole and getattr(layer, "joins_own", False):
+            # Evaluation has the same bits in whatever pieces nodes are scored, so it has one order of operations.
+            if rng.training and not whole and getattr(layer, "joins_own", False):
                 return layer.forward_block(block, h_src, masks)
         aggregate = layer.aggregate(block, h_src, masks) if summed is None else summed
         return layer.update(aggregate, own_rows(h_src, block), masks)

@@ -3,10 +3,10 @@
 A layer of d destinations and s sources, from rows of i to rows of o columns, holds these numbers of matrix elements:
 
     kind      kept for its backward pass      while it runs forward      its gradients while it runs backward
-    sage      d i                             d i + 3 d o                2 s i
+    sage      2 d i                           3 d i, or 2 d i + d o      2 d i + d o, or s i + d i
     gcn       d i                             d i + 2 d o                s i
     gin       d i + d o                       3 d i + 2 d o              2 s i
-    gat       s o                             2 s o + 2 d o              4 s o + d o
+    gat       s o                             s o + d o                  s o + d o, or s i
     pinsage   s o + d o                       2 s o + 4 d o              2 s o, or s o + 2 s i
     rgcn      e i                             e i + e o + 2 d o + 4 e    e i + e o, or e i + s i
     rgat      e i + 3 e o + 4 e heads         e i + 4 e o + 2 d o + 8 e  e i + 3 e o, or e i + s i
@@ -14,9 +14,12 @@ A layer of d destinations and s sources, from rows of i to rows of o columns, ho
 The means of an rgcn are those of runs, at most one per edge e; 4 e are whole numbers of the runs. An rgat has rows of pairs of a relation
 and a source besides, at most one per edge, too.
 
-A hidden layer keeps its activation as well, d o, and so does a norm. The rows that a layer reads are kept by it, but for gcn's. Before a
-layer's own gradients, that of its output is there twice, 2 d o. Features need no gradient. The peak is the largest of these moments; what a
-layer kept is free again when its backward pass is done. A test compares the sum with the bytes that a logical device counts.
+The row of sage is that of mini-batches; with `feed_forward` a layer of sage keeps d i, runs with d i + 3 d o, and has gradients of 2 s i.
+
+A hidden layer keeps its activation as well, d o, and so does a norm. The rows that a layer reads are kept by it, but for those of gcn and
+sage, and gat's where they are the activation of the layer below (ReLU). Before a layer's own gradients, that of its output is there
+twice, 2 d o. Features need no gradient. The peak is the largest of these moments; what a layer kept is free again when its backward pass
+is done. A test compares the sum with the bytes that a logical device counts.
 """
 
 from __future__ import annotations
@@ -54,16 +57,19 @@ def step_bytes(train: TrainConfig, in_width: int, num_classes: int, batch: Batch
         batch: sizes of the largest batch.
     """
     layers = _layers(train, in_width, num_classes, batch)
-    held = batch.inputs * in_width if train.input_dropout else 0
-    if train.projects:
-        held += batch.inputs * train.hidden
+    held, dropped = 0, batch.inputs * in_width * (train.input_dropout > 0)
+    projected = batch.inputs * train.hidden * bool(train.projects)
     if train.input == "typed":
         held += batch.inputs * in_width  # the columns of each type, which its map keeps
-    most = held + batch.inputs * train.hidden * ((train.input == "typed") + bool(train.projects and train.dropout))
+    most = held + dropped + projected * (1 + (train.input == "typed") + (train.dropout > 0))
+    held += dropped + projected
+    # What the first layer is the last to read; a projection keeps the rows that it maps.
+    freed = (projected or dropped) if _unread(train) and train.model != "gat" else 0
     for layer in layers:
         held += layer.read
         most = max(most, held + layer.forward)
-        held += layer.kept
+        held += layer.kept - freed
+        freed = 0
     for layer in reversed(layers):
         most = max(most, held - layer.kept + layer.backward)
         held -= layer.kept + layer.read
@@ -118,11 +124,19 @@ def _layers(train: TrainConfig, in_width: int, num_classes: int, batch: BatchSiz
             ends = rows * (2 + (train.norm != "none")) + 2 * round(train.feed_forward * rows)
         elif not last:
             ends = rows * (1 + (train.norm != "none") + (train.model == "pinsage"))
-        unread = (train.model == "gcn" or train.aggregator == "gcn") and not (train.residual or train.feed_forward)
-        read = 0 if number == 0 or unread else s * wide
+        read = 0 if number == 0 or _unread(train) else s * wide
         moments = max(kept + ends + 2 * rows, kept + backward)
         found.append(_Layer(read, kept + ends, forward + rows * bool(train.residual), moments))
     return found
+
+
+def _unread(train: TrainConfig) -> bool:
+    """Returns whether no layer keeps the rows that it reads for its backward pass, beside what the layer below keeps."""
+    if train.feed_forward or train.aggregator == "max":
+        return False
+    if train.model == "gcn" or train.aggregator == "gcn":
+        return not train.residual
+    return train.model == "sage" or (train.model == "gat" and train.activation == "relu")
 
 
 def _convolution(
@@ -138,7 +152,8 @@ def _convolution(
         return d * (wide + out), 3 * d * wide + 2 * d * out, 0 if first else 2 * s * wide
     if train.model == "gat":
         columns, scores = out * (train.heads if last else 1), (edges + d + 2 * s) * train.heads
-        return s * columns + scores, 2 * (s + d) * columns + scores, (4 * s + d) * columns + (s + d) * train.heads
+        backward = max((s + d) * columns, 0 if first else s * wide) + 4 * s * train.heads
+        return s * columns + scores, (s + d) * columns + scores, backward
     if train.model == "rgcn":
         means = edges * wide
         backward = edges * out if first else means + max(edges * out, s * wide)
@@ -152,4 +167,10 @@ def _convolution(
         pooled = wide if last else out
         backward = max(2 * s * pooled, 0 if first else s * (pooled + 2 * wide))
         return s * pooled + d * pooled, 2 * s * pooled + d * (pooled + 3 * out), backward
-    return d * wide, d * wide + 3 * d * out, 0 if first else 2 * s * wide
+    if train.feed_forward:
+        return d * wide, d * wide + 3 * d * out, 0 if first else 2 * s * wide
+    return (
+        2 * d * wide,
+        max(3 * d * wide, d * (2 * wide + out)),
+        0 if first else max(d * (out + 2 * wide), (s + d) * wide),
+    )

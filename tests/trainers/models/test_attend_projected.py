@@ -9,8 +9,8 @@ from kernels.sampling.transpose import transpose
 from kernels.types import Block
 from tests.kernels.graphs import random_topology
 from trainers.models.attend_projected import attend_projected
-from trainers.models.layer import own_rows
-from trainers.models.ops import attend
+from trainers.models.attention import attend
+from trainers.models.ops import own_rows
 
 
 def drawn_block(own_apart):

@@ -67,7 +67,7 @@ def terms(recipe: tuple[ModelConfig, TrainExecution], sizes: Sizes) -> dict[str,
 
 
 def test_the_keys_that_a_user_sets_move_their_terms() -> None:
-    small, large = terms(case(), with_samples()), terms(case(queue="1GiB", hidden=128), with_samples())
+    small, large = terms(case(), with_samples()), terms(case(queue="1GiB", hidden=1024), with_samples())
     assert large["batches that wait"] > small["batches that wait"] == 0
     assert large["activations of a step"] > small["activations of a step"]
     exact = terms(case(eval="exact", eval_workspace="256MiB"), with_samples())
@@ -200,10 +200,10 @@ def test_a_full_graph_training_counts_all_nodes_and_the_largest_chunk() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("trainers.techniques.fullgraph.need.free_bytes", lambda: free)
         cached, kept, again = said(), said(hybrid=False), said(hybrid=False, keep_first=False)
-        # Rows of the first layer, what both layers keep, gradients of logits, of mapped rows and of the first layer's output.
-        assert cached[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 768 + 16 + 16 + 16 + 64))
+        # Rows of the first layer, what both layers keep, the logits, gradients of them, of mapped rows and of the first layer's output.
+        assert cached[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 768 + 16 + 16 + 16 + 16 + 64))
         assert kept[between] == cached[between]
-        assert again[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 16 + 16 + 16 + 64))
+        assert again[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 16 + 16 + 16 + 16 + 64))
         assert said(chunks_per_part=8)["a chunk's rows and activations"] < cached["a chunk's rows and activations"]
         uncut = said(mode="device")
         assert uncut["features on the device"] == SIZES.num_nodes * 4 * 768 and between not in uncut
