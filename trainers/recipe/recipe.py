@@ -28,7 +28,7 @@ class ModelRecipe(Stage):
 
     page: Page | None = MODEL_PAGE
     name = "model"
-    code_version = 4
+    code_version = 5
     Semantic = ModelConfig
     checks = MODEL_CHECKS
     warnings = MODEL_WARNINGS
