@@ -65,7 +65,7 @@ eval_workspace = "64MiB"
 {more}
 """
 STORED = 'samples = "stored"\nqueue = "64MiB"\nepochs = 2\n'
-DISK = 'trainer = "disk"\nqueue = "192MiB"\n'
+DISK = 'trainer = "disk"\nqueue = "256MiB"\n'
 FRESH = 'trainer = "fresh"\nsamples = "stored"\nqueue = "256MiB"\nepochs = 2\n'
 TABLES = {
     "minibatch": STORED + 'cache = "none"',
