@@ -33,9 +33,8 @@ class Worker:
 
     def __enter__(self) -> Worker:
         before = dict(os.environ)
-        os.environ.update(
-            runtime_environment()
-        )  # as the processes that train have it; it is read when a process starts
+        # As the processes that train have it; it is read when a process starts.
+        os.environ.update(runtime_environment())
         self.process.start()
         os.environ.clear()
         os.environ.update(before)

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.layers.attention import EdgeMask, attend_backward
-from kernels.layers.attention import attend as attend_arrays
+from kernels.layers.attention import EdgeMask
 from kernels.types import Block
-from trainers.models.attention import by_head
-from trainers.models.ops import as_array, own_rows
+from trainers.models.attention import attended, attended_backward, by_head
+from trainers.models.ops import own_rows
 
 
 class _AttendProjected(torch.autograd.Function):
@@ -31,32 +30,20 @@ class _AttendProjected(torch.autograd.Function):
         vectors = torch.cat([by_head(left), by_head(right)])
         scores = functional.linear(z, vectors)
         of_left, of_right = scores[:, :heads].contiguous(), own_rows(scores[:, heads:], block).contiguous()
-        out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype, device=z.device)
-        alpha = torch.empty(
-            (len(block.indices) + block.num_dst, heads),
-            dtype=torch.promote_types(z.dtype, torch.float32),
-            device=z.device,
-        )
-        arrays = (as_array(each) for each in (z, of_left, of_right))
-        into = {"out": as_array(out), "alpha": as_array(alpha), "threads": torch.get_num_threads()}
-        attend_arrays(block, *arrays, mask=mask, weight=weight, **into)
-        ctx.block, ctx.factors = block, {"mask": mask, "weight": weight}
+        ctx.block, ctx.factors = block, (mask, weight)
+        out, alpha = attended(block, z, of_left, of_right, *ctx.factors)
         ctx.save_for_backward(z, of_left, of_right, alpha, vectors)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        z, of_left, of_right, alpha, vectors = ctx.saved_tensors
-        heads = of_left.shape[1]
-        found = [torch.empty_like(each) for each in (z, of_left, of_right)]
-        attend_backward(
-            ctx.block, *(as_array(each) for each in (z, of_left, of_right, alpha, grads[0].contiguous())),
-            **ctx.factors, out=tuple(as_array(each) for each in found), threads=torch.get_num_threads(),
-        )  # fmt: skip
-        of_scores = _side_by_side(found[1], found[2], ctx.block)
+        *kept, vectors = ctx.saved_tensors
+        z, heads = kept[0], kept[1].shape[1]
+        below, left, right = attended_backward(ctx.block, *kept, grads[0], *ctx.factors)
+        of_scores = _side_by_side(left, right, ctx.block)
         of_vectors = of_scores.T @ z
         left, right = _own_columns(of_vectors[:heads]), _own_columns(of_vectors[heads:])
-        return found[0].addmm_(of_scores, vectors), left, right, None, None, None
+        return below.addmm_(of_scores, vectors), left, right, None, None, None
 
 
 def attend_projected(

@@ -21,28 +21,51 @@ class _Attend(torch.autograd.Function):
         ctx: Any, z: Tensor, left: Tensor, right: Tensor, block: Block, mask: EdgeMask | None, weight: Any
     ) -> Tensor:
         z, left, right = (each.contiguous() for each in (z, left, right))
-        out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype, device=z.device)
-        alpha = torch.empty(
-            (len(block.indices) + block.num_dst, left.shape[1]),
-            dtype=torch.promote_types(z.dtype, torch.float32),
-            device=z.device,
-        )
-        attend_arrays(
-            block, as_array(z), as_array(left), as_array(right),
-            mask=mask, weight=weight, out=as_array(out), alpha=as_array(alpha), threads=torch.get_num_threads(),
-        )  # fmt: skip
-        ctx.block, ctx.factors = block, {"mask": mask, "weight": weight}
+        ctx.block, ctx.factors = block, (mask, weight)
+        out, alpha = attended(block, z, left, right, *ctx.factors)
         ctx.save_for_backward(z, left, right, alpha)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        z, left, right, alpha = (as_array(tensor) for tensor in ctx.saved_tensors)
-        grad, threads = as_array(grads[0].contiguous()), torch.get_num_threads()
-        found = [torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3]]
-        out = as_array(found[0]), as_array(found[1]), as_array(found[2])
-        attend_backward(ctx.block, z, left, right, alpha, grad, **ctx.factors, out=out, threads=threads)
-        return *found, None, None, None  # pyright: ignore[reportReturnType]
+        return *attended_backward(ctx.block, *ctx.saved_tensors, grads[0], *ctx.factors), None, None, None
+
+
+def attended(
+    block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None, weight: Any
+) -> tuple[Tensor, Tensor]:
+    """Returns the attended rows, float[num_dst, H D], and the attention of each edge and own term, which the gradient needs.
+
+    Args:
+        block, z, left, right, mask: see `attend`; the tensors are contiguous.
+        weight: float[E], factors of the edges after the softmax, or None.
+    """
+    out = torch.empty((block.num_dst, z.shape[1]), dtype=z.dtype, device=z.device)
+    alpha = torch.empty(
+        (len(block.indices) + block.num_dst, left.shape[1]),
+        dtype=torch.promote_types(z.dtype, torch.float32),
+        device=z.device,
+    )
+    rows, into = (as_array(each) for each in (z, left, right)), {"out": as_array(out), "alpha": as_array(alpha)}
+    attend_arrays(block, *rows, mask=mask, weight=weight, **into, threads=torch.get_num_threads())
+    return out, alpha
+
+
+def attended_backward(
+    block: Block,
+    z: Tensor,
+    left: Tensor,
+    right: Tensor,
+    alpha: Tensor,
+    grad: Tensor,
+    mask: EdgeMask | None,
+    weight: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the gradients of z, left and right from that of the attended rows; the arguments are those and the results of `attended`."""
+    found = torch.empty_like(z), torch.empty_like(left), torch.empty_like(right)
+    rows, into = (as_array(each) for each in (z, left, right, alpha, grad.contiguous())), map(as_array, found)
+    attend_backward(block, *rows, mask=mask, weight=weight, out=tuple(into), threads=torch.get_num_threads())
+    return found
 
 
 def by_head(vectors: Tensor) -> Tensor:

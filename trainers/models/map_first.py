@@ -95,9 +95,7 @@ class NarrowSageLayer(MapsFirst, SageLayer):
     ) -> tuple[Tensor | None, Tensor | None]:
         """The gradients of agg and h_dst, and of the own rows' map, as in `GcnLayer.update_backward`."""
         grad = self.finish.backward(grad, out, rng)
-        add_gradient(self.own.weight, grad.T @ h_dst)
-        add_gradient(self.own.bias, grad.sum(0))
-        return grad, grad @ self.own.weight if needed[1] else None
+        return grad, self.own_backward(grad, h_dst, needed[1])
 
     def forward_whole(self, block: Block, h: Tensor, rng: LayerRandom) -> Tensor:
         """The layer over a block whose sources are its destinations, with one product for both maps: float[num_dst, out_width]."""

@@ -68,11 +68,21 @@ class SageLayer(nn.Module):
     ) -> tuple[Tensor | None, Tensor | None]:
         """The gradients of agg and h_dst, and of the parameters, as in `GcnLayer.update_backward`."""
         grad = self.finish.backward(grad, out, rng)
-        add_gradient(self.own.weight, grad.T @ h_dst)
-        add_gradient(self.own.bias, grad.sum(0))
         add_gradient(self.neighbours.weight, grad.T @ agg)
         of_agg = grad @ self.neighbours.weight if needed[0] else None
-        return of_agg, grad @ self.own.weight if needed[1] else None
+        return of_agg, self.own_backward(grad, h_dst, needed[1])
+
+    def own_backward(self, grad: Tensor, h_dst: Tensor, needed: bool) -> Tensor | None:
+        """Adds the gradients of the own rows' map; returns that of the own rows if it is needed.
+
+        Args:
+            grad: float[num_dst, out_width], the gradient of the map's result.
+            h_dst: float[num_dst, in_width], the own rows.
+            needed: whether theirs is needed.
+        """
+        add_gradient(self.own.weight, grad.T @ h_dst)
+        add_gradient(self.own.bias, grad.sum(0))
+        return grad @ self.own.weight if needed else None
 
 
 class SageSumLayer(SageLayer):

@@ -74,7 +74,8 @@ class Case:
     @property
     def in_turn(self) -> bool:
         """Whether batches may be prepared one by one between the steps, if their rows turn out to be at hand."""
-        return prepared_in_turn(self.execution) and self.ranks == 1 and self.semantic.train.device == "cpu"
+        drawn = not self.stored and prepared_in_turn(self.execution)
+        return drawn and self.ranks == 1 and self.semantic.train.device == "cpu"
 
     @property
     def queue_bytes(self) -> int:

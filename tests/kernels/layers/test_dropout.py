@@ -15,18 +15,12 @@ from kernels.layers.dropout import (
 )
 from kernels.rng import key
 
+KEYS, IDS, WIDTHS = st.integers(0, 2**64 - 1), st.lists(st.integers(0, 2**31 - 1), max_size=12), st.integers(0, 140)
+FLOATS, THREADS = st.sampled_from([np.float32, np.float64]), st.sampled_from([1, 2, 8])
 RATES = st.sampled_from([0.0, 1e-6, 0.1, 0.5, 0.9, 0.99999])
 
 
-@given(
-    st.integers(0, 2**64 - 1),
-    st.lists(st.integers(0, 2**31 - 1), max_size=12),
-    st.integers(0, 140),
-    RATES,
-    st.sampled_from([np.float32, np.float64]),
-    st.sampled_from([np.int32, np.int64]),
-    st.sampled_from([1, 2, 8]),
-)
+@given(KEYS, IDS, WIDTHS, RATES, FLOATS, st.sampled_from([np.int32, np.int64]), THREADS)
 def test_elements_equal_the_reference(mask_key, ids, width, p, dtype, id_dtype, threads):
     node_ids = np.array(ids, id_dtype)
     x = np.random.default_rng(0).standard_normal((len(ids), width)).astype(dtype)
@@ -38,15 +32,7 @@ def test_elements_equal_the_reference(mask_key, ids, width, p, dtype, id_dtype, 
     np.testing.assert_array_equal(x, expected)
 
 
-@given(
-    st.integers(0, 2**64 - 1),
-    st.lists(st.integers(0, 2**31 - 1), max_size=12),
-    st.integers(0, 140),
-    RATES,
-    st.sampled_from([np.float32, np.float64]),
-    st.booleans(),
-    st.sampled_from([1, 2, 8]),
-)
+@given(KEYS, IDS, WIDTHS, RATES, FLOATS, st.booleans(), THREADS)
 def test_bias_relu_and_dropout_in_place_equal_the_reference(mask_key, ids, width, p, dtype, biased, threads):
     node_ids, generator = np.array(ids, np.int32), np.random.default_rng(0)
     x, grad = (generator.standard_normal((len(ids), width)).astype(dtype) for _ in range(2))
