@@ -31,7 +31,7 @@ class _AttendProjected(torch.autograd.Function):
         scores = functional.linear(z, vectors)
         of_left, of_right = scores[:, :heads].contiguous(), own_rows(scores[:, heads:], block).contiguous()
         ctx.block, ctx.factors = block, (mask, weight)
-        out, alpha = attended(block, z, of_left, of_right, *ctx.factors)
+        out, alpha = attended(block, z, of_left, of_right, mask, weight)
         ctx.save_for_backward(z, of_left, of_right, alpha, vectors)
         return out
 

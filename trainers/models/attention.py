@@ -22,7 +22,7 @@ class _Attend(torch.autograd.Function):
     ) -> Tensor:
         z, left, right = (each.contiguous() for each in (z, left, right))
         ctx.block, ctx.factors = block, (mask, weight)
-        out, alpha = attended(block, z, left, right, *ctx.factors)
+        out, alpha = attended(block, z, left, right, mask, weight)
         ctx.save_for_backward(z, left, right, alpha)
         return out
 
