@@ -39,7 +39,7 @@ class _AttendProjected(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         *kept, vectors = ctx.saved_tensors
         z, heads = kept[0], kept[1].shape[1]
-        below, left, right = attended_backward(ctx.block, *kept, grads[0], *ctx.factors)
+        below, left, right = attended_backward(ctx.block, kept, grads[0], *ctx.factors)
         of_scores = _side_by_side(left, right, ctx.block)
         of_vectors = of_scores.T @ z
         left, right = _own_columns(of_vectors[:heads]), _own_columns(of_vectors[heads:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        return *attended_backward(ctx.block, *ctx.saved_tensors, grads[0], *ctx.factors), None, None, None
+        return *attended_backward(ctx.block, ctx.saved_tensors, grads[0], *ctx.factors), None, None, None
 
 
 def attended(
@@ -52,19 +53,19 @@ def attended(
 
 
 def attended_backward(
-    block: Block,
-    z: Tensor,
-    left: Tensor,
-    right: Tensor,
-    alpha: Tensor,
-    grad: Tensor,
-    mask: EdgeMask | None,
-    weight: Any,
+    block: Block, kept: Sequence[Tensor], grad: Tensor, mask: EdgeMask | None, weight: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the gradients of z, left and right from that of the attended rows; the arguments are those and the results of `attended`."""
+    """Returns the gradients of z, left and right.
+
+    Args:
+        block, mask, weight: those of `attended`.
+        kept: its z, left and right, and the attention that it returned.
+        grad: float[num_dst, H D], the gradient of the attended rows.
+    """
+    z, left, right, _ = kept
     found = torch.empty_like(z), torch.empty_like(left), torch.empty_like(right)
-    rows, into = (as_array(each) for each in (z, left, right, alpha, grad.contiguous())), map(as_array, found)
-    attend_backward(block, *rows, mask=mask, weight=weight, out=tuple(into), threads=torch.get_num_threads())
+    rows, into = (as_array(each) for each in (*kept, grad.contiguous())), tuple(as_array(each) for each in found)
+    attend_backward(block, *rows, mask=mask, weight=weight, out=into, threads=torch.get_num_threads())
     return found
 
 
