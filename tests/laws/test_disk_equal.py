@@ -1,5 +1,6 @@
 """Law 2 for training from disk: losses, scores and weights of `minibatch` to the bit, whatever the tiers hold."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ from assets.packed_chunks.stage import PACKED_CHUNKS
 from assets.pipeline.file import load_pipeline
 from assets.samples.config import SamplesExecution, SamplesTable, samples_config
 from assets.samples.stage import SAMPLES
+from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sources.own_data import build_config
-from tests.trainers.runs import train_packed
+from tests.trainers.runs import Stops, content, train_packed
 from trainers.recipe.config import TrainTable
+from trainers.techniques.factored.settings import FactoredSettings
 
 TIERS = {
     "nothing cached": {"device": "0", "host": "0", "disk": "100x"},
@@ -32,6 +35,11 @@ TIERS = {
 
 
 CONTENT = ("weights.safetensors", "metrics.jsonl")
+
+
+def booked(model: Artifact) -> list[dict[str, Any]]:
+    """What a training moved, by line."""
+    return json.loads(model.file("ledger.json").read_text())["moves"]
 
 
 def digests(packed: Packed, home: Path, trainer: str, **options: Any) -> list[str]:
@@ -63,6 +71,49 @@ def test_copies_of_rows_in_the_disk_cache(home: Path, online: list[str], tmp_pat
     packed = build_packed(home, epochs=3, memory={"disk": "8x"}, plan={"order": "copies"})
     assert packed.cache_plan.summary["numbers"]["num_cached_rows"] > 400  # of 400 nodes
     assert digests(packed, tmp_path, "disk", epochs=4) == online
+
+
+ROLES = {
+    "2 and 2": {"samplers": 2, "trainers": 2},
+    "no trainer": {"samplers": 2, "trainers": 0, "devices": 2},
+    "in time": {"sharing": "time", "trainers": 2},
+}
+
+
+@pytest.mark.parametrize("roles", ROLES.values(), ids=ROLES.keys())
+def test_roles_on_packed_rows(home: Path, online: list[str], tmp_path: Path, roles: dict[str, Any]) -> None:
+    """Samplers load the rows of stored batches; weights and disk reads are those of `disk`, whose graph loader books its own."""
+    packed = build_packed(home, epochs=3, memory=TIERS["all levels"])
+    settings = FactoredSettings(rows="packed", **roles)
+    how: dict[str, Any] = {"epochs": 4, "samples": "stored", "settings": settings}
+    model, disk = train_packed(packed, tmp_path, "factored", **how), train_packed(packed, tmp_path, epochs=4)
+    assert [model.files[name]["digest"] for name in CONTENT] == online
+    assert booked(model) == [row for row in booked(disk) if row["kind"] != "topology"]
+    (check,) = (check for check in model.summary["checks"] if check["name"] == "ledger equals plan")
+    assert check["passed"], check
+    held = {name: held["cache"] for name, held in model.run_record()["executors"]["peak_bytes"].items()}
+    rows, row_bytes = (
+        packed.cache_plan.summary["numbers"]["num_device_rows"],
+        packed.packed_chunks.summary["numbers"]["row_bytes"],
+    )
+    assert set(held.values()) == {rows * row_bytes}
+
+
+def test_roles_on_packed_rows_evaluate_from_them_and_go_on(home: Path, tmp_path: Path) -> None:
+    """Stored evaluations read packed rows as well; a queue of two batches is enough, and a stop changes no bit."""
+    packed = build_packed(home, epochs=2, memory=TIERS["all levels"])
+    how: dict[str, Any] = {
+        "epochs": 3,
+        "samples": "stored",
+        "queue": "600kB",
+        "checkpoint_steps": 1,
+        "settings": FactoredSettings(rows="packed", samplers=1, trainers=1),
+    }
+    straight = train_packed(packed, tmp_path / "straight", "factored", **how)
+    with pytest.raises(ConnectionAbortedError):
+        train_packed(packed, tmp_path / "stopped", "factored", progress=Stops(5), **how)
+    resumed = train_packed(packed, tmp_path / "stopped", "factored", resume=True, **how)
+    assert content(resumed) == content(straight)
 
 
 @pytest.fixture(scope="module")

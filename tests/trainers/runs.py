@@ -119,7 +119,7 @@ def train_packed(
     table = TrainTable(**(TABLE | {"trainer": trainer} | options))
     sampling = replace(sampling, reuse=packed.samples.summary["numbers"]["num_epochs"])
     run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
-    reads = stored_rows(packed) if trainer == "disk" else {}
+    reads = {name: artifact for name, artifact in stored_rows(packed).items() if name in table.reads}
     inputs = with_tables(home, packed.inputs, sampling)
     return train_table(Store(home), inputs, table, sampling, 5, reads=reads, **run)[0]
 

@@ -91,16 +91,15 @@ def extract_batch(
         features: the source of rows.
         device: the device that trains.
         pool: lends memory for the rows, on a device without memory of its own.
-        batch: the batch, drawn and marked; its rows are staged here if they are not.
+        batch: the batch, drawn and marked; its rows are staged here if they are not. Staged rows are released.
     """
     moved = Ledger()
     with device.preparing():
-        staged = None
         if batch.staged is None:
-            batch.staged = staged = features.stage(batch.key)
+            batch.staged = features.stage(batch.key)
         batch.x = input_space(device, pool, len(batch.input_ids), features.width, batching.dtype)
         features.gather(batch, batch.x, moved)
-        batch.staged = None
+        staged, batch.staged = batch.staged, None
         if staged is not None:
             staged.release()
         count_batch(batch, moved)

@@ -74,7 +74,7 @@ class Case:
     @property
     def in_turn(self) -> bool:
         """Whether batches may be prepared one by one between the steps, if their rows turn out to be at hand."""
-        drawn = not self.stored and prepared_in_turn(self.execution)
+        drawn = not self.stored and prepared_in_turn(self.semantic.train.trainer, self.execution)
         return drawn and self.ranks == 1 and self.semantic.train.device == "cpu"
 
     @property

@@ -36,4 +36,10 @@ class Settings(Checked):
             table: the train table that these settings belong to.
             tables: name -> value of every other table, None for one with mistakes; `[sampling]` has the fan-outs of the train table.
         """
-        return iter(())
+        yield from self._packed_conflicts(table, tables)
+
+    def _packed_conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yields packed rows in a file that plans none."""
+        missing = [f"[{name}]" for name in ("memory", "cache_plan") if name not in tables]
+        if self.rows == "packed" and missing:
+            yield (table.trainer, "rows"), f'rows = "packed" needs {" and ".join(missing)}'

@@ -40,6 +40,7 @@ class Technique:
         by_parts: whether several processes may share a training, each with the rows of its parts.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
         halves: whether it runs the two halves of a layer at different times, so that models have to be lists of layers.
+        roles: whether its threads have roles of their own, so that batches are never prepared in turn with the step.
         approximate: whether it trains on less than the whole batches, so that its weights differ from every other technique's.
     """
 
@@ -61,6 +62,7 @@ class Technique:
     by_parts: bool = False
     whole_graph: bool = False
     halves: bool = False
+    roles: bool = False
     approximate: bool = False
 
     def load(self) -> ModuleType:
@@ -126,8 +128,9 @@ TECHNIQUES: dict[str, Technique] = {
             limited="trainers.techniques.limits:FACTORED",
             need="trainers.techniques.needs:factored_terms",
             needs=("sampling",),
-            reads=("hotness", "budgets"),
+            reads=("hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
+            roles=True,
             settings="trainers.techniques.factored.settings:FactoredSettings",
         ),
         Technique(

@@ -22,6 +22,7 @@ class LinkedSource(FeatureSource):
         self.width, self.dtype, self.row_bytes = source.width, source.dtype, source.row_bytes
         self.collective, self.slotted, self.mark = source.collective, source.slotted, source.mark
         self.stage, self.stage_windows, self.tiered = source.stage, source.stage_windows, source.tiered
+        self.staged_bytes = source.staged_bytes
 
     def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
         """Gathers from the source, and returns when the link has carried the bytes."""

@@ -37,6 +37,9 @@ class PackedRows(FeatureSource):
         pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
         reading: the way in which files are read.
         threads: number of threads of the gather.
+
+    Attributes:
+        device_rows: dtype[D, F], the image on the device.
     """
 
     tiered = True
@@ -56,15 +59,15 @@ class PackedRows(FeatureSource):
         self._pool, self._reading = BufferPool(pool_bytes, device.pin if device.remote else None), reading
         self._free: list[PackedLoader] = []
         image = chunks.device_image
-        self._device_rows = device.alloc((image.num_rows, self.width), np.dtype(image.dtype), CACHE)
+        self.device_rows = device.alloc((image.num_rows, self.width), np.dtype(image.dtype), CACHE)
         if device.remote:
-            fill_rows(self._device_rows, read_table(image), device)
+            fill_rows(self.device_rows, read_table(image), device)
         else:
-            read_rows(image, [(np.arange(image.num_rows), kernel_array(self._device_rows))])
+            read_rows(image, [(np.arange(image.num_rows), kernel_array(self.device_rows))])
         self._host_rows = read_table(chunks.host_image)
         device.pin(self._host_rows)
 
-    def num_bytes(self, key: BatchKey) -> int:
+    def staged_bytes(self, key: BatchKey) -> int:
         """Returns the bytes that staging a batch takes."""
         return space_for(staging_capacity(self.chunks.place(self._number(key)), self.row_bytes))
 
@@ -103,7 +106,7 @@ class PackedRows(FeatureSource):
     def gather(self, batch: RowRequest, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out: float[n, F] from the batch's staged rows and the static tiers, and books the transfers of both."""
         staged: Staged = batch.staged
-        tiers = Tiers(device=kernel_array(self._device_rows), host=self._host_rows, staged=staged.rows)
+        tiers = Tiers(device=kernel_array(self.device_rows), host=self._host_rows, staged=staged.rows)
         gather_tiered(staged.slots, tiers, kernel_array(out), threads=self.threads)
         if self.device.remote:
             # The buffer of rows and slots is lent to the next batch when this returns.

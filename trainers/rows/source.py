@@ -82,6 +82,10 @@ class FeatureSource(Protocol):
         """Writes slot i of out: i32[n] for node_ids[i] (global), by default the id. Pure, so any thread may call it."""
         out[...] = node_ids
 
+    def staged_bytes(self, key: BatchKey) -> int:
+        """Returns the bytes that the result of `stage` takes for a batch."""
+        return 0
+
     def stage(self, key: BatchKey, origin: Array | None = None) -> Any:
         """Loads the rows of a batch from slow storage, on any thread; returns None if there is nothing to load.
 

@@ -37,6 +37,7 @@ from kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
 from kernels.types import Block
 from trainers.batches.batch import MiniBatch, block_bytes, count_batch
 from trainers.batches.flow import Task, Work
+from trainers.batches.online import OnlineSource
 from trainers.batches.send import send_batch
 from trainers.batches.source import Batching, PreparedSource
 from trainers.batches.stored import StoredPlan, StoredSampler, batch_uses, planned_counts
@@ -47,7 +48,7 @@ from trainers.record.ledger import Ledger, Line
 from trainers.rows.linked import LinkedSource
 from trainers.rows.packed import PackedRows
 from trainers.rows.packed_loader import Staged, loader_reading
-from trainers.rows.source import RowIds
+from trainers.rows.source import FeatureSource, RowIds
 from trainers.techniques.minibatch import open_stored
 
 MOST_WAITING = 2
@@ -107,6 +108,44 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
     )
 
 
+def packed_counts(run: Run, epochs: int) -> dict[str, int]:
+    """Returns the numbers of the ledger of a run whose rows are packed, after a number of epochs: those of its cache plan and samples."""
+    samples, row_bytes = open_stored(run).samples, run.features.stored.row_bytes
+    times = batch_uses(run.plan, epochs, samples)
+    plan, chunks = run.reads["cache_plan"], run.reads["packed_chunks"]
+    tier_rows = np.asarray(plan.array("tier_rows")).astype(np.int64)
+    device, host, cached, packed = (tier_rows * times[:, None]).sum(axis=0).tolist()
+    sections = padded_bytes(tier_rows[:, 3] * row_bytes)
+    pages = np.asarray(plan.array("pages")) * PAGE_BYTES
+    moved = {
+        move_name("disk", "feature"): sections + pages,
+        move_name("disk", "ids"): np.asarray(chunks.array("num_bytes")) - sections,
+    }
+    rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": cached, "hits_packed": packed}
+    counts = planned_counts(run.plan, epochs, samples)
+    return {
+        INPUTS: counts[INPUTS],
+        **{name: int((num_bytes * times).sum()) for name, num_bytes in moved.items()},
+        **counts,
+        **{count_name(name, 0): n for name, n in rows.items()},
+        move_name("disk", "feature", "asked"): (cached + packed) * row_bytes,
+        TO_DEVICE: sum(rows.values()) * row_bytes,
+    }
+
+
+def from_packed(made: PreparedSource, rows: FeatureSource, packed: PackedRows | None) -> PreparedSource:
+    """Returns the source of an evaluation's batches, which has packed rows if the batches are stored and so packed.
+
+    Args:
+        made: the source of the evaluation, with rows of the table.
+        rows: the packed rows, behind the link of the device if it has one.
+        packed: the same rows, whose files are closed when the evaluation ends; None if the run has none.
+    """
+    if packed is not None and isinstance(made, OnlineSource) and isinstance(made.batching.plan, StoredPlan):
+        made.features, made.files = rows, closing(packed)
+    return made
+
+
 class DiskExecutor(BatchExecutor):
     """Trains on stored batches, one after the other; every number of its ledger is known before the training."""
 
@@ -122,30 +161,10 @@ class DiskExecutor(BatchExecutor):
         return made
 
     def planned(self, epochs: int) -> dict[str, int]:
-        """Returns the numbers of the cache plan and the samples."""
-        run = self.run
-        samples, row_bytes = open_stored(run).samples, run.features.stored.row_bytes
-        times = batch_uses(run.plan, epochs, samples)
-        plan, chunks = run.reads["cache_plan"], run.reads["packed_chunks"]
-        tier_rows = np.asarray(plan.array("tier_rows")).astype(np.int64)
-        device, host, cached, packed = (tier_rows * times[:, None]).sum(axis=0).tolist()
-        sections = padded_bytes(tier_rows[:, 3] * row_bytes)
-        pages = np.asarray(plan.array("pages")) * PAGE_BYTES
-        moved = {
-            move_name("disk", "feature"): sections + pages,
-            move_name("disk", "ids"): np.asarray(chunks.array("num_bytes")) - sections,
-            move_name("disk", "topology"): np.asarray(samples.num_bytes),
-        }
-        rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": cached, "hits_packed": packed}
-        counts = planned_counts(run.plan, epochs, samples)
-        return {
-            INPUTS: counts[INPUTS],
-            **{name: int((num_bytes * times).sum()) for name, num_bytes in moved.items()},
-            **counts,
-            **{count_name(name, 0): n for name, n in rows.items()},
-            move_name("disk", "feature", "asked"): (cached + packed) * row_bytes,
-            TO_DEVICE: sum(rows.values()) * row_bytes,
-        }
+        """Returns the numbers of the cache plan and the samples, and the bytes of the batches that are read."""
+        samples = open_stored(self.run).samples
+        read = np.asarray(samples.num_bytes) * batch_uses(self.run.plan, epochs, samples)
+        return packed_counts(self.run, epochs) | {move_name("disk", "topology"): int(read.sum())}
 
 
 class DiskSource(PreparedSource):
@@ -182,7 +201,7 @@ class DiskSource(PreparedSource):
             Task(
                 name=FEATURE,
                 lanes=NUM_LOADERS,
-                num_bytes=lambda item, _: self.rows.num_bytes(item.key),
+                num_bytes=lambda item, _: self.rows.staged_bytes(item.key),
                 work=Work("load rows", lambda lane, item, _: self._staged(item)),
                 most_waiting=MOST_WAITING + NUM_LOADERS,
             ),

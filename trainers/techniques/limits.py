@@ -76,9 +76,18 @@ DISK = (
         remedy="remove `schedule`, or take another trainer",
     ),
 )
+PACKED_OR_NOT = (
+    *each(
+        "io", "reads no packed rows", whens="unpacked", useless=True, remedy='remove the key, or set rows = "packed"'
+    ),
+    *each("packed", "draws batches for which no rows are packed", whens="online", remedy='add samples = "stored"'),
+    *each("cache", "has a cache of packed rows, which the key does not leave out", whens="packed", useless=True),
+)
 FACTORED = (
-    *UNPACKED,
+    *PACKED_OR_NOT,
     *DRAWN,
+    *each("booked", "reads batches that were drawn before", whens="packed"),
+    *each("presample", "has a cache of packed rows, which is filled before", whens="packed"),
     *each(
         "topology",
         "samples on the CPU",
@@ -99,11 +108,7 @@ FRESH = (
     *HALVES,
     *ON_THE_CPU,
     *DRAWN,
-    *each(
-        "io", "reads no packed rows", whens="unpacked", useless=True, remedy='remove the key, or set rows = "packed"'
-    ),
-    *each("packed", "draws batches for which no rows are packed", whens="online", remedy='add samples = "stored"'),
-    *each("cache", "has a cache of packed rows, which the key does not leave out", whens="packed", useless=True),
+    *PACKED_OR_NOT,
 )
 FULLGRAPH = (
     *UNPACKED,

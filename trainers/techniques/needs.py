@@ -53,7 +53,6 @@ def disk_terms(case: Case) -> list[Term]:
     ready, staged = space_for(case.batch.inputs * case.row_bytes), _staged_bytes(case)
     graphs = 1 + _waiting(case, case.block_bytes, DISK_WAITING)
     stagings, inputs = _waiting(case, staged, DISK_WAITING + DISK_LOADERS), _waiting(case, ready, DISK_WAITING)
-    readers = DISK_LOADERS * case.execution.io_depth * RANGE_BYTES if _cached_rows(case) else 0
     sure = case.batch.exact
     return [
         *process_terms(case),
@@ -62,7 +61,7 @@ def disk_terms(case: Case) -> list[Term]:
         Term(what="inputs of batches", num_bytes=inputs * ready, key="queue", at_most=not sure),
         Term(what="blocks of batches", num_bytes=graphs * case.block_bytes, key="queue", at_most=True),
         *evaluation_terms(case, 0),  # its batches are in heaps of other threads
-        Term(what="readers of cached rows", num_bytes=readers, key="io_depth", at_most=True),
+        Term(what="readers of cached rows", num_bytes=_reader_bytes(case, DISK_LOADERS), key="io_depth", at_most=True),
         *model_terms(case),
         *sampler_terms(case),
         *tier_terms(case, 0),
@@ -95,7 +94,9 @@ def factored_terms(case: Case) -> list[Term]:
     settings: Any = case.semantic.train.settings
     samplers, trainers = settings.roles(usable_cores())
     ready, count = space_for(case.batch.inputs * case.row_bytes), case.batch.count
-    waiting = case.held(case.queue_bytes, case.block_bytes, count)
+    packed = settings.rows == "packed"
+    staged = _staged_bytes(case) if packed else 0
+    waiting = case.held(case.shared_bytes(1, case.block_bytes + staged), case.block_bytes + staged, count)
     standby = samplers if settings.switching and settings.sharing == "space" else 0
     trainers, taken = min(count, trainers + standby), min(count, FACTORED_BATCHES * trainers + standby)
     sums = min(count, case.semantic.train.accumulate) * parameter_term(case).num_bytes // PARAMETER_COPIES
@@ -103,6 +104,13 @@ def factored_terms(case: Case) -> list[Term]:
     return [
         *process_terms(case),
         Term(what="blocks of sampled batches", num_bytes=waiting * case.block_bytes, key="queue", at_most=True),
+        Term(what="staged rows of sampled batches", num_bytes=waiting * staged, key="queue", at_most=True),
+        Term(
+            what="readers of cached rows",
+            num_bytes=_reader_bytes(case, samplers) * packed,
+            key="io_depth",
+            at_most=True,
+        ),
         Term(what="rows of the trainers' batches", num_bytes=taken * ready, key="trainers", at_most=True),
         # Each computes on a thread of its own.
         Term(
@@ -113,8 +121,7 @@ def factored_terms(case: Case) -> list[Term]:
         *evaluation_terms(case, 0),  # roles keep their rows
         *model_terms(case, trainers),
         *sampler_terms(case, samplers=samplers),
-        *row_terms(case),
-        *tier_terms(case),
+        *(tier_terms(case, 0) if packed else [*row_terms(case), *tier_terms(case)]),
     ]
 
 
@@ -179,9 +186,11 @@ def _history_bytes(case: Case) -> int:
     return 2 * sum(case.batch.rows[1:-1]) * train.hidden * item_bytes(train)
 
 
-def _cached_rows(case: Case) -> bool:
+def _reader_bytes(case: Case, loaders: int) -> int:
+    """Returns the bytes of the ranges of cached rows that a number of loaders read at once; 0 if the plan has no such rows."""
     plan = case.sizes.artifacts.get("cache_plan")
-    return plan is None or bool(plan.array("tier_rows")[:, 2].any())
+    cached = plan is None or bool(plan.array("tier_rows")[:, 2].any())
+    return loaders * case.execution.io_depth * RANGE_BYTES * cached
 
 
 def _staged_bytes(case: Case) -> int:

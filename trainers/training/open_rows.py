@@ -74,7 +74,7 @@ def open_rows(opening: Opening, stored: FeatureTable, plan: Plan) -> Features:
     require_nodes(stored, opening.graph.topology.num_nodes, "the graph")
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
     device = open_device(opening.semantic.train.device, work_bytes, execution.link_gbps)
-    at_hand = prepared_in_turn(execution) and not device.remote
+    at_hand = prepared_in_turn(opening.semantic.train.trainer, execution) and not device.remote
     table = open_source(stored, execution.features, opening.semantic.train.num_threads if at_hand else 1)
     table.at_hand = at_hand and table.in_place and (not table.mapped or fits_memory(stored.num_bytes))
     if device.remote and execution.features == "memory":

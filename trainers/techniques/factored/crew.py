@@ -19,6 +19,7 @@ from trainers.techniques.factored.places import DevicePlace, sampling_place, tra
 from trainers.techniques.factored.replica import Replica, weights_of
 from trainers.techniques.factored.roles import (
     EXTRACT,
+    LOAD,
     MARK,
     SAMPLE,
     BatchDrawer,
@@ -147,7 +148,7 @@ class Crew:
         return samplers, total - samplers
 
     def _stages(self, drawing: BatchDrawer, training: ReplicaTraining) -> dict[str, float]:
-        """Returns the median seconds in which a batch is sampled and marked, its rows are extracted, and it is trained on.
+        """Returns the median seconds in which a batch is sampled, marked or loaded, its rows are extracted, and it is trained on.
 
         A few batches of the first epoch's seeds pass the stages one at a time before it begins (FGNN, section 5.3: "by training an epoch in
         advance"), sampled on the probe stream. The first one warms caches and is not counted. This uses no draw of training, books nothing
@@ -159,11 +160,13 @@ class Crew:
             activity = Activity("probe", Timeline())
             # Stored batches have no probe stream: they are only read, which uses no draw either.
             probed = item if self._stored else item._replace(key=replace(item.key, stream=Stream.PROBE))
-            batch = training.extract(activity, drawing(activity, probed, 0)).batch
+            drawn = drawing(activity, probed, 0)
+            drawing.load(activity, drawn)
+            batch = training.extract(activity, drawn).batch
             with activity.at(TRAIN, item.position):
                 training.replica(batch)
             found.append(activity.seconds)
-        phases = {"sample": (SAMPLE, MARK), "extract": (EXTRACT,), "train": (TRAIN,)}
+        phases = {"sample": (SAMPLE, MARK, LOAD), "extract": (EXTRACT,), "train": (TRAIN,)}
         return {
             stage: statistics.median(sum(each[phase] for phase in phases[stage]) for each in found[1:] or found)
             for stage in phases

@@ -12,11 +12,12 @@ trainer has work, so recipes with T trainers take `accumulate` = T or a multiple
 On the CPU, a device is a role and its threads. The devices that sample are set by the user, or chosen from measured stages (simulator/).
 With `topology = "device"` the graph is booked on the devices that sample, and the cache of their standby trainers is the prefix of the hot
 rows that it leaves room for; a graph that is larger than a device is loaded by parts. A device with memory of its own is the one trainer,
-and the CPU samples for it.
+and the CPU samples for it. With `rows = "packed"` samplers read stored batches and load their packed rows from disk (DiskGNN, 5.3), and
+trainers extract the batch from these and the static tiers: the batches, rows and weights of `disk`.
 
-Memory: the bound of `queue` for sampled batches; for each trainer the input rows of two batches, gradients of the batches that the update
-waits for, and activations of one. Known limits: one process; a standby trainer extracts and trains in turn, not at the same time; trainers
-on one machine share one image of the cached rows, which every device books.
+Memory: the bound of `queue` for sampled batches and their packed rows; for each trainer the input rows of two batches, gradients of the
+batches that the update waits for, and activations of one. Known limits: one process; a standby trainer extracts and trains in turn, not at
+the same time; trainers on one machine share one image of the cached rows, which every device books.
 """
 
 from __future__ import annotations
@@ -32,19 +33,24 @@ import torch
 from torch import Tensor
 
 from kernels.hotness.ranking import rank
+from kernels.sampling.epoch_plan import EpochPlan
 from kernels.types import Array
 from trainers.batches.queue import Closed
+from trainers.batches.source import PreparedSource
 from trainers.devices.torch_threads import prompt_turns
 from trainers.loop.executor import Done, Executor, Run, add_in_order
 from trainers.record.checks import TIER_ROWS
 from trainers.record.timeline import TRAIN
 from trainers.rows.linked import LinkedSource
+from trainers.techniques.disk import from_packed, open_packed, packed_counts
 from trainers.techniques.factored.crew import Crew
+from trainers.techniques.factored.places import linked
 from trainers.techniques.factored.queue import GlobalQueue
 from trainers.techniques.factored.replica import move_statistics, require_replicable, weights_of
 from trainers.techniques.factored.roles import (
     COPY,
     EXTRACT,
+    LOAD,
     MARK,
     SAMPLE,
     Epoch,
@@ -82,6 +88,8 @@ class FactoredExecutor(Executor):
         # The source in front of the run's own link: every device has a link of its own.
         source = run.features.source
         self.features = source.source if isinstance(source, LinkedSource) else source
+        self.packed = open_packed(run, run.batching.queue_bytes) if self.settings.rows == "packed" else None
+        self.features = self.packed or self.features
         # Visits i32[N] of online presampling, counted until the cache is filled, and kept to fill it again after a restart.
         self._visits = self._counting() if self.settings.presample else None
         self.crew = Crew(run, self.features)
@@ -89,11 +97,18 @@ class FactoredExecutor(Executor):
         self._publish()
 
     def planned(self, epochs: int) -> dict[str, int]:
-        """Returns the numbers of mini-batches, without tiers if the first epochs have no cache."""
+        """Returns the numbers of mini-batches, without tiers if the first epochs have no cache, or those of the plan of packed rows."""
+        if self.packed is not None:
+            return packed_counts(self.run, epochs)
         planned = super().planned(epochs)
         if self.settings.presample:
             planned.pop(TIER_ROWS, None)
         return planned
+
+    def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
+        """Returns the source of an evaluation's batches, with packed rows if they are stored and so packed."""
+        rows = linked(self.features, self.run.features.device)
+        return from_packed(super().evaluation_source(plan), rows, self.packed)
 
     def state(self) -> Mapping[str, Tensor]:
         """Returns the visits of online presampling; every other decision is keyed by the batch."""
@@ -202,6 +217,8 @@ class FactoredExecutor(Executor):
         ends = time.monotonic() + grace
         for thread in threads:
             thread.join(max(0.0, ends - time.monotonic()))
+        if self.packed is not None:
+            self.packed.close()
         self._note(epoch)
 
     def _publish(self) -> None:
@@ -218,7 +235,7 @@ class FactoredExecutor(Executor):
         activities, places = self.watch.activities, self.crew.places
         seconds = {
             phase: round(sum(activity.seconds.get(phase, 0.0) for activity in activities), 6)
-            for phase in (SAMPLE, MARK, COPY, EXTRACT, TRAIN)
+            for phase in (SAMPLE, MARK, *([] if self.packed is None else [LOAD]), COPY, EXTRACT, TRAIN)
         }
         self.record |= self.crew.record | {
             "batches": self.run.plan.num_batches,

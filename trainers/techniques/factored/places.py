@@ -19,6 +19,7 @@ from trainers.loop.executor import Run
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.cache import CachedSource
 from trainers.rows.linked import LinkedSource
+from trainers.rows.packed import PackedRows
 from trainers.rows.source import FeatureSource
 
 TOPOLOGY = Line("h2d", "topology")
@@ -99,9 +100,9 @@ def training_place(run: Run, index: int, features: FeatureSource) -> DevicePlace
     if first.remote:
         return DevicePlace(device=first, features=features)
     device = LogicalDevice(index, first.work_bytes, first.cache_bytes, link_gbps=run.execution.link_gbps)
-    if isinstance(features, CachedSource):
+    if isinstance(features, CachedSource | PackedRows):
         device.adopt([features.device_rows], CACHE)
-    return DevicePlace(device=device, features=_linked(features, device))
+    return DevicePlace(device=device, features=linked(features, device))
 
 
 def sampling_place(run: Run, index: int, features: FeatureSource) -> DevicePlace:
@@ -113,6 +114,8 @@ def sampling_place(run: Run, index: int, features: FeatureSource) -> DevicePlace
     first, whole = run.features.device, topology_bytes(run.graph.topology)
     held = whole if run.execution.topology == "device" and not first.remote else 0
     cached = (first.cache_bytes or 0) if isinstance(features, CachedSource) else 0
+    if isinstance(features, PackedRows):
+        cached = len(features.device_rows) * features.row_bytes
     ranges = None
     if first.work_bytes is not None and held > cached + first.work_bytes:
         # One part of the topology may take the cache's share of the device and half of the work's.
@@ -128,7 +131,9 @@ def sampling_place(run: Run, index: int, features: FeatureSource) -> DevicePlace
         features = features.prefix(left) if narrower else features
         # The image is shared with the trainers, and its first rows are those that this device would hold.
         booked.enter_context(device.holding(len(features.placement.device_ids) * features.row_bytes, CACHE))
-    return DevicePlace(device=device, features=_linked(features, device), narrower=narrower, parts=parts, booked=booked)
+    elif isinstance(features, PackedRows):
+        booked.enter_context(device.holding(cached, CACHE))
+    return DevicePlace(device=device, features=linked(features, device), narrower=narrower, parts=parts, booked=booked)
 
 
 def cut(topology: Topology, room: int) -> tuple[Array, Array] | None:
@@ -162,6 +167,7 @@ def _ranges(topology: Topology, held: int, cached: int, work: int) -> tuple[Arra
     return found
 
 
-def _linked(features: FeatureSource, device: Device) -> FeatureSource:
+def linked(features: FeatureSource, device: Device) -> FeatureSource:
+    """Returns a source whose rows cross the modelled link of a device, if it has one."""
     link = device.link("h2d")
     return features if link is None else LinkedSource(features, link)

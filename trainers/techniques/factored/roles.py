@@ -1,6 +1,7 @@
 """Samplers and trainers (FGNN, section 5.2, Figures 8 and 9), and devices that are both in turn.
 
-    SamplerRole   while a batch is left: draw, mark the cached rows, put into the global queue; then help as a standby trainer
+    SamplerRole   while a batch is left: draw, mark the cached rows or load the packed ones, put into the global queue; then help as a
+                  standby trainer
     TrainerRole   one thread takes a batch and extracts its rows, another trains on it: extraction is hidden behind training
     TimeShared    draws, marks, extracts and trains, one after the other: the baseline of FGNN, section 3
 
@@ -34,6 +35,8 @@ from trainers.techniques.factored.watch import Activity
 
 SAMPLE, MARK, COPY, EXTRACT = "sample", "mark", "copy", "extract"
 """Phases besides training: S, M and C of FGNN's Table 5, and E."""
+LOAD = "load rows"
+"""The phase of packed rows, which a sampler loads from disk behind the batch's place in the queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,16 @@ class BatchDrawer:
         with activity.at(MARK, item.position):
             mark_batch(batch, self.features)
         return batch
+
+    def num_bytes(self, batch: MiniBatch) -> int:
+        """Returns the bytes of a batch in the queue: its blocks, slots and staged rows."""
+        return batch_bytes(batch, 0) + self.features.staged_bytes(batch.key)
+
+    def load(self, activity: Activity, batch: MiniBatch) -> None:
+        """Loads the rows of a batch that are on disk, so that trainers find them in memory; a source that stages nothing does nothing."""
+        if self.features.staged_bytes(batch.key):
+            with activity.at(LOAD, batch.position):
+                batch.staged = self.features.stage(batch.key)
 
 
 class Ready(NamedTuple):
@@ -154,10 +167,11 @@ class SamplerRole:
         queue = epoch.queue
         while (position := queue.next_task()) is not None:
             batch = self.drawing(self.activity, epoch.planned[position], epoch.number)
-            num_bytes = batch_bytes(batch, 0)
+            num_bytes = self.drawing.num_bytes(batch)
             while not self._admitted(queue, position, num_bytes):
                 # The queue is full and no device trains, so this one must.
                 self._train(epoch, queue.take_now(self))
+            self.drawing.load(self.activity, batch)
             with self.activity.at(COPY, position):
                 queue.put(position, batch, num_bytes)
             del batch

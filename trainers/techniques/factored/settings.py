@@ -36,6 +36,9 @@ class FactoredSettings(Settings):
     timeout: float = field(default=600.0, metadata=within(most=MOST_SECONDS, above=0, hashed=False))
     # Epochs that run without a cache and count the rows that batches need; then the cache is filled (online presampling, FGNN 6.3).
     presample: int = field(default=0, metadata=within(0, 10**9, hashed=False))
+    # Source of feature rows: table = the feature table or a cache in front of it; packed = packed chunks, of stored samples, which the
+    # devices that sample load from disk.
+    rows: Literal["table", "packed"] = field(default="table", metadata={"hashed": False})
     # Updates that the weights of a gradient may lack; above 0 the result does not repeat.
     staleness: int = field(default=0, metadata=within(0, 10**9, hashed="unless default"))
 

@@ -20,21 +20,18 @@ keep.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from contextlib import closing
 
 from torch import Tensor
 
 from kernels.sampling.epoch_plan import EpochPlan
-from trainers.batches.online import OnlineSource
 from trainers.batches.source import PreparedSource
-from trainers.batches.stored import StoredPlan
 from trainers.loop.executor import BatchGradient, Done, Executor, Run
 from trainers.models.own import require_layers
 from trainers.record.checks import ledger_numbers
 from trainers.record.timeline import STEP
 from trainers.rows.linked import LinkedSource
 from trainers.rows.source import FeatureSource
-from trainers.techniques.disk import open_packed
+from trainers.techniques.disk import from_packed, open_packed
 from trainers.techniques.fresh.batches import PrunedSource
 from trainers.techniques.fresh.history import SteppedHistory, TableFill, epoch_numbers
 from trainers.techniques.fresh.probe import Probe
@@ -100,10 +97,7 @@ class FreshExecutor(Executor):
 
     def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
         """Returns the source of an evaluation's batches, with packed rows if they are stored and so packed."""
-        made, packed = super().evaluation_source(plan), self.source.packed
-        if packed is not None and isinstance(made, OnlineSource) and isinstance(made.batching.plan, StoredPlan):
-            made.features, made.files = self.source.rows[0].below, closing(packed)
-        return made
+        return from_packed(super().evaluation_source(plan), self.source.rows[0].below, self.source.packed)
 
     def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
         """Returns the history's numbers for an epoch's row of metrics.
