@@ -83,7 +83,9 @@ def hotness_config(table: HotnessTable, sampling: SamplingConfig | None, seed: i
             f'policy = "{table.policy}" samples batches', "add a table [sampling] with fanouts and batch_size"
         )
     # The reuse of epochs does not change the nodes that an epoch asks for.
-    return HotnessConfig(hotness=table, sampling=replace(sampling, reuse=0), seed=seed)
+    return HotnessConfig(
+        hotness=table, sampling=replace(sampling, reuse=0, sampling_seed=None), seed=sampling.seed_of(seed)
+    )
 
 
 def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[int, int]:

@@ -348,8 +348,9 @@ def _unstored(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> 
     samples, sampling, seed = values["tables"].get("samples"), values["tables"].get(SAMPLING), values.get("seed")
     if "samples" not in raw:
         return " needs a table [samples]"
-    if table.seeds and set(table.seeds) != {seed}:
-        return f", but samples are drawn by the pipeline's seed = {seed}, not by seeds = {list(table.seeds)}"
+    if table.seeds and set(table.seeds) != {seed} and not (sampling and sampling.sampling_seed is not None):
+        drawn = f"but samples are drawn by the pipeline's seed = {seed}, not by seeds = {list(table.seeds)}"
+        return f", {drawn}: set `sampling_seed` in [sampling], by which all of them draw"
     if samples and sampling and not sampling.reuse and table.epochs > samples.epochs > 0:
         have = f"[samples] has epochs = {samples.epochs}"
         return f" with epochs = {table.epochs}, but {have} and [sampling] has no reuse"

@@ -77,7 +77,7 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
         seed: seed of the pipeline.
     """
     return SamplesConfig(
-        seed=seed,
+        seed=sampling.seed_of(seed),
         **{name: getattr(sampling, name) for name in Neighbours.__dataclass_fields__},
         batch_size=sampling.batch_size,
         epochs=table.epochs or sampling.reuse,

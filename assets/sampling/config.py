@@ -138,6 +138,8 @@ class SamplingConfig(Neighbours):
     batch_size: int = field(default=1024, metadata=within(1))
     # K: training epoch e uses the samples of sampling epoch e mod K; 0 = every epoch draws its own
     reuse: int = field(default=0, metadata=within(0))
+    # seed of the batches and of their neighbours, for trainings of several seeds on the same batches; not given = the seed of each training
+    sampling_seed: int | None = field(default=None, metadata=within(0, hashed="unless default"))
     # other fan-outs from some epochs on, for trainers that sample while they train: a list of { epoch = E, fanouts = [...] }
     schedule: tuple[FanoutStep, ...] = field(default=(), metadata={"hashed": "unless default"})
 
@@ -158,6 +160,10 @@ class SamplingConfig(Neighbours):
         if self.schedule and self.reuse:
             text = f"schedule changes fan-outs, but reuse = {self.reuse} takes the samples of earlier epochs again"
             yield KeyProblem("schedule reuse", text)
+
+    def seed_of(self, seed: int) -> int:
+        """Returns the seed of the batches and of their neighbours; `seed` is that of the training or of the pipeline."""
+        return seed if self.sampling_seed is None else self.sampling_seed
 
     def without_weights(self) -> str:
         """Returns the reason why messages cannot be multiplied by the weights of drawn edges, "" if they can."""

@@ -36,7 +36,10 @@ def reused(folder, samples="[samples]\n", train='samples = "stored"\n', reuse=2,
         ),
         ({"samples": "[samples]\nepochs = -1\n"}, "epochs = -1 is below 0"),
         ({"samples": ""}, 'samples = "stored" needs a table [samples]'),
-        ({"train": 'samples = "stored"\nseeds = [0, 1]\n'}, "drawn by the pipeline's seed = 0, not by seeds = [0, 1]"),
+        (
+            {"train": 'samples = "stored"\nseeds = [0, 1]\n'},
+            "drawn by the pipeline's seed = 0, not by seeds = [0, 1]: set `sampling_seed` in [sampling]",
+        ),
         (
             {"reuse": 0, "samples": "[samples]\nepochs = 1\n"},
             'samples = "stored" with epochs = 2, but [samples] has epochs = 1 and [sampling] has no reuse',
@@ -99,3 +102,12 @@ def test_training_without_the_samples_names_the_command(tmp_path):
         InputError, match=r"tiny/sage reads samples/\w{12}, which .* does not have(?s:.*)graphmill build"
     ):
         launch(Launch(pipeline=pipeline, selection="train", home=home, in_process=True, report=lambda line: None))
+
+
+def test_seeds_share_the_samples_of_a_sampling_seed(tmp_path):
+    train = 'samples = "stored"\nseeds = [3, 4]\n'
+    shared = steps_of(load(tmp_path, "[samples]\n", train, batch_size="64 -> 64\nreuse = 2\nsampling_seed = 7"))
+    assert shared["samples"].configs[0].seed == 7
+    assert [(config.seed, config.sampling_seed) for config in shared["sage"].configs] == [(3, 7), (4, 7)]
+    plain = steps_of(reused(tmp_path / "plain"))
+    assert [(config.seed, config.sampling_seed) for config in plain["sage"].configs] == [(0, 0)]

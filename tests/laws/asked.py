@@ -139,6 +139,7 @@ ASKED: Mapping[str, Ask] = {
     "walks": Ask(keys={"model": "pinsage"}, sampling={"method": "random_walk"}),
     "own_sampling": Ask(sampling={"method": f"{MODULE}:rare_ones"}),
     "by_relation": Ask(sampling={"fanouts": [{"cites": 3}, 2]}, graph=TYPED),
+    "sampling_seed": Ask(sampling={"sampling_seed": 11}),
     "schedule": SCHEDULE,
     "hotness": Ask(tables=CACHED),
     "memory": Ask(tables=CACHED),

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from assets.samples.config import SamplesExecution, SamplesTable, samples_config
 from assets.samples.stage import SAMPLES
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
+from kernels.errors import InputError
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sources.own_data import build_config
-from tests.trainers.runs import Stops, content, train_packed
+from tests.trainers.runs import SAMPLING, Stops, content, train_packed
 from trainers.recipe.config import TrainTable
 from trainers.techniques.factored.settings import FactoredSettings
 
@@ -114,6 +116,27 @@ def test_roles_on_packed_rows_evaluate_from_them_and_go_on(home: Path, tmp_path:
         train_packed(packed, tmp_path / "stopped", "factored", progress=Stops(5), **how)
     resumed = train_packed(packed, tmp_path / "stopped", "factored", resume=True, **how)
     assert content(resumed) == content(straight)
+
+
+def test_one_set_of_samples_serves_several_seeds(home: Path, tmp_path: Path) -> None:
+    """Trainings of two seeds read the batches that a third one draws: as many inputs and edges, other first values, other weights."""
+    packed, sampling = build_packed(home, epochs=2, memory=TIERS["all levels"]), replace(SAMPLING, sampling_seed=5)
+    found = {}
+    for seed in (5, 8):
+        how: dict[str, Any] = {"sampling": sampling, "seed": seed}
+        models = [
+            train_packed(packed, tmp_path / f"{seed} {trainer}", trainer, **how) for trainer in ("minibatch", "disk")
+        ]
+        online, disk = ([model.files[name]["digest"] for name in CONTENT] for model in models)
+        assert online == disk
+        counts = [json.loads(model.file("ledger.json").read_text())["counts"] for model in models]
+        assert [row for row in counts[1] if not row["name"].startswith("hits")] == counts[0]
+        found[seed] = online, counts
+    assert found[5][0] != found[8][0] and found[5][1] == found[8][1]
+    own = train_packed(packed, tmp_path / "own", "minibatch", seed=8)
+    assert json.loads(own.file("ledger.json").read_text())["counts"] != found[8][1][0]
+    with pytest.raises(InputError, match="stored 5, expected 8"):
+        train_packed(packed, tmp_path / "mistaken", seed=8)
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ SAME = {
 one part where it has parts; one that approximates has them where nothing is kept; and a pass over the whole graph has the losses of one
 batch of everything."""
 SAME |= {"self_term"}
-DRAWN = {"own_fanouts", "weighted", "walks", "own_sampling", "by_relation", "schedule"}
+DRAWN = {"own_fanouts", "weighted", "walks", "own_sampling", "by_relation", "schedule", "sampling_seed"}
 """Options that a pass over the whole graph reads in a sampled evaluation alone, so that its losses are those without them."""
 UNREPEATABLE = {"staleness"}
 """Options with which two trainings differ, which the model says."""

@@ -107,6 +107,7 @@ def train_packed(
     trainer: str = "disk",
     *,
     sampling: SamplingConfig = SAMPLING,
+    seed: int = 5,
     resume: bool = False,
     progress: Progress | None = None,
     **options: Any,
@@ -121,7 +122,7 @@ def train_packed(
     run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
     reads = {name: artifact for name, artifact in stored_rows(packed).items() if name in table.reads}
     inputs = with_tables(home, packed.inputs, sampling)
-    return train_table(Store(home), inputs, table, sampling, 5, reads=reads, **run)[0]
+    return train_table(Store(home), inputs, table, sampling, seed, reads=reads, **run)[0]
 
 
 def losses(model: Artifact) -> list[float]:

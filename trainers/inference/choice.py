@@ -57,9 +57,12 @@ def choose_evaluation(semantic: ModelConfig, graph: Graph, drawing: Drawing | No
     train, sampling = semantic.train, semantic.sampling
     if train.eval != "auto" or drawing is None or sampling is None:
         return None
-    topology, plan = graph.topology, EpochPlan(np.array(graph.train_ids), sampling.batch_size, seed=semantic.seed)
+    topology, plan = (
+        graph.topology,
+        EpochPlan(np.array(graph.train_ids), sampling.batch_size, seed=semantic.sampling_seed),
+    )
     item = next(plan.batches(0))
-    blocks = drawing.sampler(topology, seed=semantic.seed).sample(item.key, item.seeds, transpose="none")
+    blocks = drawing.sampler(topology, seed=semantic.sampling_seed).sample(item.key, item.seeds, transpose="none")
     epoch = plan.num_batches * sum(block.num_dst + len(block.indices) for block in blocks)
     workspace, limit = parse_size(train.eval_workspace), max(FEW, epoch)
     bounds = Bounds(workspace_bytes=workspace, threads=train.num_threads, drawing=drawing)

@@ -64,7 +64,8 @@ def evaluation(
             return inference.exact(node_ids, known[name])
         assert sampling is not None
         places, ids = (
-            evaluation_plan(each, sampling.batch_size, semantic.seed) for each in (np.arange(len(node_ids)), node_ids)
+            evaluation_plan(each, sampling.batch_size, semantic.sampling_seed)
+            for each in (np.arange(len(node_ids)), node_ids)
         )
         # Processes that share the rows exchange them batch by batch, so there nothing runs ahead.
         return infer_sampled(inference, node_ids, places, None if domain else source(ids))

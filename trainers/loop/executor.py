@@ -115,7 +115,7 @@ class Executor(ABC):
         if samples is not None and stored is not None:
             samplers: list[AnySampler] = [StoredSampler(samples)] * run.num_samplers
         else:
-            seed, topology = run.semantic.seed, run.graph.topology
+            seed, topology = run.semantic.sampling_seed, run.graph.topology
             how = {"seed": seed, "threads": run.sampling_threads}
             samplers = [run.drawing.sampler(topology, **how) for _ in range(run.num_samplers)]
         batching = run.evaluation_batching(stored or plan)

@@ -341,6 +341,11 @@ class ModelConfig:
             problem = f"edge_weight = true multiplies messages by edge weights, but [sampling] {why}"
             raise InputError(problem, "remove one of them")
 
+    @property
+    def sampling_seed(self) -> int:
+        """Seed of the batches and of their neighbours."""
+        return self.seed if self.sampling is None else self.sampling.seed_of(self.seed)
+
 
 def find_table(pipeline: Pipeline, name: str) -> TrainTable:
     """Returns the train table of a name.

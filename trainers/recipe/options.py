@@ -172,6 +172,7 @@ OPTIONS: Mapping[str, Option] = {
             scope="file",
             asked=lambda t, tables: bool(tables.get("sampling")) and t.sampled_by != "" and _by_relation(t, tables),
         ),
+        _drawn("sampling_seed", "`sampling_seed`", "sampling_seed", lambda drawn: drawn.sampling_seed is not None),
         _drawn("schedule", "`schedule` of fan-outs", "schedule", lambda drawn: bool(drawn.schedule)),
         _table("hotness", "`[hotness]`", "hotness", _any, "cache_plan"),
         _table("memory", "`[memory]`", "memory", _any, "cache_plan"),

@@ -55,7 +55,7 @@ def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDev
     """Returns the sampler that draws the run's batches on the device; `where` is the place of the topology."""
     sampling, drawing = run.semantic.sampling, run.drawing
     assert sampling is not None and drawing is not None
-    how: dict[str, Any] = {"seed": run.semantic.seed, "device": kernels}
+    how: dict[str, Any] = {"seed": run.semantic.sampling_seed, "device": kernels}
     if sampling.method == "random_walk":
         return CudaWalkSampler(topology, drawing.walks(), sampling.numbers, **how)
     if sampling.by_relation:
@@ -83,7 +83,7 @@ def open_sampler(run: Run) -> AnySampler:
     """Returns a sampler for one thread, which draws batches."""
     assert run.semantic.sampling is not None and run.drawing is not None
     drawing, topology = run.drawing, run.graph.topology
-    how = {"seed": run.semantic.seed, "threads": run.sampling_threads}
+    how = {"seed": run.semantic.sampling_seed, "threads": run.sampling_threads}
     return scheduled(run.semantic.sampling, lambda fanouts: drawing.with_fanouts(fanouts).sampler(topology, **how))
 
 
@@ -113,5 +113,5 @@ def open_stored(run: Run) -> StoredSampler:
         raise InputError(f"{asked}, but no samples were given", "add a table [samples] to the pipeline")
     require(artifact, {"inputs": {role: run.inputs[role] for role in ("graph", *sampling.inputs)}})
     samples = open_samples(artifact)
-    require_samples(samples, run.plan, train.epochs, sampling, run.semantic.seed)
+    require_samples(samples, run.plan, train.epochs, sampling, run.semantic.sampling_seed)
     return StoredSampler(samples)

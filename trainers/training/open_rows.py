@@ -55,7 +55,8 @@ def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:
     sampling, accumulate = semantic.sampling, semantic.train.accumulate
     if sampling is None or find_technique(semantic.train.trainer).whole_graph:
         return EpochPlan(train_ids, len(train_ids), seed=semantic.seed, accumulate=accumulate)
-    return EpochPlan(train_ids, sampling.batch_size, seed=semantic.seed, reuse=sampling.reuse, accumulate=accumulate)
+    seed = semantic.sampling_seed
+    return EpochPlan(train_ids, sampling.batch_size, seed=seed, reuse=sampling.reuse, accumulate=accumulate)
 
 
 def open_rows(opening: Opening, stored: FeatureTable, plan: Plan) -> Features:

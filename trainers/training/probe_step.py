@@ -61,7 +61,7 @@ def simulated_peak(
             semantic.train, features.width, graph.num_classes, semantic.seed, len(graph.relations), types
         )
         largest = drawing.with_fanouts(semantic.sampling.largest_fanouts)
-        sampler = largest.sampler(graph.topology, seed=semantic.seed)
+        sampler = largest.sampler(graph.topology, seed=semantic.sampling_seed)
         blocks = sampler.sample(replace(item.key, stream=Stream.PROBE), item.seeds, transpose=model.transpose)
         attach_weights(blocks, graph.topology, model.edge_weight)
         device.adopt(model.parameters(), "parameters")

@@ -86,10 +86,12 @@ def open_samplers(
     if settings.scheme == "hybrid":
         return [open_sampler(run) for _ in range(threads)]
     if settings.scheme == "vanilla":
-        return VanillaSampler(run.graph.topology, source.owned, sampling, run.semantic.seed, source.exchange.lane)
+        return VanillaSampler(
+            run.graph.topology, source.owned, sampling, run.semantic.sampling_seed, source.exchange.lane
+        )
 
     def make(fanouts: tuple[Any, ...]) -> AnySampler:
-        return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.seed, replace=sampling.replace)
+        return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.sampling_seed, replace=sampling.replace)
 
     return [scheduled(sampling, make) for _ in range(threads)]
 

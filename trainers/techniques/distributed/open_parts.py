@@ -58,7 +58,7 @@ def open_data(opening: Opening) -> Data:
         owned.part_of[train_ids],
         owned.num_parts,
         sampling.batch_size,
-        seed=semantic.seed,
+        seed=semantic.sampling_seed,
         reuse=sampling.reuse,
         accumulate=semantic.train.accumulate,
     )

@@ -69,7 +69,7 @@ class Probe:
         """Returns float[n, H] in the host's memory, embeddings of a layer computed anew."""
         run, model, device = self.run, self.run.model, self.run.features.device
         assert isinstance(model, LayeredModel) and run.drawing is not None
-        topology, seed = run.graph.topology, run.semantic.seed
+        topology, seed = run.graph.topology, run.semantic.sampling_seed
         below = run.drawing.neighbours.fanouts[-layer:]
         sampler = run.drawing.with_fanouts(below).sampler(topology, seed=seed)
         wanted, place = np.unique(ids.astype(topology.indices.dtype), return_inverse=True)
