@@ -2,6 +2,7 @@
 
 import gc
 import json
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from safetensors.numpy import load
 from kernels.errors import InputError
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.runs import DRAWN, content, train_fresh, train_packed, train_small
+from trainers.loop.executor import BatchGradient
 from trainers.recipe.config import TrainTable
 from trainers.techniques.factored.settings import FactoredSettings
+from trainers.techniques.fresh.batches import PrunedSource
 
 MODELS = ("sage", "gcn", "gat", "gin")
 OPTIONS = {"gat": {"heads": 2, "attention_dropout": 0.3}}
@@ -207,6 +210,25 @@ def test_embeddings_of_earlier_steps_are_looked_up_and_pruned_on_the_device(tmp_
     )
     assert counted == expected and counted["history_hits", 1] > 0
     assert all(check["passed"] for check in found.summary["checks"] if check["name"] == "ledger equals plan")
+
+
+def test_blocks_are_sent_while_the_batch_before_is_trained_on(tmp_path, place, monkeypatch):
+    """The first step of an epoch waits until the second batch is on the device: pruning waits for the update, sending does not."""
+    sent, send, compute = threading.Semaphore(0), PrunedSource._sent, BatchGradient.__call__
+
+    def counted(self, *drawn):
+        found = send(self, *drawn)
+        sent.release()
+        return found
+
+    def late(self, batch, *more):
+        if batch.position == 0:
+            assert all(sent.acquire(timeout=60) for _ in range(2))
+        return compute(self, batch, *more)
+
+    monkeypatch.setattr(PrunedSource, "_sent", counted)
+    monkeypatch.setattr(BatchGradient, "__call__", late)
+    train_fresh(tmp_path, device="cuda", **options("sage") | {"epochs": 1})
 
 
 def test_with_nothing_cached_a_device_gives_the_bits_of_minibatch(tmp_path, place):

@@ -91,15 +91,16 @@ def extract_batch(
         features: the source of rows.
         device: the device that trains.
         pool: lends memory for the rows, on a device without memory of its own.
-        batch: the batch, drawn and marked; its rows are staged here if they are not. Staged rows are released.
+        batch: the batch, drawn and marked; its rows are staged here if they are not.
     """
     moved = Ledger()
     with device.preparing():
+        staged = None
         if batch.staged is None:
-            batch.staged = features.stage(batch.key)
+            batch.staged = staged = features.stage(batch.key)
         batch.x = input_space(device, pool, len(batch.input_ids), features.width, batching.dtype)
         features.gather(batch, batch.x, moved)
-        staged, batch.staged = batch.staged, None
+        batch.staged = None
         if staged is not None:
             staged.release()
         count_batch(batch, moved)

@@ -123,7 +123,10 @@ class ReplicaTraining:
             if self.remark:
                 batch.slots = None
             input_ids = batch.input_ids  # on the host; the batch's own ids are sent to a device with memory of its own
+            staged = batch.staged
             batch, moved = extract_batch(self.batching, self.features, self.replica.device, self._inputs, batch)
+            if staged is not None:
+                staged.release()
             if not self.replica.device.remote:
                 self.replica.device.adopt([batch.x], "inputs")
             return Ready(batch, moved, input_ids)

@@ -1,13 +1,14 @@
 """Mini-batches that the history of embeddings makes smaller: sampled ahead, pruned and gathered behind the update (FreshGNN, section 5).
 
-    sampler 0..k    blocks and weights of later batches, drawn or read from stored samples
+    sampler 0..k    blocks and weights of later batches, drawn or read from stored samples, and sent to the device
     pruner          lookup, pruning, transposes, then the rows of the inputs that are left; begins when its batch is asked for
 
-A device with memory of its own gets the sampled blocks and does the rest: lookup, pruning, transposes, and finding the rows of the arena.
-It sends back the remaining sizes, and the ids of rows that it does not find by itself.
+A device with memory of its own gets the sampled blocks ahead of the step and does the rest: lookup, pruning, transposes, and finding the
+rows of the arena. It sends back the remaining sizes, and the ids of rows that it does not find by itself.
 
-The nodes that a batch may leave out depend on the update before it, so only sampling runs ahead of the step. The result of a lookup depends
-only on the batch's optimiser step: all batches of a step group look up before the group's one update, and the history changes nowhere else.
+The nodes that a batch may leave out depend on the update before it, so sampling and sending alone run ahead of the step. The result of a
+lookup depends only on the batch's optimiser step: all batches of a step group look up before the group's one update, and the history
+changes nowhere else.
 
 Memory: half of the queue's bound for sampled blocks, half for the batch that is trained on; 32 MiB at most for rows on their way
 (arena_rows.py); as online besides.
@@ -89,14 +90,17 @@ class PrunedSource(PreparedSource):
                 name=SAMPLER,
                 lanes=len(self.samplers),
                 # Weights are those of the sampled block; transposes are made of the pruned block.
-                prepare=Work("sample", lambda lane, item, _: self.batching.draw(self.samplers[lane], item, "none")),
-                num_bytes=lambda item, blocks: block_bytes(blocks),
+                prepare=Work("sample", lambda lane, item, _: self._drawn(lane, item)),
+                num_bytes=lambda item, drawn: block_bytes(drawn[0]),
+                work=Work("send", lambda lane, item, drawn: self._sent(*drawn))
+                if self.batching.device.remote
+                else None,
             ),
             Task(
                 name=PRUNER,
                 after=(SAMPLER,),
                 ahead=0,
-                prepare=Work("prune", lambda lane, item, blocks: self._pruned(item, blocks, epoch)),
+                prepare=Work("prune", lambda lane, item, sent: self._pruned(item, *sent, epoch)),
                 num_bytes=lambda item, made: self._num_bytes(made[0]),
                 work=Work("gather", lambda lane, item, made: self._gathered(*made)),
             ),
@@ -105,13 +109,22 @@ class PrunedSource(PreparedSource):
     def _num_bytes(self, batch: MiniBatch) -> int:
         return batch_bytes(batch, self.width, self.batching.dtype)
 
-    def _pruned(self, item: PlannedBatch, blocks: tuple[Block, ...], epoch: int) -> tuple[MiniBatch, Ledger]:
-        device, moved = self.batching.device, Ledger()
+    def _drawn(self, lane: int, item: PlannedBatch) -> tuple[tuple[Block, ...], Ledger]:
+        return self.batching.draw(self.samplers[lane], item, "none"), Ledger()
+
+    def _sent(self, blocks: tuple[Block, ...], moved: Ledger) -> tuple[tuple[Block, ...], Ledger]:
+        """Returns sampled blocks on the device, and the ledger of the transfer."""
+        with self.batching.device.preparing():
+            return send_blocks(blocks, self.batching.device, moved), moved
+
+    def _pruned(
+        self, item: PlannedBatch, blocks: tuple[Block, ...], moved: Ledger, epoch: int
+    ) -> tuple[MiniBatch, Ledger]:
+        device = self.batching.device
         with device.preparing():
-            there = send_blocks(blocks, device, moved)
             history = self.histories[item.key.step % self.num_parts]
-            slots = history.slots(there, self.batching.plan.step_of(epoch, item.position))
-            pruned = prune(there, slots, self.batching.transpose)
+            slots = history.slots(blocks, self.batching.plan.step_of(epoch, item.position))
+            pruned = prune(blocks, slots, self.batching.transpose)
         if device.remote:
             moved.crossed(SIZES, SIZE_BYTES * len(blocks))
         _count_pruned(blocks, pruned.blocks, moved)

@@ -99,8 +99,8 @@ def test_what_is_exchanged_is_what_survives(tmp_path, monkeypatch, cache):
     part_of, survivors, needed = open_partitions(inputs["partitions"]).part_of, [], []
     real, gathered = PrunedSource._pruned, ArenaRows.gather
 
-    def seen(self, item, blocks, epoch):
-        batch, moved = real(self, item, blocks, epoch)
+    def seen(self, item, *more):
+        batch, moved = real(self, item, *more)
         survivors.append((item.key.step % 4, np.array(batch.input_ids)))
         return batch, moved
 
