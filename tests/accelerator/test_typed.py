@@ -17,6 +17,7 @@ from trainers.recipe.techniques import TECHNIQUES
 RESUMED: dict[str, dict[str, Any]] = {
     "fullgraph": {"epochs": 4, "accumulate": 1},
     "fresh": {"settings": KEPT},
+    "fresh-factored": {"settings": KEPT},
     "fresh-distributed": {"settings": KEPT},
 }
 ROWS = Recipe(**TYPED, table={"model": "rgcn", "input": "typed", "embedding": "node", "norm": "layer"})

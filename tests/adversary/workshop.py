@@ -40,6 +40,7 @@ SETTINGS = {
     "fresh-distributed": 'ranks = 1\narena = "60%"',
     "distributed": "ranks = 1",
     "factored": "samplers = 1\ntrainers = 1",
+    "fresh-factored": 'samplers = 1\ntrainers = 1\narena = "60%"',
 }
 """Keys of the tables of trainers."""
 WEIGHTED = {"sampling": TABLES["sampling"] + '\nmethod = "weighted"\nweights = "node:in_degree"'}

@@ -70,6 +70,7 @@ KEPT: dict[str, Any] = {"t_stale": 3, "p_grad": 0.8, "arena": "60%", "policy": "
 OWN: Mapping[str, dict[str, Any]] = {
     "factored": {"samplers": 1, "trainers": 1},
     "fresh": KEPT,
+    "fresh-factored": KEPT | {"samplers": 1, "trainers": 1},
     "fresh-distributed": KEPT,
 }
 """Keys of the sub-tables, by technique."""

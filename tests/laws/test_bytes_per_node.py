@@ -70,6 +70,7 @@ TRAINERS: dict[str, dict[str, Any]] = {
     "factored": {},
     "disk": {},
     "fresh": {"fresh": {"arena": "64KiB"}},
+    "fresh-factored": {"fresh-factored": {"arena": "64KiB"}},
     "distributed": {},
     "fresh-distributed": {"fresh-distributed": {"arena": "64KiB"}},
 }

@@ -66,7 +66,8 @@ DRAWN = {"own_fanouts", "weighted", "walks", "own_sampling", "by_relation", "sch
 UNREPEATABLE = {"staleness"}
 """Options with which two trainings differ, which the model says."""
 EXACT = {"disk": Ask(), "factored": Ask(), "distributed": Ask(tables={"partitions": {"parts": 1}})}
-EXACT |= {"fresh": Ask(own={"t_stale": 0}), "fresh-distributed": EXACT["distributed"] | Ask(own={"t_stale": 0})}
+EXACT |= {"fresh": Ask(own={"t_stale": 0}), "fresh-factored": Ask(own={"t_stale": 0})}
+EXACT |= {"fresh-distributed": EXACT["distributed"] | Ask(own={"t_stale": 0})}
 """Technique -> what makes its weights those of "minibatch"."""
 WHOLE = Ask(sampling={"fanouts": [-1, -1], "batch_size": 10_000}, keys={"accumulate": 1})
 

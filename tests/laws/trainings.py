@@ -299,6 +299,14 @@ def fresh(case: Case) -> None:
     assert content(case.resumed("fresh", settings=KEPT)) == content(kept)
 
 
+def fresh_factored(case: Case) -> None:
+    """The model of one history and its ledger, whoever samples and trains, and behind a stop."""
+    split = KEPT | {"samplers": 2, "trainers": 2}
+    found = case.train("fresh-factored", settings=split)
+    assert content(found) == content(case.kept) and passes(found)
+    assert content(case.resumed("fresh-factored", settings=split)) == content(found)
+
+
 def distributed(case: Case) -> None:
     """One part has the bits of mini-batches; two have those of one rank on two ranks, and from the checkpoint of one rank on two."""
     assert result(case.train("distributed", cut=(1, 0))) == result(case.plain)
@@ -343,6 +351,7 @@ CELLS: dict[str, Callable[[Case], None]] = {
     "disk": disk,
     "factored": factored,
     "fresh": fresh,
+    "fresh-factored": fresh_factored,
     "fullgraph": fullgraph,
     "distributed": distributed,
     "fresh-distributed": fresh_distributed,

@@ -83,9 +83,28 @@ PACKED_OR_NOT = (
     *each("packed", "draws batches for which no rows are packed", whens="online", remedy='add samples = "stored"'),
     *each("cache", "has a cache of packed rows, which the key does not leave out", whens="packed", useless=True),
 )
+
+
+def roles(name: str) -> tuple[Limit, ...]:
+    """Returns the limits of a technique with samplers and trainers."""
+    return (
+        *each(
+            "samplers",
+            "has samplers of its own",
+            remedy=f"write it below [train.{name}], where it means devices that sample",
+        ),
+        *each(
+            "buffers", "computes batches on replicas, and each may change them", remedy="take a trainer with one model"
+        ),
+        *each("trainers", "drives one device that trains", whens="gpu"),
+        *each("sharing", "has one such device", whens="gpu", remedy='remove the key: "minibatch" shares a GPU in time'),
+    )
+
+
 FACTORED = (
     *PACKED_OR_NOT,
     *DRAWN,
+    *roles("factored"),
     *each("booked", "reads batches that were drawn before", whens="packed"),
     *each("presample", "has a cache of packed rows, which is filled before", whens="packed"),
     *each(
@@ -93,15 +112,7 @@ FACTORED = (
         "samples on the CPU",
         remedy='remove the key, or set trainer = "minibatch", which samples on the device',
     ),
-    *each(
-        "samplers",
-        "has samplers of its own",
-        remedy="write it below [train.factored], where it means devices that sample",
-    ),
-    *each("buffers", "computes batches on replicas, and each may change them", remedy="take a trainer with one model"),
     *each("hotness", "counts visits itself", whens="presample", useless=True, remedy="remove one of them"),
-    *each("trainers", "drives one device that trains", whens="gpu"),
-    *each("sharing", "has one such device", whens="gpu", remedy='remove the key: "minibatch" shares a GPU in time'),
 )
 FRESH = (
     *OTHER_HOTNESS,
@@ -109,6 +120,12 @@ FRESH = (
     *ON_THE_CPU,
     *DRAWN,
     *PACKED_OR_NOT,
+)
+FRESH_FACTORED = (
+    *FRESH,
+    *roles("fresh-factored"),
+    *each("presample", "reads hotness before it trains"),
+    *each("staleness", "would read a history that an update changes"),
 )
 FULLGRAPH = (
     *UNPACKED,

@@ -89,13 +89,32 @@ def fresh_terms(case: Case) -> list[Term]:
     ]
 
 
-def factored_terms(case: Case) -> list[Term]:
-    """Returns the terms of `factored`: one queue of sampled batches, and for each trainer the rows of two batches and a step."""
+def fresh_factored_terms(case: Case) -> list[Term]:
+    """Returns the terms of `fresh-factored`: those of `factored`, whose trainers load packed rows themselves, and the arena."""
+    settings: Any = case.semantic.train.settings
+    trainers = sum(settings.roles(usable_cores()))
+    windows = trainers * ARENA_WINDOW_BYTES * (3 if settings.rows == "packed" else 1)
+    return [
+        *factored_terms(case, staged=0, extra_rows=_history_bytes(case)),
+        Term(what="rows on their way to a batch", num_bytes=windows, at_most=True),
+        *_arena_terms(case, settings),
+    ]
+
+
+def factored_terms(case: Case, staged: int | None = None, extra_rows: int = 0) -> list[Term]:
+    """Returns the terms of `factored`: one queue of sampled batches, and for each trainer the rows of two batches and a step.
+
+    Args:
+        case: the training.
+        staged: bytes of packed rows that wait with a batch; None for those of its packed chunk, if rows are packed.
+        extra_rows: bytes of rows between layers, of each trainer.
+    """
     settings: Any = case.semantic.train.settings
     samplers, trainers = settings.roles(usable_cores())
     ready, count = space_for(case.batch.inputs * case.row_bytes), case.batch.count
     packed = settings.rows == "packed"
-    staged = _staged_bytes(case) if packed else 0
+    if staged is None:
+        staged = _staged_bytes(case) if packed else 0
     waiting = case.held(case.shared_bytes(1, case.block_bytes + staged), case.block_bytes + staged, count)
     standby = samplers if settings.switching and settings.sharing == "space" else 0
     trainers, taken = min(count, trainers + standby), min(count, FACTORED_BATCHES * trainers + standby)
@@ -119,7 +138,7 @@ def factored_terms(case: Case) -> list[Term]:
         Term(what="gradients that an update waits for", num_bytes=sums, key="accumulate", at_most=True),
         Term(what="visits of nodes", num_bytes=visits, key="presample"),
         *evaluation_terms(case, 0),  # roles keep their rows
-        *model_terms(case, trainers),
+        *model_terms(case, trainers, extra_rows=extra_rows),
         *sampler_terms(case, samplers=samplers),
         *(tier_terms(case, 0) if packed else [*row_terms(case), *tier_terms(case)]),
     ]

@@ -10,6 +10,7 @@ from typing import Any
 
 from assets.storage.machine import usable_cores
 from kernels.errors import InputError
+from kernels.sampling.own_sampling import AnySampler
 from kernels.types import Stream
 from trainers.loop.executor import Run
 from trainers.record.timeline import TRAIN, Timeline
@@ -49,17 +50,20 @@ class Crew:
         executors: the roles: samplers and trainers, or devices that are shared in time.
         places: name -> device and source of rows of each role.
         record: facts about the choice of roles, for run.json.
+        arena_bytes: bytes that a device which trains holds beside cached rows.
 
     Raises:
         InputError: the settings do not fit the device or each other; or samples are missing, of another graph, drawn otherwise or too few.
     """
+
+    arena_bytes = 0
 
     def __init__(self, run: Run, features: FeatureSource):
         self.run, self.settings = run, run.semantic.train.settings
         self._stored = minibatch.open_stored(run) if run.execution.samples == "stored" else None
         self.places: dict[str, DevicePlace] = {}
         self.record: dict[str, Any] = {}
-        self._own_code = threading.Lock()
+        self.own_code = threading.Lock()
         self._measured: dict[str, float] | None = None
         self._split: tuple[int, int] | None = None
         self.read_from(features)
@@ -82,35 +86,41 @@ class Crew:
         remote, timeline = self.run.features.device.remote, self.run.timeline
         found: list[Any] = []
         for i in range(samplers):
-            place = self.places[f"sampler {i}"] = sampling_place(self.run, i, self.features)
+            place = self.places[f"sampler {i}"] = sampling_place(self.run, i, self.features, self.arena_bytes)
             switches = self.settings.switching and not remote
-            standby = self._training(place) if switches else None
+            standby = self.training(place) if switches else None
             found.append(
-                SamplerRole(Activity(f"sampler {i}", timeline), self._drawing(place), standby, self._worthwhile)
+                SamplerRole(Activity(f"sampler {i}", timeline), self.drawing(place), standby, self._worthwhile)
             )
         for i in range(trainers):
             activities = Activity(f"trainer {i}", timeline), Activity(f"trainer {i} extract", timeline)
             place = self.places[f"trainer {i}"] = training_place(self.run, samplers + i, self.features)
-            found.append(TrainerRole(*activities, self._training(place)))
+            found.append(TrainerRole(*activities, self.training(place)))
         self.record |= {"sharing": "space", "samplers": samplers, "trainers": trainers}
         return found
 
     def _time_shared(self) -> list[Any]:
         count = self.settings.trainers or self.settings.devices or default_devices(usable_cores())
         self.record |= {"sharing": "time", "samplers": 0, "trainers": count}
-        self.places = {f"device {i}": sampling_place(self.run, i, self.features) for i in range(count)}
+        self.places = {
+            f"device {i}": sampling_place(self.run, i, self.features, self.arena_bytes) for i in range(count)
+        }
         return [
-            TimeShared(Activity(name, self.run.timeline), self._drawing(place), self._training(place))
+            TimeShared(Activity(name, self.run.timeline), self.drawing(place), self.training(place))
             for name, place in self.places.items()
         ]
 
-    def _drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
-        parts = place.parts if place else None
-        sampler = self._stored or minibatch.open_sampler(self.run)
-        return BatchDrawer(self.run.batching, sampler, self.features, parts)
+    def open_sampler(self) -> AnySampler:
+        """Returns a sampler for one role, which draws batches or reads stored ones."""
+        return self._stored or minibatch.open_sampler(self.run)
 
-    def _training(self, place: DevicePlace) -> ReplicaTraining:
-        replica = Replica(self.run, place.device, self._own_code)
+    def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
+        """Returns the drawer of a sampler at a place."""
+        return BatchDrawer(self.run.batching, self.open_sampler(), self.features, place.parts if place else None)
+
+    def training(self, place: DevicePlace) -> ReplicaTraining:
+        """Returns the training of a trainer at a place, or of a sampler that trains in its stead."""
+        replica = Replica(self.run, place.device, self.own_code)
         return ReplicaTraining(self.run.batching, replica, place.features, remark=place.narrower)
 
     def _counts(self) -> tuple[int, int]:
@@ -128,7 +138,7 @@ class Crew:
 
     def _chosen(self, total: int) -> tuple[int, int]:
         place = training_place(self.run, total, self.features)
-        found = self._measured = self._stages(self._drawing(), self._training(place))
+        found = self._measured = self._stages(self.drawing(), self.training(place))
         workload = Workload(
             batches=self.run.plan.num_batches,
             sample=found["sample"],

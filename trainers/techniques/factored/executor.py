@@ -56,7 +56,7 @@ from trainers.techniques.factored.roles import (
     Epoch,
     TrainerRole,
 )
-from trainers.techniques.factored.updates import Updates
+from trainers.techniques.factored.updates import Result, Updates
 from trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
 
 GRACE_SECONDS = 5.0
@@ -92,9 +92,13 @@ class FactoredExecutor(Executor):
         self.features = self.packed or self.features
         # Visits i32[N] of online presampling, counted until the cache is filled, and kept to fill it again after a restart.
         self._visits = self._counting() if self.settings.presample else None
-        self.crew = Crew(run, self.features)
+        self.crew = self.open_crew()
         self.record: dict[str, Any] = {}
         self._publish()
+
+    def open_crew(self) -> Crew:
+        """Returns the roles, on the run's source of rows."""
+        return Crew(self.run, self.features)
 
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns the numbers of mini-batches, without tiers if the first epochs have no cache, or those of the plan of packed rows."""
@@ -142,8 +146,7 @@ class FactoredExecutor(Executor):
                 result = shared.updates.take(position)
                 self.run.ledger.merge(result.moved)
                 self._behind[result.behind] += 1
-                if self._visits is not None and self.features is self.run.features.table:
-                    self._visits[result.input_ids] += 1
+                self.took(epoch, result)
                 move_statistics(self.run.model, result.norm_inputs)
                 add_in_order(self.run.model, [result.gradients])
                 done, last = result.done, result.done.last
@@ -157,6 +160,11 @@ class FactoredExecutor(Executor):
             raise
         finally:
             self._end(shared, threads, grace)
+
+    def took(self, epoch: int, result: Result) -> None:
+        """Notes a result of a training epoch, in the order of batches, before the loop's update."""
+        if self._visits is not None and self.features is self.run.features.table:
+            self._visits[result.input_ids] += 1
 
     def _open_epoch(self, epoch: int, start: int) -> Epoch:
         plan, batching = self.run.plan, self.run.batching

@@ -105,17 +105,20 @@ def training_place(run: Run, index: int, features: FeatureSource) -> DevicePlace
     return DevicePlace(device=device, features=linked(features, device))
 
 
-def sampling_place(run: Run, index: int, features: FeatureSource) -> DevicePlace:
-    """Returns the place of a sampler: beside the topology it holds the hottest rows that fit; arguments as in `training_place`.
+def sampling_place(run: Run, index: int, features: FeatureSource, arena_bytes: int = 0) -> DevicePlace:
+    """Returns the place of a sampler: beside the topology it holds the hottest rows that fit.
+
+    Args:
+        run, index, features: as in `training_place`.
+        arena_bytes: bytes that it holds beside cached rows, of which the budget of a cache has them already.
 
     Raises:
         InputError: the topology is larger than the device, and so is a single row of it.
     """
     first, whole = run.features.device, topology_bytes(run.graph.topology)
     held = whole if run.execution.topology == "device" and not first.remote else 0
-    cached = (first.cache_bytes or 0) if isinstance(features, CachedSource) else 0
-    if isinstance(features, PackedRows):
-        cached = len(features.device_rows) * features.row_bytes
+    image_bytes = len(features.device_rows) * features.row_bytes if isinstance(features, PackedRows) else 0
+    cached = (first.cache_bytes or 0) if isinstance(features, CachedSource) else image_bytes + arena_bytes
     ranges = None
     if first.work_bytes is not None and held > cached + first.work_bytes:
         # One part of the topology may take the cache's share of the device and half of the work's.
@@ -132,7 +135,7 @@ def sampling_place(run: Run, index: int, features: FeatureSource) -> DevicePlace
         # The image is shared with the trainers, and its first rows are those that this device would hold.
         booked.enter_context(device.holding(len(features.placement.device_ids) * features.row_bytes, CACHE))
     elif isinstance(features, PackedRows):
-        booked.enter_context(device.holding(cached, CACHE))
+        booked.enter_context(device.holding(image_bytes, CACHE))
     return DevicePlace(device=device, features=linked(features, device), narrower=narrower, parts=parts, booked=booked)
 
 

@@ -27,6 +27,7 @@ from trainers.batches.batch import MiniBatch
 from trainers.devices.protocol import Device
 from trainers.loop.executor import BatchGradient, Done, Gradients, Run, taken_gradients
 from trainers.models.finish import BatchNorm
+from trainers.models.layer import Between
 from trainers.models.own import Model
 
 
@@ -83,11 +84,16 @@ class Replica:
             self.device.adopt(weights.parameters, "parameters")
         self._weights = weights
 
-    def __call__(self, batch: MiniBatch) -> tuple[Done, Gradients, Sequence[Tensor]]:
-        """Returns the finished batch, its gradients and the rows that each batch normalisation read."""
+    def __call__(self, batch: MiniBatch, between: Between | None = None) -> tuple[Done, Gradients, Sequence[Tensor]]:
+        """Returns the finished batch, its gradients and the rows that each batch normalisation read.
+
+        Args:
+            batch: the batch with its inputs.
+            between: a function between the layers of a layered model, or None.
+        """
         self._norm_inputs = []
         with self._alone, self.device.active() if self._counted else nullcontext():
-            done = self._gradient(batch)
+            done = self._gradient(batch, between)
         return done, taken_gradients(self.model), self._norm_inputs
 
 

@@ -24,6 +24,7 @@ from trainers.batches.batch import MiniBatch, batch_bytes
 from trainers.batches.online import draw_batch, extract_batch, mark_batch
 from trainers.batches.queue import Closed
 from trainers.batches.source import Batching
+from trainers.models.layer import Between
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import SYNCHRONISE, TRAIN, WAIT
 from trainers.rows.source import FeatureSource
@@ -65,12 +66,16 @@ class BatchDrawer:
     Args:
         batching: the run's batching.
         sampler: the sampler, which draws or reads stored batches.
-        features: the source of rows, which marks the cached ones.
+        features: the source of rows, which marks the cached ones; None if rows are found later.
         parts: parts of a topology that is larger than the device, else None.
     """
 
     def __init__(
-        self, batching: Batching, sampler: AnySampler, features: FeatureSource, parts: TopologyParts | None = None
+        self,
+        batching: Batching,
+        sampler: AnySampler,
+        features: FeatureSource | None,
+        parts: TopologyParts | None = None,
     ):
         self.batching, self.sampler, self.features, self.parts = batching, sampler, features, parts
 
@@ -80,17 +85,18 @@ class BatchDrawer:
             batch = draw_batch(self.batching, self.sampler, item, epoch)
             if self.parts is not None:
                 self.parts.load(batch.blocks)
-        with activity.at(MARK, item.position):
-            mark_batch(batch, self.features)
+        if self.features is not None:
+            with activity.at(MARK, item.position):
+                mark_batch(batch, self.features)
         return batch
 
     def num_bytes(self, batch: MiniBatch) -> int:
         """Returns the bytes of a batch in the queue: its blocks, slots and staged rows."""
-        return batch_bytes(batch, 0) + self.features.staged_bytes(batch.key)
+        return batch_bytes(batch, 0) + (0 if self.features is None else self.features.staged_bytes(batch.key))
 
     def load(self, activity: Activity, batch: MiniBatch) -> None:
         """Loads the rows of a batch that are on disk, so that trainers find them in memory; a source that stages nothing does nothing."""
-        if self.features.staged_bytes(batch.key):
+        if self.features is not None and self.features.staged_bytes(batch.key):
             with activity.at(LOAD, batch.position):
                 batch.staged = self.features.stage(batch.key)
 
@@ -111,20 +117,32 @@ class ReplicaTraining:
         replica: the replica, which computes on its device.
         features: the source of the device's rows.
         remark: whether the samplers' marks are for another cache, so that rows are marked anew.
+
+    Attributes:
+        inputs: lends memory for input rows.
+        between: a function between the layers of the replica, or None.
     """
+
+    between: Between | None
 
     def __init__(self, batching: Batching, replica: Replica, features: FeatureSource, *, remark: bool = False):
         self.batching, self.replica, self.features, self.remark = batching, replica, features, remark
-        self._inputs = BufferPool(batching.queue_bytes // 2)
+        self.inputs, self.between = BufferPool(batching.queue_bytes // 2), None
 
-    def extract(self, activity: Activity, batch: MiniBatch) -> Ready:
-        """Gathers a batch's rows on the device."""
+    def extract(self, activity: Activity, batch: MiniBatch, epoch: Epoch | None = None) -> Ready:
+        """Gathers a batch's rows on the device.
+
+        Args:
+            activity: the activity of the calling thread.
+            batch: the batch, drawn.
+            epoch: the epoch in which it is trained on; None if it is only measured.
+        """
         with activity.at(EXTRACT, batch.position):
             if self.remark:
                 batch.slots = None
             input_ids = batch.input_ids  # on the host; the batch's own ids are sent to a device with memory of its own
             staged = batch.staged
-            batch, moved = extract_batch(self.batching, self.features, self.replica.device, self._inputs, batch)
+            batch, moved = extract_batch(self.batching, self.features, self.replica.device, self.inputs, batch)
             if staged is not None:
                 staged.release()
             if not self.replica.device.remote:
@@ -138,8 +156,14 @@ class ReplicaTraining:
             behind = epoch.updates.wait_for_weights(batch.position)
         with activity.at(TRAIN, batch.position):
             self.replica.follow(epoch.weights())
-            done, gradients, norm_inputs = self.replica(batch)
-        epoch.updates.report(batch.position, Result(done, gradients, ready.input_ids, ready.moved, norm_inputs, behind))
+            done, gradients, norm_inputs = self.replica(batch, self.between)
+            kept = self.kept(batch)
+        result = Result(done, gradients, ready.input_ids, ready.moved, norm_inputs, behind, kept)
+        epoch.updates.report(batch.position, result)
+
+    def kept(self, batch: MiniBatch) -> Any:
+        """Returns results besides the gradients of a batch whose backward pass is done, for the main thread; by default there are none."""
+        return None
 
 
 class SamplerRole:
@@ -190,7 +214,7 @@ class SamplerRole:
         if taken is None:
             return
         assert self.standby is not None
-        ready, num_bytes = self.standby.extract(self.activity, taken[1]), taken[2]
+        ready, num_bytes = self.standby.extract(self.activity, taken[1], epoch), taken[2]
         del taken
         self.standby.train(self.activity, epoch, ready)
         del ready
@@ -227,7 +251,7 @@ class TrainerRole:
                 taken = epoch.queue.take(self)
             ready = None
             if taken is not None:
-                ready = self.training.extract(self.extracting, taken[1]), taken[2]
+                ready = self.training.extract(self.extracting, taken[1], epoch), taken[2]
             with epoch.changed:
                 self._ready.append(ready)
                 epoch.changed.notify_all()
@@ -270,5 +294,5 @@ class TimeShared:
         """Draws, extracts and trains as long as a batch is left."""
         while (position := epoch.queue.next_task()) is not None:
             batch = self.drawing(self.activity, epoch.planned[position], epoch.number)
-            self.training.train(self.activity, epoch, self.training.extract(self.activity, batch))
+            self.training.train(self.activity, epoch, self.training.extract(self.activity, batch, epoch))
             del batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -30,6 +30,7 @@ class Result(NamedTuple):
         moved: the ledger of its preparation.
         norm_inputs: the input rows of each batch normalisation, in the order of the model's modules.
         behind: number of updates that the weights lacked.
+        kept: what a technique keeps of the batch besides, for the main thread.
     """
 
     done: Done
@@ -38,6 +39,7 @@ class Result(NamedTuple):
     moved: Ledger
     norm_inputs: Sequence[Tensor]
     behind: int
+    kept: Any = None
 
 
 class Updates:

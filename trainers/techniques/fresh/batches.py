@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 
 from kernels.history.csr2 import prune
 from kernels.history.csr2_cuda import SIZE_BYTES
+from kernels.rows.aligned import BufferPool
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
 from kernels.types import BatchKey, Block
@@ -66,15 +68,9 @@ class PrunedSource(PreparedSource):
         super().__init__(batching)
         self.histories, self.num_parts, self.samplers, self.packed = histories, num_parts, list(samplers), packed
         self.width = below.width
-        self.rows = {
-            part: ArenaRows(
-                below,
-                history.arena if history.settings.features else None,
-                batching.device,
-                stages=packed is not None,
-                threads=history.run.semantic.train.num_threads,
-            )
-            for part, history in histories.items()
+        self.below = below
+        self.pruners = {
+            part: Pruner(batching, history, below, packed is not None) for part, history in histories.items()
         }
         if packed is not None:
             self.files = closing(packed)
@@ -120,26 +116,51 @@ class PrunedSource(PreparedSource):
     def _pruned(
         self, item: PlannedBatch, blocks: tuple[Block, ...], moved: Ledger, epoch: int
     ) -> tuple[MiniBatch, Ledger]:
-        device = self.batching.device
+        pruner = self.pruners[item.key.step % self.num_parts]
+        return pruner.pruned(self.batching.batch(item, epoch, blocks), moved), moved
+
+    def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
+        self.pruners[batch.key.step % self.num_parts].gather(batch, self.inputs, moved)
+        return batch, moved
+
+
+class Pruner:
+    """Prunes batches by a history, and gathers the rows of what is left; belongs to one thread.
+
+    Args:
+        batching: the run's batching.
+        history: the history of rows that need not be computed.
+        below: the source of rows that the arena of the history does not have.
+        stages: whether that source reads by the places that inputs had before the batch was pruned.
+    """
+
+    def __init__(self, batching: Batching, history: SteppedHistory, below: FeatureSource, stages: bool):
+        self.batching, self.history = batching, history
+        arena = history.arena if history.settings.features else None
+        threads = history.run.semantic.train.num_threads
+        self.rows = ArenaRows(below, arena, batching.device, stages=stages, threads=threads)
+
+    def pruned(self, batch: MiniBatch, moved: Ledger) -> MiniBatch:
+        """Returns a batch without what the history makes unnecessary; its blocks are on the device, and `moved` receives counts."""
+        device, blocks = self.batching.device, batch.blocks
         with device.preparing():
-            history = self.histories[item.key.step % self.num_parts]
-            slots = history.slots(blocks, self.batching.plan.step_of(epoch, item.position))
+            slots = self.history.slots(blocks, self.batching.plan.step_of(batch.train_epoch, batch.position))
             pruned = prune(blocks, slots, self.batching.transpose)
         if device.remote:
             moved.crossed(SIZES, SIZE_BYTES * len(blocks))
         _count_pruned(blocks, pruned.blocks, moved)
-        return self.batching.batch(item, epoch, pruned.blocks, origin=pruned.origin), moved
+        return replace(batch, blocks=pruned.blocks, origin=pruned.origin)
 
-    def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
-        device, rows = self.batching.device, self.rows[batch.key.step % self.num_parts]
+    def gather(self, batch: MiniBatch, inputs: BufferPool, moved: Ledger) -> None:
+        """Gathers the rows of a pruned batch, and hands it over to the step; `inputs` lends memory, `moved` receives the transfers."""
+        device, rows = self.batching.device, self.rows
         with device.preparing():
-            batch.x = input_space(device, self.inputs, len(batch.input_ids), self.width, self.batching.dtype)
+            batch.x = input_space(device, inputs, len(batch.input_ids), rows.width, self.batching.dtype)
             rows.gather(batch.key, batch.input_ids, batch.origin, batch.x, moved)
             count_batch(batch, moved)
             if device.remote:
                 (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
                 device.hand_over(tensors_of(batch))
-        return batch, moved
 
 
 def _count_pruned(before: Sequence[Block], after: Sequence[Block], ledger: Ledger) -> None:

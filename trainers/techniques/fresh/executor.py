@@ -33,7 +33,7 @@ from trainers.rows.linked import LinkedSource
 from trainers.rows.source import FeatureSource
 from trainers.techniques.disk import from_packed, open_packed
 from trainers.techniques.fresh.batches import PrunedSource
-from trainers.techniques.fresh.history import SteppedHistory, TableFill, epoch_numbers
+from trainers.techniques.fresh.history import BetweenLayers, SteppedHistory, TableFill, epoch_numbers
 from trainers.techniques.fresh.probe import Probe
 from trainers.techniques.minibatch import open_samplers
 
@@ -77,6 +77,7 @@ class FreshExecutor(Executor):
     def __init__(self, run: Run, source: PrunedSource, history: SteppedHistory, probe: Probe | None = None):
         super().__init__(run)
         self.source, self.history, self.probe = source, history, probe
+        self.between = BetweenLayers(history)
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
 
     def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
@@ -85,9 +86,9 @@ class FreshExecutor(Executor):
             step = self.run.plan.step_of(epoch, batch.position)
             with self.run.timeline.span(STEP, "train", batch.position):
                 self.history.book(batch, self.run.ledger)
-                done = self.gradient(batch, self.history)
+                done = self.gradient(batch, self.between)
             with self.run.timeline.span(STEP, "history", batch.position):
-                self.history.collect(self.history.keeps(step))
+                self.history.add(self.between.taken(self.history.keeps(step)))
                 if done.last:
                     # Before the loop's update: a checkpoint that is written after it must hold the history of the next batch.
                     self.history.update(step, self.run.ledger)
@@ -97,7 +98,7 @@ class FreshExecutor(Executor):
 
     def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
         """Returns the source of an evaluation's batches, with packed rows if they are stored and so packed."""
-        return from_packed(super().evaluation_source(plan), self.source.rows[0].below, self.source.packed)
+        return from_packed(super().evaluation_source(plan), self.source.below, self.source.packed)
 
     def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
         """Returns the history's numbers for an epoch's row of metrics.

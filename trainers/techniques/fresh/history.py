@@ -142,7 +142,6 @@ class SteppedHistory:
                 (self._score,) = device.send([share.score], SENT, device.traffic)
         self._fill()
         self._rows: list[LayerRows] = []
-        self._between: list[tuple[int, Block, Tensor]] = []
 
     def _share(self, hotness: Hotness, size: int, per_step: int, presampled: int) -> Share:
         """Returns the shares of embeddings and feature rows in the arena."""
@@ -228,37 +227,12 @@ class SteppedHistory:
         """Whether rows of an optimiser step may be kept."""
         return self.t_stale != 0 and self.settings.p_grad > 0 and step >= self.first_step
 
-    def __call__(self, layer: int, block: Block, h: Tensor) -> Tensor:
-        """Puts cached rows between computed ones, and remembers all of them until their gradients are there."""
-        if block.splice is not None:
-            slots = block.splice.hist_slot
-            cached = torch.as_tensor(self.arena.embeddings[slots.long() if isinstance(slots, Tensor) else slots])
-            h = splice(h, cached, block.splice)
-        h.retain_grad()
-        self._between.append((layer, block, h))
-        return h
+    def add(self, rows: Sequence[LayerRows]) -> None:
+        """Keeps rows of a batch for the update; batches come in order."""
+        self._rows += rows
 
-    def collect(self, keep: bool) -> None:
-        """Collects rows and gradients of a batch whose backward pass is done; without `keep` they are dropped."""
-        for layer, block, h in self._between if keep else ():
-            assert h.grad is not None, "every row is read by a layer that a seed reads"
-            ids = block.src_ids
-            rows = LayerRows(
-                layer=layer,
-                ids=ids,
-                rows=self._kept(h.detach()),
-                norms=row_norms(self._kept(h.grad)),
-                cached=None if block.splice is None else block.splice.hist_pos,
-                saved=self._saved_access(layer, ids),
-            )
-            self._rows.append(rows)
-        self._between.clear()
-
-    def _kept(self, rows: Tensor) -> Any:
-        """Returns rows in the type of the arena, as kernels take them."""
-        return kernel_array(rows.to(getattr(torch, self.dtype)).contiguous())
-
-    def _saved_access(self, layer: int, ids: Any) -> Any:
+    def saved_access(self, layer: int, ids: Any) -> Any:
+        """Returns f32[n], the accesses that a byte of each node's row saves; None if rows are not ranked by them."""
         if self._score is None:
             return None
         found = self._score[layer - 1]
@@ -293,6 +267,50 @@ class SteppedHistory:
         for layer, block in enumerate(batch.blocks):
             if block.splice is not None:
                 ledger.crossed(Line("d2d", "embedding", "forward", layer), len(block.splice.hist_pos) * row_bytes)
+
+
+class BetweenLayers:
+    """Puts kept rows between the layers of one model, and collects rows and gradients there; each replica of the model has its own.
+
+    Args:
+        history: the history that the rows come from.
+    """
+
+    def __init__(self, history: SteppedHistory):
+        self.history = history
+        self._between: list[tuple[int, Block, Tensor]] = []
+
+    def __call__(self, layer: int, block: Block, h: Tensor) -> Tensor:
+        """Puts cached rows between computed ones, and remembers all of them until their gradients are there."""
+        if block.splice is not None:
+            slots, kept = block.splice.hist_slot, self.history.arena.embeddings
+            cached = torch.as_tensor(kept[slots.long() if isinstance(slots, Tensor) else slots])
+            h = splice(h, cached, block.splice)
+        h.retain_grad()
+        self._between.append((layer, block, h))
+        return h
+
+    def taken(self, keep: bool) -> list[LayerRows]:
+        """Returns rows and gradients of a batch whose backward pass is done, none without `keep`, and forgets them."""
+        found = []
+        for layer, block, h in self._between if keep else ():
+            assert h.grad is not None, "every row is read by a layer that a seed reads"
+            ids = block.src_ids
+            rows = LayerRows(
+                layer=layer,
+                ids=ids,
+                rows=self._kept(h.detach()),
+                norms=row_norms(self._kept(h.grad)),
+                cached=None if block.splice is None else block.splice.hist_pos,
+                saved=self.history.saved_access(layer, ids),
+            )
+            found.append(rows)
+        self._between.clear()
+        return found
+
+    def _kept(self, rows: Tensor) -> Any:
+        """Returns rows in the type of the arena, as kernels take them."""
+        return kernel_array(rows.to(getattr(torch, self.history.dtype)).contiguous())
 
 
 def epoch_numbers(held: Mapping[str, float], counted: Mapping[str, int]) -> dict[str, float | int]:

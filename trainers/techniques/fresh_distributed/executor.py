@@ -41,7 +41,7 @@ from trainers.techniques.distributed.executor import Distributed, Member, open_s
 from trainers.techniques.distributed.sharded import FILL_ROWS, ShardedSource
 from trainers.techniques.distributed.vanilla import VanillaSampler
 from trainers.techniques.fresh.batches import PrunedSource
-from trainers.techniques.fresh.history import PLAIN, SteppedHistory, epoch_numbers
+from trainers.techniques.fresh.history import PLAIN, BetweenLayers, SteppedHistory, epoch_numbers
 
 
 def open_executor(run: Run) -> FreshDistributed:
@@ -103,13 +103,15 @@ class FreshDistributed(Distributed):
     def __init__(self, run: Run, source: PrunedSource, ordered: bool):
         super().__init__(run, source, source.num_parts, run.ranks.main, ordered)
         self.histories, self._step = source.histories, 0
+        self._between = {part: BetweenLayers(history) for part, history in source.histories.items()}
 
     def _member(self, batch: MiniBatch, between: Between | None = None) -> Member:
-        history = self.histories[batch.key.step % self.num_parts]
+        part = batch.key.step % self.num_parts
+        history, between = self.histories[part], self._between[part]
         self._step = self.run.plan.step_of(batch.train_epoch, batch.position)
         history.book(batch, self.run.ledger)
-        member = super()._member(batch, history)
-        history.collect(history.keeps(self._step))
+        member = super()._member(batch, between)
+        history.add(between.taken(history.keeps(self._step)))
         return member
 
     def _joined(self, members: list[Member], seeds: int) -> Iterator[Done]:

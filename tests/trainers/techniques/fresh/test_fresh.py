@@ -33,7 +33,7 @@ from trainers.recipe.config import TrainTable
 from trainers.rows.packed_loader import PackedLoader, Staged
 from trainers.run import train_table
 from trainers.techniques.fresh.arena_rows import WINDOW_ROWS
-from trainers.techniques.fresh.history import SteppedHistory
+from trainers.techniques.fresh.history import BetweenLayers, SteppedHistory
 from trainers.techniques.fresh.settings import FreshSettings
 
 WEIGHTS = "weights.safetensors"
@@ -185,12 +185,10 @@ def test_spliced_rows_are_those_that_were_computed_for_the_node(
     """Every row that a step reads is the newest that was computed of the node, no older than t_stale, and of small gradient then."""
     computed: dict[tuple[int, int], list[tuple[int, torch.Tensor]]] = {}
     ages, order = Counter[int](), []
-    splice_in, collect, update, slots = (
-        getattr(SteppedHistory, name) for name in ("__call__", "collect", "update", "slots")
-    )
+    splice_in, update, slots = BetweenLayers.__call__, SteppedHistory.update, SteppedHistory.slots
 
-    def spliced(self: Any, layer: int, block: Block, h: torch.Tensor) -> torch.Tensor:
-        out = splice_in(self, layer, block, h)
+    def spliced(between: Any, layer: int, block: Block, h: torch.Tensor) -> torch.Tensor:
+        out, self = splice_in(between, layer, block, h), between.history
         at = [] if block.splice is None else block.splice.hist_pos.tolist()
         for place in at:
             step, row = computed[layer, int(block.src_ids[place])][-1]
@@ -213,7 +211,8 @@ def test_spliced_rows_are_those_that_were_computed_for_the_node(
         self.rows = []
         update(self, step, ledger)
 
-    for name, function in (("__call__", spliced), ("collect", collect), ("update", updated), ("slots", looked_up)):
+    monkeypatch.setattr(BetweenLayers, "__call__", spliced)
+    for name, function in (("update", updated), ("slots", looked_up)):
         monkeypatch.setattr(SteppedHistory, name, function)
     # A node that two batches of a group compute is kept as the later one computed it, and so it is noted here.
     train_fresh(tmp_path, layers=3, sampling=sampling3(), dropout=0.3, accumulate=2, fresh={"t_stale": t_stale})

@@ -1,0 +1,84 @@
+"""Samplers that leave rows to the trainers, and trainers that prune by the history and gather what is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from trainers.batches.batch import MiniBatch
+from trainers.batches.send import send_blocks
+from trainers.batches.source import Batching
+from trainers.devices.protocol import CACHE
+from trainers.loop.executor import Run
+from trainers.record.ledger import Ledger
+from trainers.record.timeline import SYNCHRONISE
+from trainers.rows.source import FeatureSource
+from trainers.techniques.factored.crew import Crew
+from trainers.techniques.factored.places import DevicePlace
+from trainers.techniques.factored.replica import Replica
+from trainers.techniques.factored.roles import EXTRACT, BatchDrawer, Epoch, Ready, ReplicaTraining
+from trainers.techniques.factored.watch import Activity
+from trainers.techniques.fresh.batches import Pruner
+from trainers.techniques.fresh.history import BetweenLayers, SteppedHistory
+
+
+class PrunedTraining(ReplicaTraining):
+    """Prunes batches behind the update before their step, gathers the rows that are left, and computes gradients with kept rows between.
+
+    Args:
+        batching: the run's batching.
+        replica: the replica, which computes on its device.
+        features: the source of the rows that the arena does not have.
+        history: the history, which all replicas share.
+    """
+
+    def __init__(self, batching: Batching, replica: Replica, features: FeatureSource, history: SteppedHistory):
+        super().__init__(batching, replica, features)
+        self.history, self.between = history, BetweenLayers(history)
+        self._pruner = Pruner(batching, history, features, history.settings.rows == "packed")
+
+    def extract(self, activity: Activity, batch: MiniBatch, epoch: Epoch | None = None) -> Ready:
+        """Waits for the update before the batch's step, then prunes it and gathers its rows; arguments as in `ReplicaTraining`."""
+        if epoch is not None:
+            with activity.timeline.span(activity.name, SYNCHRONISE, batch.position):
+                epoch.updates.wait_for_weights(batch.position)
+        device, moved = self.replica.device, Ledger()
+        with activity.at(EXTRACT, batch.position):
+            with device.preparing():
+                blocks = send_blocks(batch.blocks, device, moved)
+            batch = self._pruner.pruned(replace(batch, blocks=blocks), moved)
+            self._pruner.gather(batch, self.inputs, moved)
+            self.history.book(batch, moved)
+            if not device.remote:
+                device.adopt([batch.x], "inputs")
+            return Ready(batch, moved, batch.input_ids)
+
+    def kept(self, batch: MiniBatch) -> Any:
+        """Returns the rows between the layers of a batch, and the sizes of their gradients."""
+        step = self.batching.plan.step_of(batch.train_epoch, batch.position)
+        return self.between.taken(self.history.keeps(step))
+
+
+class PrunedCrew(Crew):
+    """The roles of a run whose batches are pruned.
+
+    Args:
+        run: the run.
+        features: the source of the rows that the arena does not have, without a link.
+        history: the history.
+    """
+
+    def __init__(self, run: Run, features: FeatureSource, history: SteppedHistory):
+        self.history, self.arena_bytes = history, history.memory.nbytes
+        super().__init__(run, features)
+
+    def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
+        """Returns the drawer of a sampler: transposes are made of pruned blocks, and rows are found behind the update."""
+        return BatchDrawer(replace(self.run.batching, transpose="none"), self.open_sampler(), None)
+
+    def training(self, place: DevicePlace) -> ReplicaTraining:
+        """Returns the training of a trainer at a place, which holds the arena; trainers of one machine share one image of it."""
+        if not place.device.remote:
+            place.device.adopt([self.history.memory], CACHE)
+        replica = Replica(self.run, place.device, self.own_code)
+        return PrunedTraining(self.run.batching, replica, place.features, self.history)

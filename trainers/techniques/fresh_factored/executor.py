@@ -1,0 +1,88 @@
+"""The technique `fresh-factored`: samplers and trainers of FGNN, with the history of embeddings of FreshGNN.
+
+    samplers  --sample-->  global queue  -->  trainers: prune | gather | train  --gradients, rows between layers-->  update
+
+Sampling needs neither weights nor the history, so it is factored as in `factored`. What a batch leaves out depends on the update before
+its step, so a trainer prunes a batch and gathers its rows behind that update: within a step group, while it trains on the batch before.
+The batches of a group look up before the group's one update, on whatever device, and rows enter the history in the order of batches. So
+weights, the history and the counts of the ledger are those of `fresh` with the same `accumulate`, to the bit, at any number of samplers
+and trainers.
+
+Known limits: those of both. A history that an update changes while a replica reads it would not repeat, so `staleness` is refused. With
+`accumulate = 1` no trainer overlaps anything, since pruning waits for each update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from trainers.loop.executor import Executor, Run
+from trainers.models.own import require_layers
+from trainers.record.checks import ledger_numbers
+from trainers.techniques.factored.crew import Crew
+from trainers.techniques.factored.executor import FactoredExecutor
+from trainers.techniques.factored.replica import require_replicable
+from trainers.techniques.factored.updates import Result
+from trainers.techniques.fresh.history import SteppedHistory, TableFill, epoch_numbers
+from trainers.techniques.fresh.probe import Probe
+from trainers.techniques.fresh_factored.crew import PrunedCrew
+
+
+def open_executor(run: Run) -> FreshFactored:
+    """Returns the executor that trains the run's model on pruned batches of the queue.
+
+    Raises:
+        InputError: the model is one module or cannot be replicated, hotness counts no layers, batches are missing, or the arena does not
+            fit.
+    """
+    require_layers(run.model, run.semantic.train.trainer)
+    require_replicable(run)
+    return FreshFactored(run)
+
+
+class FreshFactored(FactoredExecutor):
+    """Samplers, trainers that prune, and the history, which is updated once per step.
+
+    Args:
+        run: the run.
+    """
+
+    def open_crew(self) -> Crew:
+        """Returns the roles, after the history that trainers prune by."""
+        run = self.run
+        fill = TableFill(run.features.table, run.features.stored, run.graph.topology.num_nodes)
+        per_step, presampled = run.plan.batches_per_step, run.plan.num_batches
+        self.history = SteppedHistory(run, self.settings, fill, per_step=per_step, presampled=presampled)
+        self.probe = Probe(run, self.history.arena, self.settings.probe) if self.settings.probe else None
+        return PrunedCrew(run, self.features, self.history)
+
+    def planned(self, epochs: int) -> dict[str, int]:
+        """Returns the numbers of mini-batches; what is pruned is not known before the training."""
+        return Executor.planned(self, epochs)
+
+    def took(self, epoch: int, result: Result) -> None:
+        """Adds the rows of a batch to the history, and updates it behind the last batch of a step."""
+        self.history.add(result.kept)
+        if result.done.last:
+            # Before the loop's update: a checkpoint that is written after it must hold the history of the next batch.
+            self.history.update(self.run.plan.step_of(epoch, result.done.position), self.run.ledger)
+
+    def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
+        """Returns the history's numbers for an epoch's row of metrics.
+
+        Args:
+            epoch: training epoch, from 0, which has just ended.
+        """
+        numbers = epoch_numbers(self.history.held(epoch), ledger_numbers(self.run.ledger.rows()))
+        return numbers | (self.probe(epoch) if self.probe else {})
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Returns the history's index and rows."""
+        return self.history.state()
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Restores the history of the run that was stopped, and takes over the restored weights."""
+        super().restore(state)
+        self.history.restore(state)
