@@ -268,5 +268,37 @@ def test_samplers_of_the_cpu_and_one_trainer_end_with_the_bits_of_minibatch(tmp_
 def test_one_process_drives_one_device(split):
     with pytest.raises(InputError, match=f'{next(iter(split))} = .*, but trainer = "factored" on a GPU'):
         TrainTable(name="x", trainer="factored", settings=FactoredSettings(**split), device="cuda")
-    with pytest.raises(InputError, match='topology = "device", but trainer = "factored" samples on the CPU'):
-        TrainTable(name="x", trainer="factored", topology="device", device="cuda")
+    with pytest.raises(InputError, match=r"presample = 1, but .* with its topology on the device counts visits"):
+        settings = FactoredSettings(presample=1)
+        TrainTable(name="x", trainer="factored", topology="device", device="cuda", settings=settings)
+
+
+@pytest.mark.parametrize("topology", ["device", "uva"])
+@pytest.mark.parametrize("memory", [None, MEMORY], ids=["table", "cache"])
+def test_samplers_and_one_trainer_share_the_device(tmp_path, place, topology, memory):
+    """Blocks are drawn on the device, by two samplers from one copy of the graph; bits and counts are those of samplers of the CPU."""
+    split = {"trainer": "factored", "settings": FactoredSettings(samplers=2), "device": "cuda", **options("sage")}
+    by_cpu = train_small(tmp_path / "cpu", memory=memory, **split)
+    place.begin()
+    found = train_small(tmp_path / "device", memory=memory, topology=topology, **split)
+    crossed = place.crossed()
+    assert found.version == by_cpu.version
+    for file in ("weights.safetensors", "metrics.jsonl"):
+        assert found.files[file]["digest"] == by_cpu.files[file]["digest"]
+    read = moves(json.loads(found.file("ledger.json").read_text())["moves"], "h2d").get("topology", 0)
+    kinds = ("topology", "ids", "label") if topology == "uva" else ("ids", "label")
+    assert_booked(found, crossed, kinds, pulled=read)
+    assert sum(found.run_record()["executors"]["sampled_by"].values()) == 7
+
+
+@pytest.mark.parametrize("trainer", ["fresh", "fresh-factored"])
+def test_pruned_batches_are_drawn_on_the_device(tmp_path, place, trainer):
+    """Blocks never leave the device: not even their ids cross, as long as rows are found there."""
+    how = {"device": "cuda", "trainer": trainer, **options("sage")}
+    by_cpu = train_fresh(tmp_path / "cpu", **how)
+    place.begin()
+    found = train_fresh(tmp_path / "device", topology="device", **how)
+    assert_booked(found, place.crossed(), ("ids", "label"))
+    assert found.version == by_cpu.version and content(found).keys() == content(by_cpu).keys()
+    for file in ("weights.safetensors", "metrics.jsonl"):
+        assert found.files[file]["digest"] == by_cpu.files[file]["digest"]

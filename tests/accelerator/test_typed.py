@@ -22,6 +22,8 @@ RESUMED: dict[str, dict[str, Any]] = {
 }
 ROWS = Recipe(**TYPED, table={"model": "rgcn", "input": "typed", "embedding": "node", "norm": "layer"})
 RECIPE_OF = RECIPES | {"rows of nodes": ROWS}
+ON_DEVICE = ("minibatch", "factored", "fresh", "fresh-factored")
+"""Techniques that sample on the device, too."""
 BOTH = ("everything", "rows of nodes")
 """What the simulated accelerator runs, too; the others differ by kernels that its own tests cover."""
 
@@ -38,6 +40,6 @@ def test_each_technique_trains_and_resumes(tmp_path: Path, place: Place, name: s
     np.testing.assert_allclose(losses(straight), losses(made.train(trainer, **how)), rtol=1e-3)
     after = 2 if trainer == "fullgraph" else 9
     assert result(made.resumed(trainer, after=after, device="cuda", **how)) == result(straight)
-    if trainer == "minibatch":
+    if trainer in ON_DEVICE:
         for topology in ("device", "uva"):
-            assert result(made.train(trainer, device="cuda", topology=topology)) == result(straight)
+            assert result(made.train(trainer, device="cuda", topology=topology, **how)) == result(straight)

@@ -27,9 +27,9 @@ from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs, resolve
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import TrainTable
+from trainers.recipe.techniques import TECHNIQUES
 from trainers.run import train_table
 from trainers.techniques.distributed.settings import DistributedSettings
-from trainers.techniques.fresh.settings import FreshSettings
 from trainers.techniques.fresh_distributed.settings import FreshDistributedSettings
 from trainers.techniques.fullgraph.settings import FullGraphSettings
 
@@ -199,7 +199,7 @@ def train_fresh(
         memory: a `[memory]` table, for a cache below the arena, where the train table reads one.
         packed: trains on this packed graph, its sampling epochs in rotation, and its rows from packed chunks unless `fresh` says otherwise.
         fresh: of `[train.fresh]`.
-        options: override `TABLE`.
+        options: override `TABLE`; `trainer` may be "fresh-factored".
     """
     graph = random_graph_artifacts(home) if packed is None else GraphArtifacts(packed.graph, packed.features)
     there = {} if memory is None else {"budgets": resolve(home, graph, **memory)}
@@ -208,7 +208,10 @@ def train_fresh(
         there, settings = there | stored_rows(packed), {"rows": "packed"} | settings
         sampling = replace(sampling, reuse=packed.samples.summary["numbers"]["num_epochs"])
         options = {"samples": "stored"} | options
-    table = TrainTable(**(TABLE | {"trainer": "fresh", "settings": FreshSettings(**settings)} | options))
+    trainer = options.pop("trainer", "fresh")
+    made = TECHNIQUES[trainer].settings_type()
+    assert made is not None
+    table = TrainTable(**(TABLE | {"trainer": trainer, "settings": made(**settings)} | options))
     inputs = with_tables(home, graph.inputs, sampling)
     inputs |= {"hotness": count_inputs(home, inputs, sampling)}
     reads = {name: there[name] for name in table.reads if name in there}

@@ -34,6 +34,7 @@ class MiniBatch:
         x: float[n, F] gathered input rows (a torch tensor), or None before the gather.
         origin: i32[n], after pruning: the place of each surviving input before it; None if nothing was pruned.
         staged: rows that were loaded for this batch (trainers/rows/source.py), or None.
+        moved: transfers for it so far, if the device drew it; else None.
     """
 
     key: BatchKey
@@ -48,6 +49,7 @@ class MiniBatch:
     x: Any = None
     origin: Array | None = None
     staged: Any = None
+    moved: Ledger | None = None
 
     @property
     def input_ids(self) -> Array:

@@ -22,6 +22,7 @@ from kernels.layers.aggregate_cuda import aggregate_cuda
 from kernels.sampling.alias import AliasTables
 from kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
 from kernels.sampling.epoch_plan import PlannedBatch
+from kernels.sampling.sample import Transposes
 from kernels.sampling.sample_cuda import SIZES as NUM_SIZES
 from kernels.sampling.sample_cuda import WAIT_BYTES, CudaSampler
 from kernels.types import Array, Block, Topology
@@ -86,43 +87,36 @@ def _placed(array: Array, where: str, device: Device) -> Any:
     return sent
 
 
-class OnDeviceSource(PreparedSource):
-    """Samples and gathers the batches of an epoch on a device, on one thread beside the training step.
+class DeviceDrawer:
+    """Draws the blocks of batches on a device; belongs to one thread.
 
     Args:
         batching: the run's batching.
-        features: the source of rows.
         sampler: the sampler, which draws on the device.
         kernels: the device that its kernels run on.
         uva: whether the topology is read over the bus.
     """
 
-    def __init__(
-        self, batching: Batching, features: FeatureSource, sampler: CudaSampler, kernels: KernelDevice, uva: bool
-    ):
-        super().__init__(batching)
-        self.features, self.sampler, self.kernels, self.uva = features, sampler, kernels, uva
+    def __init__(self, batching: Batching, sampler: CudaSampler, kernels: KernelDevice, uva: bool):
+        self.batching, self.sampler, self.kernels, self.uva = batching, sampler, kernels, uva
 
-    def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
-        """Returns the one task of the thread that samples and gathers."""
-        sample = Work("sample", lambda lane, item, _: self._sampled(item, epoch))
-        gather = Work("gather", lambda lane, item, drawn: self._gathered(*drawn))
-        return [Task(name=SAMPLER, prepare=sample, num_bytes=self._num_bytes, work=gather)]
+    def __call__(self, item: PlannedBatch, transpose: Transposes) -> tuple[tuple[Block, ...], Ledger]:
+        """Returns the blocks of a batch with the edge weights that the model needs, and the ledger of the transfers.
 
-    def _num_bytes(self, item: PlannedBatch, drawn: tuple[MiniBatch, Ledger]) -> int:
-        return batch_bytes(drawn[0], self.features.width, self.batching.dtype)
-
-    def _sampled(self, item: PlannedBatch, epoch: int) -> tuple[MiniBatch, Ledger]:
-        batching, moved = self.batching, Ledger()
-        with batching.device.preparing():
-            blocks = self.sampler.sample(item.key, item.seeds, transpose=batching.transpose)
+        Args:
+            item: the planned batch.
+            transpose: the blocks that get a transpose.
+        """
+        moved = Ledger()
+        with self.batching.device.preparing():
+            blocks = self.sampler.sample(item.key, item.seeds, transpose=transpose)
             blocks = tuple(self._weighted(block) for block in blocks)
         moved.crossed(SEEDS, len(item.seeds) * blocks[0].src_ids.itemsize)
         sizes = len(blocks) * SIZE_BYTES + WAIT_BYTES * sum(map(self.sampler.waits, self.sampler.fanouts))
         moved.crossed(SIZES, sizes)
         if self.uva:
             moved.crossed(TOPOLOGY, self.sampler.topology_bytes(blocks), requests=len(blocks))
-        return batching.batch(item, epoch, blocks), moved
+        return blocks, moved
 
     def _weighted(self, block: Block) -> Block:
         """Returns the block with the edge weights that the model needs."""
@@ -138,19 +132,54 @@ class OnDeviceSource(PreparedSource):
             weight, own = _data_mean(block, wanted != "data mean", self.kernels)
         return replace(block, weight=weight * given if wanted in DATA_SUMS else weight, self_weight=own)
 
-    def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
-        device, dtype = self.batching.device, np.dtype(self.batching.dtype)
-        with device.preparing():
-            node_ids = cast(torch.Tensor, batch.blocks[0].src_ids)
-            batch.x = device.alloc((len(node_ids), self.features.width), dtype, "inputs")
-            if isinstance(self.features, FindsRows) and self.features.finds_on(device):
-                self.features.gather_found(node_ids, batch.x, moved, device)
-            else:
-                self.features.gather(RowIds(device.fetch(node_ids, SIZES, moved).numpy()), batch.x, moved)
-            (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
-            count_batch(batch, moved)
-            device.hand_over(tensors_of(batch))
-        return batch, moved
+
+class OnDeviceSource(PreparedSource):
+    """Samples and gathers the batches of an epoch on a device, on one thread beside the training step.
+
+    Args:
+        batching: the run's batching.
+        features: the source of rows.
+        draw: draws the blocks.
+    """
+
+    def __init__(self, batching: Batching, features: FeatureSource, draw: DeviceDrawer):
+        super().__init__(batching)
+        self.features, self.draw = features, draw
+
+    def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
+        """Returns the one task of the thread that samples and gathers."""
+        sample = Work("sample", lambda lane, item, _: self._sampled(item, epoch))
+        gather = Work("gather", lambda lane, item, batch: gather_drawn(self.batching, self.features, batch))
+        return [Task(name=SAMPLER, prepare=sample, num_bytes=self._num_bytes, work=gather)]
+
+    def _num_bytes(self, item: PlannedBatch, batch: MiniBatch) -> int:
+        return batch_bytes(batch, self.features.width, self.batching.dtype)
+
+    def _sampled(self, item: PlannedBatch, epoch: int) -> MiniBatch:
+        blocks, moved = self.draw(item, self.batching.transpose)
+        return self.batching.batch(item, epoch, blocks, moved=moved)
+
+
+def gather_drawn(batching: Batching, features: FeatureSource, batch: MiniBatch) -> tuple[MiniBatch, Ledger]:
+    """Returns a batch that the device drew with its input rows there, and the ledger of its transfers and counts.
+
+    Args:
+        batching: the run's batching.
+        features: the source of rows.
+        batch: the batch; `moved` has the transfers for it so far.
+    """
+    device, dtype, moved = batching.device, np.dtype(batching.dtype), batch.moved or Ledger()
+    with device.preparing():
+        node_ids = cast(torch.Tensor, batch.blocks[0].src_ids)
+        batch.x = device.alloc((len(node_ids), features.width), dtype, "inputs")
+        if isinstance(features, FindsRows) and features.finds_on(device):
+            features.gather_found(node_ids, batch.x, moved, device)
+        else:
+            features.gather(RowIds(device.fetch(node_ids, SIZES, moved).numpy()), batch.x, moved)
+        (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
+        count_batch(batch, moved)
+        device.hand_over(tensors_of(batch))
+    return batch, moved
 
 
 def _self_mean(block: Block) -> tuple[Any, Any]:

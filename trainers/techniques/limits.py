@@ -14,6 +14,10 @@ EVERYWHERE = (
 """Limits of every technique."""
 
 UNPACKED = each("io", "reads no packed rows", useless=True)
+ON_DEVICE = (
+    *each("topology", "reads batches that were drawn before", whens="stored"),
+    *each("schedule own_sampling", "draws no such batches", whens="on_device"),
+)
 ON_THE_CPU = each("topology", "samples on the CPU") + each("booked", "books no graph on devices", useless=True)
 HALVES = each(
     "module pyg",
@@ -61,9 +65,8 @@ BY_PARTS = (
 MINIBATCH = (
     *UNPACKED,
     *DRAWN,
+    *ON_DEVICE,
     *each("booked", "books no graph on devices", useless=True),
-    *each("topology", "reads batches that were drawn before", whens="stored"),
-    *each("schedule own_sampling", "draws no such batches", whens="on_device"),
 )
 DISK = (
     *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=SECOND_FILE),
@@ -107,17 +110,15 @@ FACTORED = (
     *roles("factored"),
     *each("booked", "reads batches that were drawn before", whens="packed"),
     *each("presample", "has a cache of packed rows, which is filled before", whens="packed"),
-    *each(
-        "topology",
-        "samples on the CPU",
-        remedy='remove the key, or set trainer = "minibatch", which samples on the device',
-    ),
+    *ON_DEVICE,
+    *each("presample", "counts visits on the host", whens="on_device"),
     *each("hotness", "counts visits itself", whens="presample", useless=True, remedy="remove one of them"),
 )
 FRESH = (
     *OTHER_HOTNESS,
     *HALVES,
-    *ON_THE_CPU,
+    *ON_DEVICE,
+    *each("booked", "books no graph on devices", useless=True),
     *DRAWN,
     *PACKED_OR_NOT,
 )

@@ -23,7 +23,7 @@ from kernels.sampling.scheduled import ScheduledSampler
 from kernels.sampling.walk_cuda import CudaWalkSampler
 from kernels.sampling.weighted_cuda import CudaWeightedSampler
 from kernels.types import Topology
-from trainers.batches.on_device import OnDeviceSource, place_tables, place_topology
+from trainers.batches.on_device import DeviceDrawer, OnDeviceSource, place_tables, place_topology
 from trainers.batches.online import OnlineSource
 from trainers.batches.stored import StoredSampler, require_samples
 from trainers.loop.executor import BatchExecutor, Run
@@ -35,20 +35,26 @@ def open_executor(run: Run) -> BatchExecutor:
     Raises:
         InputError: the table needs stored batches that are missing, or are another run's.
     """
-    if run.execution.topology != "host" and run.features.device.remote:
-        return BatchExecutor(run, _on_device(run))
+    if samples_on_device(run):
+        (draw,) = device_drawers(run, 1)
+        return BatchExecutor(run, OnDeviceSource(run.batching, run.features.source, draw))
     return BatchExecutor(run, OnlineSource(run.batching, run.features.source, open_samplers(run), run.in_turn))
 
 
-def _on_device(run: Run) -> OnDeviceSource:
-    """Returns the source whose batches the device samples."""
+def samples_on_device(run: Run) -> bool:
+    """Returns whether the device draws the batches of a run."""
+    return run.execution.topology != "host" and run.features.device.remote
+
+
+def device_drawers(run: Run, count: int) -> list[DeviceDrawer]:
+    """Returns a number of drawers, for a thread each, which share the topology on the device or in pinned memory."""
     where = run.execution.topology
     device, batching = run.features.device, run.batching
     with device.preparing():  # at its end all copies are complete, for every stream
         topology = place_topology(run.graph.topology, where, device)
         kernels = device_of(topology.in_degree)
-        sampler = _device_sampler(run, topology, where, kernels)
-    return OnDeviceSource(batching, run.features.source, sampler, kernels, where == "uva")
+        samplers = [_device_sampler(run, topology, where, kernels) for _ in range(count)]
+    return [DeviceDrawer(batching, sampler, kernels, where == "uva") for sampler in samplers]
 
 
 def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDevice) -> CudaSampler:

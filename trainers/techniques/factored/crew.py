@@ -24,6 +24,7 @@ from trainers.techniques.factored.roles import (
     MARK,
     SAMPLE,
     BatchDrawer,
+    DeviceBatchDrawer,
     ReplicaTraining,
     SamplerRole,
     TimeShared,
@@ -49,6 +50,7 @@ class Crew:
     Attributes:
         executors: the roles: samplers and trainers, or devices that are shared in time.
         places: name -> device and source of rows of each role.
+        draws: drawers of batches on the device, for samplers that have none yet.
         record: facts about the choice of roles, for run.json.
         arena_bytes: bytes that a device which trains holds beside cached rows.
 
@@ -61,6 +63,8 @@ class Crew:
     def __init__(self, run: Run, features: FeatureSource):
         self.run, self.settings = run, run.semantic.train.settings
         self._stored = minibatch.open_stored(run) if run.execution.samples == "stored" else None
+        samplers = self.settings.samplers or 1
+        self.draws = minibatch.device_drawers(run, samplers) if minibatch.samples_on_device(run) else []
         self.places: dict[str, DevicePlace] = {}
         self.record: dict[str, Any] = {}
         self.own_code = threading.Lock()
@@ -116,6 +120,8 @@ class Crew:
 
     def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         """Returns the drawer of a sampler at a place."""
+        if self.draws:
+            return DeviceBatchDrawer(self.run.batching, self.draws.pop())
         return BatchDrawer(self.run.batching, self.open_sampler(), self.features, place.parts if place else None)
 
     def training(self, place: DevicePlace) -> ReplicaTraining:
@@ -127,7 +133,7 @@ class Crew:
         """Returns the numbers of samplers and trainers."""
         settings, total = self.settings, self.settings.devices or default_devices(usable_cores())
         if self.run.features.device.remote:
-            return settings.samplers or max(1, default_devices(usable_cores()) - 1), 1
+            return settings.samplers or (1 if self.draws else max(1, default_devices(usable_cores()) - 1)), 1
         if settings.samplers and settings.trainers:
             return settings.samplers, settings.trainers
         if settings.samplers:

@@ -21,6 +21,7 @@ from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
 from kernels.types import Array
 from trainers.batches.batch import MiniBatch, batch_bytes
+from trainers.batches.on_device import DeviceDrawer, gather_drawn
 from trainers.batches.online import draw_batch, extract_batch, mark_batch
 from trainers.batches.queue import Closed
 from trainers.batches.source import Batching
@@ -65,7 +66,7 @@ class BatchDrawer:
 
     Args:
         batching: the run's batching.
-        sampler: the sampler, which draws or reads stored batches.
+        sampler: the sampler, which draws or reads stored batches; None if the batches are drawn otherwise.
         features: the source of rows, which marks the cached ones; None if rows are found later.
         parts: parts of a topology that is larger than the device, else None.
     """
@@ -73,7 +74,7 @@ class BatchDrawer:
     def __init__(
         self,
         batching: Batching,
-        sampler: AnySampler,
+        sampler: AnySampler | None,
         features: FeatureSource | None,
         parts: TopologyParts | None = None,
     ):
@@ -82,6 +83,7 @@ class BatchDrawer:
     def __call__(self, activity: Activity, item: PlannedBatch, epoch: int) -> MiniBatch:
         """Returns a batch without rows."""
         with activity.at(SAMPLE, item.position):
+            assert self.sampler is not None
             batch = draw_batch(self.batching, self.sampler, item, epoch)
             if self.parts is not None:
                 self.parts.load(batch.blocks)
@@ -99,6 +101,25 @@ class BatchDrawer:
         if self.features is not None and self.features.staged_bytes(batch.key):
             with activity.at(LOAD, batch.position):
                 batch.staged = self.features.stage(batch.key)
+
+
+class DeviceBatchDrawer(BatchDrawer):
+    """Draws batches on the device that trains.
+
+    Args:
+        batching: the run's batching.
+        draw: draws the blocks.
+    """
+
+    def __init__(self, batching: Batching, draw: DeviceDrawer):
+        super().__init__(batching, None, None)
+        self.draw = draw
+
+    def __call__(self, activity: Activity, item: PlannedBatch, epoch: int) -> MiniBatch:
+        """Returns a batch on the device, without rows."""
+        with activity.at(SAMPLE, item.position):
+            blocks, moved = self.draw(item, self.batching.transpose)
+            return self.batching.batch(item, epoch, blocks, moved=moved)
 
 
 class Ready(NamedTuple):
@@ -141,6 +162,8 @@ class ReplicaTraining:
             if self.remark:
                 batch.slots = None
             input_ids = batch.input_ids  # on the host; the batch's own ids are sent to a device with memory of its own
+            if batch.moved is not None:
+                return Ready(*gather_drawn(self.batching, self.features, batch), batch.input_ids)
             staged = batch.staged
             batch, moved = extract_batch(self.batching, self.features, self.replica.device, self.inputs, batch)
             if staged is not None:

@@ -30,6 +30,7 @@ from kernels.sampling.own_sampling import AnySampler
 from kernels.types import BatchKey, Block
 from trainers.batches.batch import MiniBatch, batch_bytes, block_bytes, count_batch, tensors_of
 from trainers.batches.flow import Task, Work
+from trainers.batches.on_device import DeviceDrawer
 from trainers.batches.online import SAMPLER
 from trainers.batches.send import LABELS, send_blocks
 from trainers.batches.source import Batching, PreparedSource
@@ -53,6 +54,7 @@ class PrunedSource(PreparedSource):
         num_parts: number of parts of all ranks; 1 without parts.
         below: the source of rows that the arenas of the histories do not have.
         samplers: one sampler per thread; they may read stored samples.
+        draw: draws the blocks on the device, in the place of samplers; None if they are drawn on the host.
         packed: the packed rows, if features are loaded from disk; their files are closed at the end of an epoch. None for a table.
     """
 
@@ -64,9 +66,11 @@ class PrunedSource(PreparedSource):
         below: FeatureSource,
         samplers: Sequence[AnySampler],
         packed: PackedRows | None = None,
+        draw: DeviceDrawer | None = None,
     ):
         super().__init__(batching)
         self.histories, self.num_parts, self.samplers, self.packed = histories, num_parts, list(samplers), packed
+        self.draw = draw
         self.width = below.width
         self.below = below
         self.pruners = {
@@ -81,6 +85,7 @@ class PrunedSource(PreparedSource):
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
         """Returns the samplers, and the pruner behind them, which prunes a batch when it is asked for."""
+        send = Work("send", lambda lane, item, drawn: self._sent(*drawn))
         return [
             Task(
                 name=SAMPLER,
@@ -88,9 +93,7 @@ class PrunedSource(PreparedSource):
                 # Weights are those of the sampled block; transposes are made of the pruned block.
                 prepare=Work("sample", lambda lane, item, _: self._drawn(lane, item)),
                 num_bytes=lambda item, drawn: block_bytes(drawn[0]),
-                work=Work("send", lambda lane, item, drawn: self._sent(*drawn))
-                if self.batching.device.remote
-                else None,
+                work=send if self.batching.device.remote and self.draw is None else None,
             ),
             Task(
                 name=PRUNER,
@@ -106,6 +109,8 @@ class PrunedSource(PreparedSource):
         return batch_bytes(batch, self.width, self.batching.dtype)
 
     def _drawn(self, lane: int, item: PlannedBatch) -> tuple[tuple[Block, ...], Ledger]:
+        if self.draw is not None:
+            return self.draw(item, "none")
         return self.batching.draw(self.samplers[lane], item, "none"), Ledger()
 
     def _sent(self, blocks: tuple[Block, ...], moved: Ledger) -> tuple[tuple[Block, ...], Ledger]:

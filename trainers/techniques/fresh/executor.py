@@ -35,7 +35,7 @@ from trainers.techniques.disk import from_packed, open_packed
 from trainers.techniques.fresh.batches import PrunedSource
 from trainers.techniques.fresh.history import BetweenLayers, SteppedHistory, TableFill, epoch_numbers
 from trainers.techniques.fresh.probe import Probe
-from trainers.techniques.minibatch import open_samplers
+from trainers.techniques.minibatch import device_drawers, open_samplers, samples_on_device
 
 
 def open_executor(run: Run) -> FreshExecutor:
@@ -50,14 +50,15 @@ def open_executor(run: Run) -> FreshExecutor:
     fill = TableFill(run.features.table, run.features.stored, run.graph.topology.num_nodes)
     per_step, presampled = run.plan.batches_per_step, run.plan.num_batches
     history = SteppedHistory(run, settings, fill, per_step=per_step, presampled=presampled)
-    samplers = open_samplers(run)
+    (draw,) = device_drawers(run, 1) if samples_on_device(run) else [None]
+    samplers = open_samplers(run) if draw is None else []
     packed = open_packed(run, run.batching.queue_bytes // 2) if settings.rows == "packed" else None
     rows: FeatureSource = run.features.source if packed is None else packed
     link = run.features.device.link("h2d")
     if packed is not None and link is not None:
         rows = LinkedSource(packed, link)
     probe = Probe(run, history.arena, settings.probe) if settings.probe else None
-    batches = PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed)
+    batches = PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed, draw)
     batches.in_turn = run.in_turn and packed is None
     return FreshExecutor(run, batches, history, probe)
 

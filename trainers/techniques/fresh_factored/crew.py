@@ -16,7 +16,7 @@ from trainers.rows.source import FeatureSource
 from trainers.techniques.factored.crew import Crew
 from trainers.techniques.factored.places import DevicePlace
 from trainers.techniques.factored.replica import Replica
-from trainers.techniques.factored.roles import EXTRACT, BatchDrawer, Epoch, Ready, ReplicaTraining
+from trainers.techniques.factored.roles import EXTRACT, BatchDrawer, DeviceBatchDrawer, Epoch, Ready, ReplicaTraining
 from trainers.techniques.factored.watch import Activity
 from trainers.techniques.fresh.batches import Pruner
 from trainers.techniques.fresh.history import BetweenLayers, SteppedHistory
@@ -42,11 +42,12 @@ class PrunedTraining(ReplicaTraining):
         if epoch is not None:
             with activity.timeline.span(activity.name, SYNCHRONISE, batch.position):
                 epoch.updates.wait_for_weights(batch.position)
-        device, moved = self.replica.device, Ledger()
+        device, moved = self.replica.device, batch.moved or Ledger()
         with activity.at(EXTRACT, batch.position):
-            with device.preparing():
-                blocks = send_blocks(batch.blocks, device, moved)
-            batch = self._pruner.pruned(replace(batch, blocks=blocks), moved)
+            if batch.moved is None:
+                with device.preparing():
+                    batch = replace(batch, blocks=send_blocks(batch.blocks, device, moved))
+            batch = self._pruner.pruned(batch, moved)
             self._pruner.gather(batch, self.inputs, moved)
             self.history.book(batch, moved)
             if not device.remote:
@@ -74,7 +75,10 @@ class PrunedCrew(Crew):
 
     def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         """Returns the drawer of a sampler: transposes are made of pruned blocks, and rows are found behind the update."""
-        return BatchDrawer(replace(self.run.batching, transpose="none"), self.open_sampler(), None)
+        batching = replace(self.run.batching, transpose="none")
+        if self.draws:
+            return DeviceBatchDrawer(batching, self.draws.pop())
+        return BatchDrawer(batching, self.open_sampler(), None)
 
     def training(self, place: DevicePlace) -> ReplicaTraining:
         """Returns the training of a trainer at a place, which holds the arena; trainers of one machine share one image of it."""
