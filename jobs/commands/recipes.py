@@ -48,7 +48,7 @@ def validate(home: Path | None, pipeline: Asked) -> None:
     from assets.partitions.method import say_rule
     from jobs.commands.needs import pipeline_needs
     from jobs.operations.sound import require_sound
-    from trainers.recipe.together import useless_lines
+    from jobs.operations.unread import unread_lines
     from trainers.recipe.unused import unused_lines
 
     loaded = pipeline.load(files=True)
@@ -59,7 +59,7 @@ def validate(home: Path | None, pipeline: Asked) -> None:
         click.echo(said)
     for line in unused_lines(loaded.train, loaded.sampling, loaded.graph.attributes):
         click.echo(line)
-    for line in useless_lines(loaded.train, loaded.tables):
+    for line in unread_lines(loaded):
         click.echo(line)
     needs = pipeline_needs(loaded, home)
     click.echo("\n".join(needs.lines()))

@@ -17,8 +17,8 @@ from assets.storage.home import home_folder
 from assets.storage.store import Store
 from assets.storage.version import canonical, short
 from jobs.commands.views import flattened
+from jobs.operations.unread import unread_lines
 from jobs.runs.training import training_steps
-from trainers.recipe.together import useless_lines
 from trainers.record.checkpoint_head import Waiting, checkpoint_path, waiting_run
 
 MOST_REASONS = 4
@@ -111,7 +111,7 @@ def print_status(pipeline: Pipeline, home: Path | None, write: Callable[[str], A
         if missing
         else "everything is there"
     )
-    for line in useless_lines(pipeline.train, pipeline.tables):
+    for line in unread_lines(pipeline):
         write(line)
 
 

@@ -99,7 +99,7 @@ class PrunedSource(PreparedSource):
                 name=PRUNER,
                 after=(SAMPLER,),
                 ahead=0,
-                prepare=Work("prune", lambda lane, item, sent: self._pruned(item, *sent, epoch)),
+                prepare=Work("prune", lambda lane, item, sent: self._pruned(item, sent, epoch)),
                 num_bytes=lambda item, made: self._num_bytes(made[0]),
                 work=Work("gather", lambda lane, item, made: self._gathered(*made)),
             ),
@@ -119,8 +119,9 @@ class PrunedSource(PreparedSource):
             return send_blocks(blocks, self.batching.device, moved), moved
 
     def _pruned(
-        self, item: PlannedBatch, blocks: tuple[Block, ...], moved: Ledger, epoch: int
+        self, item: PlannedBatch, sent: tuple[tuple[Block, ...], Ledger], epoch: int
     ) -> tuple[MiniBatch, Ledger]:
+        blocks, moved = sent
         pruner = self.pruners[item.key.step % self.num_parts]
         return pruner.pruned(self.batching.batch(item, epoch, blocks), moved), moved
 

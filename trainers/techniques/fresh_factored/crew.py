@@ -34,7 +34,8 @@ class PrunedTraining(ReplicaTraining):
 
     def __init__(self, batching: Batching, replica: Replica, features: FeatureSource, history: SteppedHistory):
         super().__init__(batching, replica, features)
-        self.history, self.between = history, BetweenLayers(history)
+        self.history, self._layers = history, BetweenLayers(history)
+        self.between = self._layers
         self._pruner = Pruner(batching, history, features, history.settings.rows == "packed")
 
     def extract(self, activity: Activity, batch: MiniBatch, epoch: Epoch | None = None) -> Ready:
@@ -57,7 +58,7 @@ class PrunedTraining(ReplicaTraining):
     def kept(self, batch: MiniBatch) -> Any:
         """Returns the rows between the layers of a batch, and the sizes of their gradients."""
         step = self.batching.plan.step_of(batch.train_epoch, batch.position)
-        return self.between.taken(self.history.keeps(step))
+        return self._layers.taken(self.history.keeps(step))
 
 
 class PrunedCrew(Crew):
