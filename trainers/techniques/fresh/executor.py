@@ -63,7 +63,37 @@ def open_executor(run: Run) -> FreshExecutor:
     return FreshExecutor(run, batches, history, probe)
 
 
-class FreshExecutor(Executor):
+class WithHistory(Executor):
+    """What a history adds to an executor: numbers of an epoch, and tensors of a checkpoint.
+
+    Attributes:
+        history: the history of the embeddings that batches leave out.
+        probe: compares cached embeddings with authentic ones, or None.
+    """
+
+    history: SteppedHistory
+    probe: Probe | None
+
+    def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
+        """Returns the history's numbers for an epoch's row of metrics.
+
+        Args:
+            epoch: training epoch, from 0, which has just ended.
+        """
+        numbers = epoch_numbers(self.history.held(epoch), ledger_numbers(self.run.ledger.rows()))
+        return numbers | (self.probe(epoch) if self.probe else {})
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Returns the history's index and rows."""
+        return self.history.state()
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Restores the history of the run that was stopped."""
+        super().restore(state)
+        self.history.restore(state)
+
+
+class FreshExecutor(WithHistory):
     """Trains on pruned batches, one after the other, and updates the history after each optimiser step.
 
     Args:
@@ -100,20 +130,3 @@ class FreshExecutor(Executor):
     def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
         """Returns the source of an evaluation's batches, with packed rows if they are stored and so packed."""
         return from_packed(super().evaluation_source(plan), self.source.below, self.source.packed)
-
-    def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
-        """Returns the history's numbers for an epoch's row of metrics.
-
-        Args:
-            epoch: training epoch, from 0, which has just ended.
-        """
-        numbers = epoch_numbers(self.history.held(epoch), ledger_numbers(self.run.ledger.rows()))
-        return numbers | (self.probe(epoch) if self.probe else {})
-
-    def state(self) -> Mapping[str, Tensor]:
-        """Returns the history's index and rows."""
-        return self.history.state()
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restores the history of the run that was stopped."""
-        self.history.restore(state)

@@ -14,18 +14,14 @@ Known limits: those of both. A history that an update changes while a replica re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from torch import Tensor
-
 from trainers.loop.executor import Executor, Run
 from trainers.models.own import require_layers
-from trainers.record.checks import ledger_numbers
 from trainers.techniques.factored.crew import Crew
 from trainers.techniques.factored.executor import FactoredExecutor
 from trainers.techniques.factored.replica import require_replicable
 from trainers.techniques.factored.updates import Result
-from trainers.techniques.fresh.history import SteppedHistory, TableFill, epoch_numbers
+from trainers.techniques.fresh.executor import WithHistory
+from trainers.techniques.fresh.history import SteppedHistory, TableFill
 from trainers.techniques.fresh.probe import Probe
 from trainers.techniques.fresh_factored.crew import PrunedCrew
 
@@ -42,7 +38,7 @@ def open_executor(run: Run) -> FreshFactored:
     return FreshFactored(run)
 
 
-class FreshFactored(FactoredExecutor):
+class FreshFactored(WithHistory, FactoredExecutor):
     """Samplers, trainers that prune, and the history, which is updated once per step.
 
     Args:
@@ -68,21 +64,3 @@ class FreshFactored(FactoredExecutor):
         if result.done.last:
             # Before the loop's update: a checkpoint that is written after it must hold the history of the next batch.
             self.history.update(self.run.plan.step_of(epoch, result.done.position), self.run.ledger)
-
-    def epoch_numbers(self, epoch: int) -> dict[str, float | int]:
-        """Returns the history's numbers for an epoch's row of metrics.
-
-        Args:
-            epoch: training epoch, from 0, which has just ended.
-        """
-        numbers = epoch_numbers(self.history.held(epoch), ledger_numbers(self.run.ledger.rows()))
-        return numbers | (self.probe(epoch) if self.probe else {})
-
-    def state(self) -> Mapping[str, Tensor]:
-        """Returns the history's index and rows."""
-        return self.history.state()
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restores the history of the run that was stopped, and takes over the restored weights."""
-        super().restore(state)
-        self.history.restore(state)
