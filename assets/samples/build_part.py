@@ -17,6 +17,7 @@ import xxhash
 
 from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import open_graph
+from assets.partitions.read import open_partitions
 from assets.samples.config import BatchRange, SamplesConfig, stored_batches
 from assets.samples.record import encode
 from assets.sampling.drawing import Drawing, open_drawing
@@ -86,7 +87,8 @@ def build_part(
     """
     opened, drawing = open_graph(inputs["graph"]), open_drawing(semantic, inputs)
     assert drawing is not None
-    planned = stored_batches(semantic, opened.splits, batches.epoch)[batches.low : batches.high]
+    parts = open_partitions(inputs["partitions"]) if semantic.plan == "parts" else None
+    planned = stored_batches(semantic, opened.splits, batches.epoch, parts)[batches.low : batches.high]
     threads = min(threads, len(planned))
     progress.start("sample", len(planned), "batches")
     bounds, made = [DATA_OFFSET], []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
-from assets.samples.config import stored_seeds
-from assets.sampling.bounds import batch_bound, even_seeds
+from assets.partitions.read import open_partitions
+from assets.samples.config import epoch_size
+from assets.sampling.bounds import batch_bound
+from assets.storage.artifact import Artifact
 from kernels.sampling.sample import Sampler
 
 
@@ -50,13 +55,30 @@ def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
     """
     splits, most = (sizes.num_train, sizes.num_valid, sizes.num_test), (0, 0)
     total, inputs, edges, num_bytes = 0, 0, 0, 0
+    parts = _likely_parts(sizes) if config.plan == "parts" else (1, 0)
     for epoch in range(config.num_stored):
-        count, seeds = even_seeds(stored_seeds(config, splits, epoch), config.batch_size)
+        count, seeds = epoch_size(config, splits, epoch, *parts)
         each = batch_bound(config, seeds, sizes.num_nodes, sizes.num_edges, sizes.artifacts.get("graph"))
         total, inputs, edges = total + count, inputs + count * each.inputs, edges + count * each.edges
         num_bytes += count * each.record_bytes
         most = max(most, (each.inputs, each.record_bytes))
     return StoredBatches(total, inputs, edges, num_bytes, *most, False)
+
+
+def part_seeds(graph: Artifact, partitions: Artifact) -> tuple[int, int]:
+    """Returns (number of parts, training nodes of the part that has most of them)."""
+    parts = open_partitions(partitions)
+    counts = np.bincount(parts.part_of[np.asarray(graph.array("train_ids"))], minlength=parts.num_parts)
+    return parts.num_parts, int(counts.max())
+
+
+def _likely_parts(sizes: Sizes) -> tuple[int, int]:
+    """Returns the result of `part_seeds`, with equal parts if they do not exist yet."""
+    artifacts = sizes.artifacts
+    if {"graph", "partitions"} <= artifacts.keys():
+        return part_seeds(artifacts["graph"], artifacts["partitions"])
+    num_parts = sizes.configs["partitions"].parts
+    return num_parts, ceil(sizes.num_train / num_parts)
 
 
 def sampler_bytes(sizes: Sizes, most_inputs: int) -> int:

@@ -251,6 +251,7 @@ def train_parts(
     width: int = 12,
     settings: dict[str, Any] | None = None,
     fresh: dict[str, Any] | None = None,
+    packed: Packed | None = None,
     **options: Any,
 ) -> Artifact | None:
     """Trains on the parts of the small graph as one rank of several; returns the model at the first.
@@ -261,6 +262,7 @@ def train_parts(
         featureless, width: of the graph.
         settings: of `[train.distributed]`.
         fresh: each part keeps embeddings of earlier steps; of `[train.fresh-distributed]`, over `FRESH`.
+        packed: trains on these stored batches, and on packed rows if `settings` say so.
         options: override `TABLE`.
     """
     inputs, reads = parts_inputs(home, parts, method, memory, featureless, width)
@@ -271,7 +273,11 @@ def train_parts(
         made = {"trainer": "fresh-distributed", "settings": FreshDistributedSettings(**keys)}
         inputs |= {"hotness": count_inputs(home, inputs, sampling)}
         reads.pop("hotness", None)
+    if packed is not None:
+        options, there = {"samples": "stored"} | options, stored_rows(packed)
     table = TrainTable(**(TABLE | made | options))
+    if packed is not None:
+        reads |= {name: there[name] for name in table.reads if name in there}
     run: dict[str, Any] = {"resume": resume, "retrain": retrain, "progress": progress, "report": lambda line: None}
     models = train_table(Store(home), inputs, table, sampling, 5, reads=reads, ranks=ranks, **run)
     return models[0] if models else None

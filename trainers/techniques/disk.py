@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from assets.packed_chunks.read import PackedChunks
+from assets.samples.read import Samples
 from assets.sizes import parse_size
 from assets.storage.require import require
 from kernels.errors import InputError
@@ -91,8 +92,10 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
         raise InputError(
             f"{asked}, but no {' and '.join(sorted(missing))} were given", "add tables [memory] and [cache_plan]"
         )
-    # Only this check separates rows of other features from those of this run, since both name the same nodes.
-    require(run.reads["packed_chunks"], {"inputs": {"features": run.inputs["features"]}})
+    # Only this check separates rows of other features from those of this run, since both name the same nodes. Of several ranks only the
+    # first has the table itself; the others have shards that were made of it.
+    features = run.inputs.get("features") or run.reads["shards"].inputs["features"]["version"]
+    require(run.reads["packed_chunks"], {"inputs": {"features": features}})
     return PackedRows(
         PackedChunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"]),
         run.features.stored,
@@ -123,29 +126,38 @@ class DiskExecutor(BatchExecutor):
 
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns the numbers of the cache plan and the samples."""
-        run = self.run
-        samples, row_bytes = open_stored(run).samples, run.features.stored.row_bytes
-        times = batch_uses(run.plan, epochs, samples)
-        plan, chunks = run.reads["cache_plan"], run.reads["packed_chunks"]
-        tier_rows = np.asarray(plan.array("tier_rows")).astype(np.int64)
-        device, host, cached, packed = (tier_rows * times[:, None]).sum(axis=0).tolist()
-        sections = padded_bytes(tier_rows[:, 3] * row_bytes)
-        pages = np.asarray(plan.array("pages")) * PAGE_BYTES
-        moved = {
-            move_name("disk", "feature"): sections + pages,
-            move_name("disk", "ids"): np.asarray(chunks.array("num_bytes")) - sections,
-            move_name("disk", "topology"): np.asarray(samples.num_bytes),
-        }
-        rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": cached, "hits_packed": packed}
-        counts = planned_counts(run.plan, epochs, samples)
-        return {
-            INPUTS: counts[INPUTS],
-            **{name: int((num_bytes * times).sum()) for name, num_bytes in moved.items()},
-            **counts,
-            **{count_name(name, 0): n for name, n in rows.items()},
-            move_name("disk", "feature", "asked"): (cached + packed) * row_bytes,
-            TO_DEVICE: sum(rows.values()) * row_bytes,
-        }
+        return planned_reads(self.run, open_stored(self.run).samples, epochs)
+
+
+def planned_reads(run: Run, samples: Samples, epochs: int) -> dict[str, int]:
+    """Returns the numbers that the ledger of all ranks has after training epochs on packed rows, from the cache plan and the samples.
+
+    Args:
+        run: the run.
+        samples: its stored batches.
+        epochs: number of training epochs.
+    """
+    row_bytes, times = run.features.stored.row_bytes, batch_uses(run.plan, epochs, samples)
+    plan, chunks = run.reads["cache_plan"], run.reads["packed_chunks"]
+    tier_rows = np.asarray(plan.array("tier_rows")).astype(np.int64)
+    device, host, cached, packed = (tier_rows * times[:, None]).sum(axis=0).tolist()
+    sections = padded_bytes(tier_rows[:, 3] * row_bytes)
+    pages = np.asarray(plan.array("pages")) * PAGE_BYTES
+    moved = {
+        move_name("disk", "feature"): sections + pages,
+        move_name("disk", "ids"): np.asarray(chunks.array("num_bytes")) - sections,
+        move_name("disk", "topology"): np.asarray(samples.num_bytes),
+    }
+    rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": cached, "hits_packed": packed}
+    counts = planned_counts(run.plan, epochs, samples)
+    return {
+        INPUTS: counts[INPUTS],
+        **{name: int((num_bytes * times).sum()) for name, num_bytes in moved.items()},
+        **counts,
+        **{count_name(name, 0): n for name, n in rows.items()},
+        move_name("disk", "feature", "asked"): (cached + packed) * row_bytes,
+        TO_DEVICE: sum(rows.values()) * row_bytes,
+    }
 
 
 class DiskSource(PreparedSource):

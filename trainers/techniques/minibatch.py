@@ -17,6 +17,7 @@ from kernels.cuda.device import device_of
 from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
+from kernels.sampling.part_plan import PartPlan
 from kernels.sampling.relations_cuda import CudaRelationSampler
 from kernels.sampling.sample_cuda import CudaSampler
 from kernels.sampling.scheduled import ScheduledSampler
@@ -111,7 +112,8 @@ def open_stored(run: Run) -> StoredSampler:
             else f'trainer = "{train.trainer}"'
         )
         raise InputError(f"{asked}, but no samples were given", "add a table [samples] to the pipeline")
-    require(artifact, {"inputs": {role: run.inputs[role] for role in ("graph", *sampling.inputs)}})
+    parts = ("partitions",) if isinstance(run.plan, PartPlan) else ()
+    require(artifact, {"inputs": {role: run.inputs[role] for role in ("graph", *sampling.inputs, *parts)}})
     samples = open_samples(artifact)
     require_samples(samples, run.plan, train.epochs, sampling, run.semantic.seed)
     return StoredSampler(samples)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from assets.building.keys import KeyProblem, size_problem, within
 from trainers.recipe.settings import Settings
@@ -61,13 +61,6 @@ class FreshSettings(Settings):
             yield KeyProblem("arena", f"arena = 'auto' {why}")
         else:
             yield from size_problem("arena", self.arena, whole=1 << 40)
-
-    def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields packed rows in a file that plans none."""
-        yield from super().conflicts(table, tables)
-        missing = [f"[{name}]" for name in ("memory", "cache_plan") if name not in tables]
-        if self.rows == "packed" and missing:
-            yield (table.trainer, "rows"), f'rows = "packed" needs {" and ".join(missing)}'
 
     @property
     def features(self) -> bool:
