@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar
 
@@ -23,7 +23,7 @@ SeedPlan = Literal["shuffled", "parts"]
 
 PART_BYTES = 512 << 20
 
-PART_NAME = re.compile(r"epoch-(\d+)-batches-(\d+)-(\d+)")
+PART_NAME = re.compile(r"(?:part-(\d+)-)?epoch-(\d+)-batches-(\d+)-(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,24 +113,33 @@ class SamplesExecution(Workers):
 
 
 class BatchRange(NamedTuple):
-    """Consecutive steps of one epoch: low to high - 1."""
+    """Consecutive batches of one stored epoch: low to high - 1.
+
+    Attributes:
+        epoch: number of the stored epoch.
+        low, high: steps; of a part, rounds.
+        part: the part of the graph whose batches these are; -1 for those of all seeds.
+    """
 
     epoch: int
     low: int
     high: int
+    part: int = -1
 
     @property
     def name(self) -> str:
-        """Name of the part."""
-        return f"epoch-{self.epoch}-batches-{self.low}-{self.high - 1}"
+        """Name of the artifact that has these batches."""
+        beginning = f"part-{self.part}-" if self.part >= 0 else ""
+        return f"{beginning}epoch-{self.epoch}-batches-{self.low}-{self.high - 1}"
 
     @staticmethod
-    def of(part: str) -> BatchRange:
-        """Returns the range that a part's name gives."""
-        match = PART_NAME.fullmatch(part)
-        assert match, f"{part!r} names no part"
-        epoch, low, last = (int(group) for group in match.groups())
-        return BatchRange(epoch, low, last + 1)
+    def of(name: str) -> BatchRange:
+        """Returns the range that an artifact's name gives."""
+        match = PART_NAME.fullmatch(name)
+        assert match, f"{name!r} names no batches"
+        part, *rest = match.groups()
+        epoch, low, last = map(int, rest)
+        return BatchRange(epoch, low, last + 1, -1 if part is None else int(part))
 
 
 def epoch_plan(semantic: SamplesConfig, train_ids: Array, parts: Partitions | None = None) -> Plan:
@@ -147,20 +156,16 @@ def epoch_plan(semantic: SamplesConfig, train_ids: Array, parts: Partitions | No
     return PartPlan(seeds, parts.part_of[seeds], parts.num_parts, semantic.batch_size, seed=semantic.seed)
 
 
-def epoch_size(
-    semantic: SamplesConfig, num_seeds: Sequence[int], epoch: int, num_parts: int, largest_part: int
-) -> tuple[int, int]:
-    """Returns (number of batches, seeds of the largest) of a stored epoch; (0, 0) without seeds.
+def epoch_size(semantic: SamplesConfig, num_seeds: Sequence[int], epoch: int, largest_part: int) -> tuple[int, int]:
+    """Returns (number of batches, seeds of the largest) of a stored epoch, or of each part in it; (0, 0) without seeds.
 
     Args:
         semantic, epoch: as in `stored_seeds`.
         num_seeds: numbers of training, validation and test nodes.
-        num_parts, largest_part: number of parts, and training nodes of the part that has most of them; unused with plan = "shuffled".
+        largest_part: training nodes of the part that has most of them; 0 without parts.
     """
-    if semantic.plan == "shuffled" or epoch >= semantic.epochs:
-        return even_seeds(stored_seeds(semantic, num_seeds, epoch), semantic.batch_size)
-    rounds, seeds = even_seeds(largest_part, semantic.batch_size)
-    return rounds * num_parts, seeds
+    of_parts = semantic.plan == "parts" and epoch < semantic.epochs
+    return even_seeds(largest_part if of_parts else stored_seeds(semantic, num_seeds, epoch), semantic.batch_size)
 
 
 def stored_seeds(semantic: SamplesConfig, splits: Sequence[Split], epoch: int) -> Split:
@@ -175,23 +180,20 @@ def stored_seeds(semantic: SamplesConfig, splits: Sequence[Split], epoch: int) -
 
 
 def stored_batches(
-    semantic: SamplesConfig, splits: Sequence[Array], epoch: int, parts: Partitions | None = None
+    semantic: SamplesConfig, splits: Sequence[Array], batches: BatchRange, parts: Partitions | None = None
 ) -> list[PlannedBatch]:
-    """Returns the batches of a stored epoch, with the keys that draw them; arguments are those of `stored_seeds` and `epoch_plan`."""
-    seeds = np.asarray(stored_seeds(semantic, splits, epoch))
-    if epoch < semantic.epochs:
-        return list(epoch_plan(semantic, seeds, parts).batches(epoch))
-    return list(evaluation_plan(seeds, semantic.batch_size, semantic.seed).batches(0)) if len(seeds) else []
-
-
-def epoch_starts(part_names: Iterable[str], num_stored: int) -> Array:
-    """Returns i64[E + 1]: the number of the first batch of each of E stored epochs, and the end.
+    """Returns some batches of a stored epoch, with the keys that draw them.
 
     Args:
-        part_names: names of the parts.
-        num_stored: E; an epoch without seeds has no part.
+        semantic, splits: as in `stored_seeds`.
+        batches: the batches.
+        parts: as in `epoch_plan`.
     """
-    counts = np.zeros(num_stored, np.int64)
-    for part in map(BatchRange.of, part_names):
-        counts[part.epoch] = max(counts[part.epoch], part.high)
-    return np.concatenate([[0], np.cumsum(counts)])
+    seeds, found = np.asarray(stored_seeds(semantic, splits, batches.epoch)), []
+    if batches.epoch < semantic.epochs:
+        found = list(epoch_plan(semantic, seeds, parts).batches(batches.epoch))
+    elif len(seeds):
+        found = list(evaluation_plan(seeds, semantic.batch_size, semantic.seed).batches(0))
+    if parts is not None and batches.part >= 0:
+        found = found[batches.part :: parts.num_parts]
+    return found[batches.low : batches.high]

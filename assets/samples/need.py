@@ -55,9 +55,10 @@ def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
     """
     splits, most = (sizes.num_train, sizes.num_valid, sizes.num_test), (0, 0)
     total, inputs, edges, num_bytes = 0, 0, 0, 0
-    parts = _likely_parts(sizes) if config.plan == "parts" else (1, 0)
+    num_parts, largest = _likely_parts(sizes) if config.plan == "parts" else (1, 0)
     for epoch in range(config.num_stored):
-        count, seeds = epoch_size(config, splits, epoch, *parts)
+        count, seeds = epoch_size(config, splits, epoch, largest)
+        count *= num_parts if epoch < config.epochs else 1
         each = batch_bound(config, seeds, sizes.num_nodes, sizes.num_edges, sizes.artifacts.get("graph"))
         total, inputs, edges = total + count, inputs + count * each.inputs, edges + count * each.edges
         num_bytes += count * each.record_bytes

@@ -71,7 +71,7 @@ class SamplesStage(FanOut):
         return code_digests({"sampling": semantic.method})
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig) -> Sequence[str]:
-        """Returns the parts' names, by epoch and step.
+        """Returns the names, in the order of the batches (assets/samples/order.py).
 
         Raises:
             InputError: the graph has no training nodes.
@@ -83,14 +83,15 @@ class SamplesStage(FanOut):
             raise InputError(problem, "give its source a training split")
         shape = files["indptr.npy"]["shape"][0] - 1, files["indices.npy"]["shape"][0]
         splits = [files[f"{split}_ids.npy"]["shape"][0] for split in ("train", "valid", "test")]
-        parts = part_seeds(inputs["graph"], inputs["partitions"]) if semantic.plan == "parts" else (1, 0)
-        names = []
-        for epoch in range(semantic.num_stored):
-            num_batches, seeds = epoch_size(semantic, splits, epoch, *parts)
+        parts, largest = part_seeds(inputs["graph"], inputs["partitions"]) if semantic.plan == "parts" else (0, 0)
+        names, places = [], [(epoch, part) for part in range(parts) for epoch in range(semantic.epochs)]
+        without = range(semantic.epochs if parts else 0, semantic.num_stored)
+        for epoch, part in [*places, *((epoch, -1) for epoch in without)]:
+            num_batches, seeds = epoch_size(semantic, splits, epoch, largest)
             bound = batch_bound(semantic, seeds, *shape, inputs["graph"]).record_bytes
             count = min(num_batches, -(-num_batches // max(1, semantic.part_bytes // max(1, bound))))
             cuts = [place * num_batches // count for place in range(count + 1)] if count else []
-            names += [BatchRange(epoch, low, high).name for low, high in pairwise(cuts)]
+            names += [BatchRange(epoch, low, high, part).name for low, high in pairwise(cuts)]
         return names
 
     def work(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig, part: str) -> int:

@@ -108,10 +108,7 @@ def batch_uses(plan: Plan, epochs: int, samples: Samples) -> Array:
         plan, epochs, samples: as in `planned_counts`.
     """
     taken = [epoch % plan.reuse if plan.reuse else epoch for epoch in range(epochs)]
-    times = np.repeat(np.bincount(taken, minlength=samples.num_epochs), samples.num_batches)
-    return np.concatenate(
-        [times, np.zeros(samples.num_stored - len(times), times.dtype)]
-    )  # evaluations are not counted
+    return samples.order.epochs_of(np.bincount(taken, minlength=samples.num_epochs))  # evaluations are not counted
 
 
 def require_samples(samples: Samples, plan: Plan, epochs: int, sampling: SamplingConfig, seed: int) -> None:

@@ -19,7 +19,7 @@ for each loader space for `io_depth` ranges of 256 KiB.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from copy import copy
 from typing import Any
@@ -75,12 +75,13 @@ def open_executor(run: Run) -> DiskExecutor:
     return DiskExecutor(run, DiskSource(run.batching, rows, sampler))
 
 
-def open_packed(run: Run, pool_bytes: int) -> PackedRows:
+def open_packed(run: Run, pool_bytes: int, parts: Collection[int] | None = None) -> PackedRows:
     """Returns the rows of the run's stored batches, from packed chunks.
 
     Args:
         run: the run.
         pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
+        parts: parts of the graph whose batches this process reads; None for all batches.
 
     Raises:
         InputError: packed chunks are missing, or are of other features.
@@ -97,7 +98,7 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
     features = run.inputs.get("features") or run.reads["shards"].inputs["features"]["version"]
     require(run.reads["packed_chunks"], {"inputs": {"features": features}})
     return PackedRows(
-        PackedChunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"]),
+        PackedChunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"], parts),
         run.features.stored,
         device=run.features.device,
         pool_bytes=pool_bytes,

@@ -6,7 +6,7 @@ affects a weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from assets.samples.read import open_samples
@@ -98,8 +98,12 @@ def scheduled(sampling: SamplingConfig, make: Callable[[tuple[Any, ...]], AnySam
     return ScheduledSampler(sampling.fanouts_at, make) if sampling.schedule else make(sampling.fanouts)
 
 
-def open_stored(run: Run) -> StoredSampler:
+def open_stored(run: Run, parts: Collection[int] | None = None) -> StoredSampler:
     """Returns the reader of the run's stored batches.
+
+    Args:
+        run: the run.
+        parts: parts of the graph whose batches this process reads; None for all batches.
 
     Raises:
         InputError: samples are missing, or they are of another graph, drawn otherwise or too few.
@@ -112,8 +116,8 @@ def open_stored(run: Run) -> StoredSampler:
             else f'trainer = "{train.trainer}"'
         )
         raise InputError(f"{asked}, but no samples were given", "add a table [samples] to the pipeline")
-    parts = ("partitions",) if isinstance(run.plan, PartPlan) else ()
-    require(artifact, {"inputs": {role: run.inputs[role] for role in ("graph", *sampling.inputs, *parts)}})
-    samples = open_samples(artifact)
+    divided = ("partitions",) if isinstance(run.plan, PartPlan) else ()
+    require(artifact, {"inputs": {role: run.inputs[role] for role in ("graph", *sampling.inputs, *divided)}})
+    samples = open_samples(artifact, parts=parts)
     require_samples(samples, run.plan, train.epochs, sampling, run.semantic.seed)
     return StoredSampler(samples)

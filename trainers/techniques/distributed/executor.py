@@ -93,7 +93,7 @@ def open_samplers(
     sampling, threads = run.semantic.sampling, rank_threads(run)
     assert sampling is not None
     if run.execution.samples == "stored":
-        return [open_stored(run)] * threads
+        return [open_stored(run, source.owned.parts)] * threads
     if settings.scheme == "hybrid":
         return [open_sampler(run) for _ in range(threads)]
     if settings.scheme == "vanilla":

@@ -4,13 +4,13 @@ Offline sampling knows every batch of every part, so the rows that a rank would 
 training. An epoch then exchanges no row between ranks, only gradients; what an exchange would send, a rank reads from its own disk, in one
 sequential read per batch (trainers/techniques/disk.py). Losses are those of the exchange, to the bit.
 
-    space    of chunks and disk caches together as much as `disk` of [memory] allows, on every machine whose ranks read them
+    files    batches of a part stand together (assets/samples/order.py), so a machine needs those of its own parts, and the static tiers
+    space    of chunks and disk caches of all parts together, as much as `disk` of [memory] allows
     memory   as `disk` on each rank: static tiers, queues and loaders
 
 Evaluations and predictions take rows from the shards, as with the exchange.
 
-Known limits: segments and files follow the order of batches, in which parts take turns, so every machine needs all files. The static tiers
-hold what batches of all parts need most, the same rows on each rank.
+Known limit: the static tiers hold what batches of all parts need most, the same rows on each rank.
 """
 
 from __future__ import annotations
@@ -54,6 +54,6 @@ def open_packed_source(run: Run, owned: Ownership) -> PackedRankSource:
     Raises:
         InputError: samples or packed chunks are missing, or are another run's.
     """
-    sampler = open_stored(run)
-    rows = open_packed(run, run.batching.queue_bytes // NUM_QUEUES)
+    sampler = open_stored(run, owned.parts)
+    rows = open_packed(run, run.batching.queue_bytes // NUM_QUEUES, owned.parts)
     return PackedRankSource(run.batching, rows, sampler, owned)

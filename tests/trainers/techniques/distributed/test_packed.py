@@ -1,6 +1,7 @@
 """Ranks on stored batches and on packed rows: the bits of the exchange on any number of ranks, and no row between ranks."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from assets.packed_chunks.config import STATIC_TIERS, SegmentRange
+from assets.packed_chunks.read import PackedChunks
 from assets.partitions.read import open_partitions
+from assets.samples.order import StoredOrder
 from assets.samples.read import open_samples
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
@@ -32,7 +36,7 @@ def build(home: Path, sampling: SamplingConfig = SAMPLING, **options: Any) -> Pa
     """The packed rows of the batches of the small graph's parts."""
     inputs, _ = parts_inputs(home, PARTS, width=WIDTH)
     graph = random_graph_artifacts(home, width=WIDTH)
-    how = {"epochs": sampling.reuse, "sampling": sampling, "partitions": inputs["partitions"]}
+    how = {"epochs": sampling.reuse, "sampling": sampling, "partitions": inputs["partitions"], "memory": {"disk": "5x"}}
     return build_packed(home, graph=graph, **(how | options))
 
 
@@ -124,7 +128,7 @@ def test_parts_of_uneven_seeds_have_empty_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "memory", [{"device": 0, "host": 0, "disk": "100x"}, {"disk": "0.9x"}], ids=["packed", "cached"]
+    "memory", [{"device": 0, "host": 0, "disk": "100x"}, {"disk": "3.4x"}], ids=["packed", "cached"]
 )
 def test_any_tiers_have_the_same_bits(tmp_path: Path, memory: dict[str, Any]) -> None:
     packed = build(tmp_path, memory=memory)
@@ -181,3 +185,30 @@ def test_rows_of_other_features_are_refused(home: Path, packed: Packed) -> None:
     wrong = replace(made, manifest=made.manifest | {"inputs": given})
     with pytest.raises(InputError, match="input features: stored 000000"):
         train(home, 2, packed=packed._replace(packed_chunks=wrong), **ROWS)
+
+
+def test_a_machine_needs_the_files_of_its_own_parts(tmp_path: Path) -> None:
+    made = build(tmp_path)
+    for artifact, kept in ((made.samples, "part-2-"), (made.packed_chunks, "")):
+        for name in artifact.parts:
+            if not name.startswith(kept or tuple(own_groups(made))):
+                shutil.rmtree(artifact.open_part(name).path)
+    samples = open_samples(made.samples, parts=[2])
+    chunks = PackedChunks(made.packed_chunks, made.cache_plan, made.samples, parts=[2])
+    for step in range(2, samples.num_batches, PARTS):
+        assert len(samples.batch(1, step)[1]) == 2
+        assert chunks.place(chunks.number(1, step)).extent.path.exists()
+    with pytest.raises(InputError, match=r"part-0"):
+        open_samples(made.samples)
+    with pytest.raises(InputError, match=r"segments-"):
+        PackedChunks(made.packed_chunks, made.cache_plan, made.samples)
+
+
+def own_groups(made: Packed) -> list[str]:
+    """The static tiers, and the groups of part 2, by the numbers of its batches."""
+    first, last = StoredOrder.of(made.samples).blocks[2]
+    segments = np.unique(np.asarray(made.cache_plan.array("segment_of"))[first:last])
+    groups = [name for name in made.packed_chunks.parts if name != STATIC_TIERS]
+    own = [name for name in groups if SegmentRange.of(name).low in segments]
+    assert 0 < len(own) < len(groups) and {SegmentRange.of(name).high - 1 in segments for name in own} == {True}
+    return [STATIC_TIERS, *own]
