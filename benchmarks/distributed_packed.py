@@ -66,8 +66,8 @@ WAYS: Mapping[str, tuple[str, str, bool]] = {
 CACHE, PACKED = ("hotness", "budgets"), ("samples", "cache_plan", "packed_chunks")
 
 
-def packed_epochs(folder: Path, quick: bool) -> list[dict[str, Any]]:
-    """Trains on two ranks in each way, checks weights and bytes, and returns and prints what was measured."""
+def packed_epochs(folder: Path, quick: bool) -> dict[str, Any]:
+    """Trains on two ranks in each way, checks weights and bytes, and returns and prints what was measured, with the graph's size."""
     store, size = Store(folder), SMALL if quick else LARGE
     config = config_class("rmat")(**size, features=WIDTH, classes=16, undirected=True, train_ratio=0.04)
     sampling = {"fanouts": [10, 10], "batch_size": 256 if quick else 1024, "reuse": 1}
@@ -89,7 +89,7 @@ def packed_epochs(folder: Path, quick: bool) -> list[dict[str, Any]]:
             f"{row['rank_bytes'] / 1e6:8.1f} MB of rows between ranks, {row['disk_bytes'] / 1e6:8.1f} MB from disk"
         )
     assert rows[-1]["rank_bytes"] == 0 < rows[0]["rank_bytes"]
-    return rows
+    return {"graph": size, "width": WIDTH, "cached": SHARE, "ways": rows}
 
 
 def built(store: Store, config: Any, sampling: Mapping[str, Any]) -> dict[str, Artifact]:
