@@ -10,6 +10,7 @@ import numpy as np
 from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
 from assets.partitions.read import open_partitions
 from assets.samples.config import epoch_size
+from assets.samples.order import StoredOrder
 from assets.sampling.bounds import batch_bound
 from assets.storage.artifact import Artifact
 from kernels.sampling.sample import Sampler
@@ -23,6 +24,7 @@ class StoredBatches(NamedTuple):
         inputs, edges, num_bytes: inputs, edges and bytes of the records of all of them.
         most_inputs, most_bytes: inputs and bytes of the record of the largest one.
         exact: whether they are counted.
+        parts: parts of the graph whose batches stand together; 1 without.
     """
 
     count: int
@@ -32,6 +34,7 @@ class StoredBatches(NamedTuple):
     most_inputs: int
     most_bytes: int
     exact: bool
+    parts: int = 1
 
 
 def batches_read(sizes: Sizes) -> StoredBatches | None:
@@ -41,7 +44,8 @@ def batches_read(sizes: Sizes) -> StoredBatches | None:
         count = sizes.artifacts["samples"].files["offsets.npy"]["shape"][0]
         edges = round(found["edges_a_batch"]["mean"] * count)
         most = found["inputs_a_batch"]["max"], found["largest_batch_bytes"]
-        return StoredBatches(count, found["num_accesses"], edges, found["sample_bytes"], *most, True)
+        parts = StoredOrder.of(sizes.artifacts["samples"]).num_parts
+        return StoredBatches(count, found["num_accesses"], edges, found["sample_bytes"], *most, True, parts)
     config = sizes.configs.get("samples")
     return None if config is None else likely_batches(config, sizes)
 
@@ -63,7 +67,7 @@ def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
         total, inputs, edges = total + count, inputs + count * each.inputs, edges + count * each.edges
         num_bytes += count * each.record_bytes
         most = max(most, (each.inputs, each.record_bytes))
-    return StoredBatches(total, inputs, edges, num_bytes, *most, False)
+    return StoredBatches(total, inputs, edges, num_bytes, *most, False, num_parts)
 
 
 def part_seeds(graph: Artifact, partitions: Artifact) -> tuple[int, int]:
