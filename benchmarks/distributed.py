@@ -5,8 +5,9 @@ whole step by batch size (Fig. 5, bottom).
     python -m benchmarks.distributed bars       epochs of 2 ranks by scheme and latency, and what a rank holds
     python -m benchmarks.distributed steps      whole steps by batch size, sampled fused and in two steps
     python -m benchmarks.distributed history    rows between 2 ranks with a cache of them, and with embeddings of earlier steps
+    python -m benchmarks.distributed packed     epochs of 2 ranks with rows exchanged, and with rows packed beforehand
 
-Without a word it is all four.
+Without a word it is all five.
 
 Ranks are processes of this machine, and what a collective call costs on a network is modelled: alpha + bytes / beta. All schemes train
 the same batches: their blocks are compared byte by byte before anything is timed, rounds are counted at the calls, and the bytes of
@@ -37,6 +38,7 @@ from assets.sources.registry import config_class
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from benchmarks.distributed_history import history_bytes
+from benchmarks.distributed_packed import packed_epochs
 from benchmarks.elsewhere import beside
 from benchmarks.record import interleave, ratio, record
 from kernels.sampling.epoch_plan import EpochPlan
@@ -51,7 +53,7 @@ from trainers.recipe.config import TrainConfig
 
 SCHEMES = ("vanilla", "unfused", "hybrid")
 METHODS = ("metis", "ldg", "random")
-PARTS = ("bytes", "bars", "steps", "history")
+PARTS = ("bytes", "bars", "steps", "history", "packed")
 QUICK_BATCHES, BATCHES = (256, 512), tuple(range(1024, 10241, 1024))
 GBPS = 1.0
 LATENCIES = (100.0, 5000.0, 25000.0)
@@ -81,6 +83,8 @@ def main(quick: bool, parts: tuple[str, ...] = PARTS) -> None:
             row["steps"] = steps(built.open(), QUICK_BATCHES if quick else BATCHES)
         if "history" in parts:
             row["history"] = history_bytes(Path(folder), quick)
+        if "packed" in parts:
+            row["packed"] = packed_epochs(Path(folder), quick)
     record("distributed", row)
 
 

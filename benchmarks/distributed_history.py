@@ -49,7 +49,6 @@ batch_size = {batch_size}
 method = "metis"
 parts = {parts}
 [memory]
-device = 0
 host = "{share}%"
 """
 TABLE = """

@@ -9,7 +9,8 @@
     pages, runs, pages_by_id i64[B]                (page.py)
     tiers.png, cache_io.png                        share of rows by tier; I/O by batch before and after the ordering (Fig. 5)
 
-The B stored batches stand by epoch and step, those of evaluations last. A row that a batch needs comes from the tier that holds it, else
+The B stored batches stand in the order of the samples, those of evaluations last. Batches of different parts of the graph, if the samples
+are drawn by parts, share no segment. A row that a batch needs comes from the tier that holds it, else
 from its segment's cache, else from its chunk. The size of a segment is the smallest whose rows fit the disk budget
 (kernels/disk_cache/segment_size.py: Algorithm 2 on exact numbers of all segments), checked against the bytes of whole pages before anything
 is written. If that reads many unwanted bytes, segments are longer and hold a row several times (assets/cache_plan/layout.py). The packer

@@ -144,7 +144,7 @@ def choose_layout(planner: SegmentPlanner, order: str, progress: Progress) -> La
 
 def one_copy(choice: SegmentChoice, order: str) -> Layout:
     """Returns segments of the chosen size."""
-    return Layout("filled" if order == "copies" else order, choice.segments(len(choice.pairs)))
+    return Layout("filled" if order == "copies" else order, choice.segments())
 
 
 def with_copies(choice: SegmentChoice) -> Layout:
@@ -153,5 +153,6 @@ def with_copies(choice: SegmentChoice) -> Layout:
     fewest = -(-num_batches // choice.asked_size) if choice.asked_size else -(-choice.full_rows // PAIRS_WITH_COPIES)
     count = min(num_batches, max(1, fewest))
     ends = np.searchsorted(np.cumsum(choice.pairs), choice.full_rows * np.arange(1, count) / count) + 1
-    cuts = np.unique(np.concatenate([[0], np.minimum(ends, num_batches), [num_batches]])).tolist()
+    edges = [edge for block in choice.blocks for edge in block]
+    cuts = np.unique(np.concatenate([edges, np.minimum(ends, num_batches)])).tolist()
     return Layout("copies", list(pairwise(cuts)))

@@ -7,7 +7,7 @@ before it is taken. If no size fits, the error names the bytes of one segment of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -27,8 +27,17 @@ from kernels.types import Array
 AT_ONCE = 8
 
 
+Blocks = Sequence[tuple[int, int]]
+"""(first batch, one behind the last) of consecutive batches that share no segment with others."""
+
+
+def cut(blocks: Blocks, size: int) -> Blocks:
+    """Returns (first batch, one behind the last) of each segment of at most `size` batches."""
+    return [(first, min(first + size, last)) for low, last in blocks for first in range(low, last, size)]
+
+
 class SegmentBatches:
-    """The input ids of stored batches, by epoch and step, read in ranges of any length; a context manager.
+    """The input ids of stored batches, in their order, read in ranges of any length; a context manager.
 
     Args:
         samples: the stored batches; each is verified when it is read.
@@ -37,7 +46,7 @@ class SegmentBatches:
 
     def __init__(self, samples: Samples, threads: int):
         self.samples, self.threads = samples, threads
-        self.num_batches = samples.num_stored
+        self.num_batches, self.blocks = samples.num_stored, samples.order.blocks
         self._pool = ThreadPoolExecutor(threads)
 
     def __enter__(self) -> SegmentBatches:
@@ -86,6 +95,7 @@ class SegmentChoice:
         rows_as_printed: rows that segments of that size store.
         pairs: i64[B], rows that each batch needs from disk; full_rows is their sum.
         row_bytes, disk_budget, asked_size: `row_bytes`, `disk_bytes` and `segment_size` of `SizeLimits`.
+        blocks: batches that share no segment with others.
     """
 
     size: int
@@ -97,10 +107,45 @@ class SegmentChoice:
     row_bytes: int
     disk_budget: int
     asked_size: int
+    blocks: Blocks
 
-    def segments(self, num_batches: int) -> Sequence[tuple[int, int]]:
+    def segments(self) -> Blocks:
         """Returns (first batch, one behind the last) of each segment."""
-        return [(first, min(first + self.size, num_batches)) for first in range(0, num_batches, self.size)]
+        return cut(self.blocks, self.size)
+
+
+class BlockSizes:
+    """The rows that segments of every size store in all blocks together; methods are those of `SegmentSizes`.
+
+    Args:
+        blocks: the sizes of each block, whose batches are added.
+    """
+
+    def __init__(self, blocks: Sequence[SegmentSizes]):
+        self.blocks = blocks
+
+    def sizes(self) -> Iterator[int]:
+        """Yields the sizes whose rows are known in every block, ascending; a larger one makes a block one segment."""
+        known = [{*each.sizes()} for each in self.blocks]
+        for size in max(self.blocks, key=lambda each: each.num_batches).sizes():
+            if all(min(size, each.num_batches) in sizes for each, sizes in zip(self.blocks, known, strict=True)):
+                yield size
+
+    def rows(self, size: int) -> int:
+        """Returns the rows that segments of at most `size` batches store."""
+        return sum(each.rows(min(size, each.num_batches)) for each in self.blocks)
+
+    def pairs(self) -> Array:
+        """Returns i64[B], the rows that each batch needs from disk."""
+        return np.concatenate([each.pairs() for each in self.blocks])
+
+    def smallest(self, most_rows: int, above: int = 0) -> int | None:
+        """Returns the smallest size above `above` whose rows are at most `most_rows`, or None."""
+        return next((size for size in self.sizes() if size > above and self.rows(size) <= most_rows), None)
+
+    def as_printed(self, most_rows: int) -> int | None:
+        """Returns the size that Algorithm 2 takes as printed; None if it finds none, or if there are several blocks."""
+        return self.blocks[0].as_printed(most_rows) if len(self.blocks) == 1 else None
 
 
 def choose_size(batches: SegmentBatches, slot: Array, limits: SizeLimits, progress: Progress) -> SegmentChoice:
@@ -118,7 +163,7 @@ def choose_size(batches: SegmentBatches, slot: Array, limits: SizeLimits, progre
     sizes = _count(batches, slot, progress)
     most_rows = limits.disk_bytes // limits.row_bytes if limits.row_bytes else sizes.rows(1)
     if limits.segment_size:
-        size = min(limits.segment_size, batches.num_batches)
+        size = min(limits.segment_size, max(last - first for first, last in batches.blocks))
         counted = list(sizes.sizes())
         if size not in counted:
             below, above = max(n for n in counted if n < size), min(n for n in counted if n > size)
@@ -147,48 +192,51 @@ def choose_size(batches: SegmentBatches, slot: Array, limits: SizeLimits, progre
         row_bytes=limits.row_bytes,
         disk_budget=limits.disk_bytes,
         asked_size=limits.segment_size,
+        blocks=batches.blocks,
     )
 
 
-def _count(batches: SegmentBatches, slot: Array, progress: Progress) -> SegmentSizes:
-    sizes = SegmentSizes(slot, batches.num_batches)
+def _count(batches: SegmentBatches, slot: Array, progress: Progress) -> BlockSizes:
+    found = []
     progress.start("rows of every segment size", batches.num_batches, "batches")
-    for first in range(0, batches.num_batches, AT_ONCE):
-        last = min(first + AT_ONCE, batches.num_batches)
-        sizes.add(*batches.load(first, last), threads=batches.threads)
-        progress.advance(last - first)
+    for block in batches.blocks:
+        found.append(SegmentSizes(slot, block[1] - block[0]))
+        for first, last in cut([block], AT_ONCE):
+            found[-1].add(*batches.load(first, last), threads=batches.threads)
+            progress.advance(last - first)
     progress.done()
-    return sizes
+    return BlockSizes(found)
 
 
-def _fits(batches: SegmentBatches, slot: Array, sizes: SegmentSizes, size: int, limits: SizeLimits) -> bool:
+def _fits(batches: SegmentBatches, slot: Array, sizes: BlockSizes, size: int, limits: SizeLimits) -> bool:
     """Tells whether the pages of a size fit the budget."""
-    num_segments = -(-batches.num_batches // size)
+    segments = cut(batches.blocks, size)
+    num_segments = len(segments)
     padding = (num_segments + batches.num_batches) * (PAGE_BYTES - 1)
     rows_bytes = sizes.rows(size) * limits.row_bytes
     if rows_bytes + padding <= limits.disk_bytes or rows_bytes > limits.disk_bytes:
         return rows_bytes <= limits.disk_bytes
     state, total = disk_state(slot), 0
-    for first in range(0, batches.num_batches, size):
-        found = split_segment(
-            *batches.load(first, min(first + size, batches.num_batches)), state, threads=batches.threads
-        )
+    for first, last in segments:
+        found = split_segment(*batches.load(first, last), state, threads=batches.threads)
         total += stored_bytes(len(found.cache_ids), np.diff(found.packed_ptr), limits.row_bytes)
     return total <= limits.disk_bytes
 
 
 def _too_small(batches: SegmentBatches, slot: Array, limits: SizeLimits) -> InputError:
-    """Returns the error that names the bytes of one segment of all batches: a row is packed if only one batch needs it."""
-    on_disk, packed = slot == ELSEWHERE, []
-    visits = np.zeros(len(slot), np.uint32)  # of evaluations, too
-    for number in range(batches.num_batches):
-        visits[batches.load(number, number + 1)[1]] += 1
-    for number in range(batches.num_batches):
-        ids = batches.load(number, number + 1)[1]
-        packed.append(int(np.count_nonzero(on_disk[ids] & (visits[ids] == 1))))
-    least = stored_bytes(int(np.count_nonzero(on_disk & (visits > 1))), np.array(packed), limits.row_bytes)
+    """Returns the error that names the bytes of one segment per block: a row is packed if only one batch of it needs the row."""
+    on_disk, least = slot == ELSEWHERE, 0
+    for block in batches.blocks:
+        packed, visits = [], np.zeros(len(slot), np.uint32)  # of evaluations, too
+        for number in range(*block):
+            visits[batches.load(number, number + 1)[1]] += 1
+        for number in range(*block):
+            ids = batches.load(number, number + 1)[1]
+            packed.append(int(np.count_nonzero(on_disk[ids] & (visits[ids] == 1))))
+        least += stored_bytes(int(np.count_nonzero(on_disk & (visits > 1))), np.array(packed), limits.row_bytes)
+    of = f"all {batches.num_batches} batches" if len(batches.blocks) == 1 else "the batches of each part"
     return InputError(
-        f"the disk budget of {limits.disk_bytes} bytes ({format_bytes(limits.disk_bytes)}) is too small: with one disk cache for all "
-        f"{batches.num_batches} batches, the least that is possible, they need {least} bytes ({format_bytes(least)})",
+        f"the disk budget of {limits.disk_bytes} bytes ({format_bytes(limits.disk_bytes)}) is too small: with one disk cache for {of}, "
+        f"the least that is possible, they need {least} bytes ({format_bytes(least)})",
         f"set disk = {least} or more in [memory], or raise device or host, or store fewer epochs",
     )

@@ -13,9 +13,10 @@ the feature table, range by range, however many batches want a row. Parts `segme
     caches u8[bytes]      the disk cache of each segment, rows in the plan's order, padded to whole pages
     cache_bounds i64[s+1] byte of the file at which each cache starts, and the end
     cache_digests u64[p]  XXH64 of each page of the caches, since they are read by pages
-    device_image, host_image [rows, F]   rows of the static tiers, stored type; in the part of segment 0 only, whose pass brings them along
+    device_image, host_image [rows, F]   rows of the static tiers, stored type; in the part of segment 0 only, whose pass brings them along,
+                          or if batches are of parts of the graph in `static-tiers`, which every rank reads
 
-The artifact itself, for all B batches and S segments, by epoch and step:
+The artifact itself, for all B batches and S segments, in the order of the samples:
 
     part_of i32[B], offsets i64[B], num_bytes i64[B], num_cached i64[B], digests u64[B]   (page.py)
     cache_offsets i64[S], cache_bytes i64[S]   byte of the part's file at which each cache starts, and its bytes

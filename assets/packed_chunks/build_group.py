@@ -82,7 +82,10 @@ def build_group(
     chunk_words = np.zeros((layout.chunks[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
     chunks = _chunk_sinks(plan, layout, table, chunk_file, chunk_words)
     cache_words = np.zeros((layout.caches[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
-    regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, segments, writer)
+    # The static tiers are in the first part: that of segment 0, or one of their own beside parts that different machines read.
+    first = segments.low == 0 and (samples.order.num_parts == 1 or segments.high == 0)
+    tiers = ("device", "host") if first else ()
+    regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, tiers, writer)
     reorderer = Reorderer(table.row_bytes, sizes.span_bytes)
     for region in regions:
         reorderer.add(region.file, region.start, region.end, table.rows_of(region.node_ids), region.page_words)
@@ -167,17 +170,17 @@ def _placed_regions(
     layout: _Layout,
     words: Array,
     table: FeatureTable,
-    segments: SegmentRange,
+    tiers: Sequence[str],
     writer: Writer,
 ) -> list[_Region]:
-    """Makes the files of the caches and, in the first part, of the images; returns their regions."""
+    """Makes the files of the caches and of the images of `tiers`; returns their regions."""
     bounds = layout.caches.tolist()
     caches = writer.create_direct("caches", bounds[-1] - DATA_OFFSET, np.uint8)
     found = [
         _Region(caches, low, high, plan.cache(segment), words[(low - DATA_OFFSET) // PAGE_BYTES :])
         for segment, (low, high) in enumerate(pairwise(bounds))
     ]
-    for tier in ("device", "host") if segments.low == 0 else ():
+    for tier in tiers:
         node_ids = np.asarray(artifact.array(f"{tier}_ids"))
         image = writer.create_direct(f"{tier}_image", (len(node_ids), table.width), table.dtype)
         found.append(_Region(image, DATA_OFFSET, image.num_bytes, node_ids))

@@ -14,6 +14,9 @@ from assets.sizes import parse_size
 GROUP_BYTES = 8 << 30
 """Bytes of the rows of a group of segments, if the table does not give the number of groups."""
 
+STATIC_TIERS = "static-tiers"
+"""Name of that part."""
+
 PART_NAME = re.compile(r"segments-(\d+)-(\d+)")
 
 
@@ -48,7 +51,7 @@ class PackedExecution(Workers):
 
 
 class SegmentRange(NamedTuple):
-    """Consecutive segments: low to high - 1."""
+    """Consecutive segments: low to high - 1; none for the part that has the static tiers alone."""
 
     low: int
     high: int
@@ -56,11 +59,13 @@ class SegmentRange(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the part."""
-        return f"segments-{self.low}-{self.high - 1}"
+        return f"segments-{self.low}-{self.high - 1}" if self.high > self.low else STATIC_TIERS
 
     @staticmethod
     def of(part: str) -> SegmentRange:
         """Returns the range that a part's name gives."""
+        if part == STATIC_TIERS:
+            return SegmentRange(0, 0)
         match = PART_NAME.fullmatch(part)
         assert match, f"{part!r} names no part"
         return SegmentRange(int(match[1]), int(match[2]) + 1)

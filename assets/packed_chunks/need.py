@@ -24,7 +24,9 @@ def packed_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     placed = budget_rows(sizes, "device") + budget_rows(sizes, "host")
     stored_rows = plan.packed + plan.cached
     groups = min(max(1, semantic.groups or -(-stored_rows * row // GROUP_BYTES)), max(1, plan.segments))
-    workers, bound = min(execution.workers, groups), not plan.exact
+    # Batches of different parts are never of one group, and the static tiers then have a pass of their own.
+    passes = groups + (batches.parts if batches.parts > 1 else 0)
+    workers, bound = min(execution.workers, passes), not plan.exact
     buffers, count = BufferSizes.of(execution.process_bytes), -(-batches.count // groups)
     heads = 4 * batches.inputs + 2 * PAGE_BYTES * batches.count
     # What a chunk holds on average; a chunk that is larger than its share of the buffers is written in pieces.
@@ -55,5 +57,5 @@ def packed_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
         phases=((libraries(), *processes, *terms), (libraries(STEP_BYTES + FIGURE_BYTES),)),
         stored=stored,
         stored_at_most=bound,
-        work=groups * sizes.feature_bytes + stored,
+        work=passes * sizes.feature_bytes + stored,
     )

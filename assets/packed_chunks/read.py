@@ -6,12 +6,13 @@ read at random and have digests of their own, which come with each `ChunkPlace`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from assets.samples.read import stored_starts
+from assets.samples.order import StoredOrder
 from assets.storage.arrays import DATA_OFFSET
 from assets.storage.artifact import Artifact
 from assets.storage.read_verified import read_vector
@@ -69,6 +70,21 @@ class ChunkPlace(NamedTuple):
         )
 
 
+class _Files(NamedTuple):
+    """The files of one part of an artifact, and the digests of their pages, mapped."""
+
+    chunks: Path
+    caches: Path
+    chunk_digests: Array
+    cache_digests: Array
+
+    @staticmethod
+    def of(part: Artifact) -> _Files:
+        """Opens the files of a part."""
+        chunks, caches = (part.file(f"{name}.npy", verified=False) for name in ("chunks", "caches"))
+        return _Files(chunks, caches, part.array("chunk_digests"), part.array("cache_digests"))
+
+
 class PackedChunks:
     """The packed chunks of all stored batches.
 
@@ -76,6 +92,7 @@ class PackedChunks:
         artifact: an artifact of the `packed_chunks` stage.
         plan: the `cache_plan` artifact that it was made from.
         samples: the `samples` artifact that it was made from.
+        parts: parts of the graph whose batches are read, the only ones whose files are opened; None for all batches.
 
     Attributes:
         device_image, host_image: [rows, F], rows of the static tiers.
@@ -84,7 +101,7 @@ class PackedChunks:
         InputError: an artifact is of another stage or belongs to other artifacts, or a part is missing or damaged.
     """
 
-    def __init__(self, artifact: Artifact, plan: Artifact, samples: Artifact):
+    def __init__(self, artifact: Artifact, plan: Artifact, samples: Artifact, parts: Collection[int] | None = None):
         index = {
             name: {"dtype": "int64", "ndim": 1} for name in ("offsets", "num_bytes", "num_cached", "cache_offsets")
         }
@@ -99,14 +116,16 @@ class PackedChunks:
         self._index = {name: read_vector(artifact, name) for name in (*index, "cache_bytes")}
         self._num_inputs = read_vector(samples, "num_inputs")
         self._segment_of, self._num_packed = read_vector(plan, "segment_of"), np.diff(read_vector(plan, "packed_ptr"))
-        parts = [artifact.open_part(name) for name in artifact.parts]
-        self._chunk_files, self._cache_files = (
-            [part.file(f"{name}.npy", verified=False) for part in parts] for name in ("chunks", "caches")
-        )
-        self._cache_digests = [part.array("cache_digests") for part in parts]
-        self._chunk_digests = [part.array("chunk_digests") for part in parts]
-        self._starts = stored_starts(samples)
-        self.device_image, self.host_image = (parts[0].table(f"{tier}_image") for tier in ("device", "host"))
+        self._order, names = StoredOrder.of(samples), list(artifact.parts)
+        opened = {number: artifact.open_part(names[number]) for number in self._needed(parts)}
+        self._files = {number: _Files.of(part) for number, part in opened.items()}
+        self.device_image, self.host_image = (opened[0].table(f"{tier}_image") for tier in ("device", "host"))
+
+    def _needed(self, parts: Collection[int] | None) -> list[int]:
+        """Returns the numbers of the artifacts that are opened; the first one has the static tiers."""
+        part_of = self._index["part_of"]
+        blocks = [self._order.blocks[part] for part in parts] if parts is not None else [(0, len(part_of))]
+        return sorted({0, *(int(each) for first, last in blocks for each in np.unique(part_of[first:last]))})
 
     @property
     def num_batches(self) -> int:
@@ -115,7 +134,7 @@ class PackedChunks:
 
     def number(self, epoch: int, step: int) -> int:
         """Returns the number of a batch among all, by its stored epoch and its step."""
-        return int(self._starts[epoch]) + step
+        return self._order.number(epoch, step)
 
     def place(self, number: int) -> ChunkPlace:
         """Returns the place of a batch's chunk.
@@ -125,19 +144,19 @@ class PackedChunks:
         """
         names = ("part_of", "offsets", "num_bytes", "num_cached", "digests")
         part, start, size, num_cached, digest = (int(self._index[name][number]) for name in names)
-        segment = int(self._segment_of[number])
+        segment, files = int(self._segment_of[number]), self._files[part]
         cache_start, cache_size = (int(self._index[name][segment]) for name in ("cache_offsets", "cache_bytes"))
         page, cache_page = ((offset - DATA_OFFSET) // PAGE_BYTES for offset in (start, cache_start))
         return ChunkPlace(
             number=number,
-            extent=Extent(self._chunk_files[part], start, size),
+            extent=Extent(files.chunks, start, size),
             digest=digest,
-            page_digests=self._chunk_digests[part][page : page + size // PAGE_BYTES],
+            page_digests=files.chunk_digests[page : page + size // PAGE_BYTES],
             num_inputs=int(self._num_inputs[number]),
             num_cached=num_cached,
             num_packed=int(self._num_packed[number]),
-            cache=Extent(self._cache_files[part], cache_start, cache_size),
-            cache_digests=self._cache_digests[part][cache_page : cache_page + cache_size // PAGE_BYTES],
+            cache=Extent(files.caches, cache_start, cache_size),
+            cache_digests=files.cache_digests[cache_page : cache_page + cache_size // PAGE_BYTES],
         )
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import FanOut, Progress, Summary
 from assets.features.read import open_features
-from assets.packed_chunks.config import GROUP_BYTES, PackedConfig, PackedExecution, SegmentRange
+from assets.packed_chunks.config import GROUP_BYTES, STATIC_TIERS, PackedConfig, PackedExecution, SegmentRange
 from assets.packed_chunks.need import packed_need
 from assets.packed_chunks.page import PACKED_CHUNKS_PAGE
+from assets.samples.order import StoredOrder
 from assets.storage.artifact import Artifact
 from assets.storage.require import require
 from assets.storage.writer import Writer
@@ -53,7 +54,7 @@ class PackedStage(FanOut):
         return pipeline.table("packed") or PackedConfig()
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: PackedConfig) -> Sequence[str]:
-        """Returns the parts' names, by segment: groups of about equally many stored rows.
+        """Returns the parts' names, by segment: groups of about equally many stored rows, each of one part of the graph if batches are.
 
         Raises:
             InputError: the graph has no features, or the plan is for other features.
@@ -70,8 +71,12 @@ class PackedStage(FanOut):
         wanted = semantic.groups or -(-int(rows[-1]) * table.row_bytes // GROUP_BYTES)
         count = min(max(1, wanted), num_segments)
         ends = np.searchsorted(rows, rows[-1] * np.arange(1, count) // count) + 1
-        cuts = np.unique(np.concatenate([[0], np.minimum(ends, num_segments), [num_segments]]))
-        return [SegmentRange(int(low), int(high)).name for low, high in pairwise(cuts)]
+        # Ranks that read different parts of the graph read different files.
+        order = StoredOrder.of(inputs["samples"])
+        edges = [int(segment_of[first]) for first, _ in order.blocks]
+        cuts = np.unique(np.concatenate([edges, np.minimum(ends, num_segments), [num_segments]]))
+        tiers = [STATIC_TIERS] if order.num_parts > 1 else []
+        return [*tiers, *(SegmentRange(int(low), int(high)).name for low, high in pairwise(cuts))]
 
     def work(self, inputs: Mapping[str, Artifact], semantic: PackedConfig, part: str) -> int:
         """Returns the number of MiB of the feature table: a part passes over it once."""

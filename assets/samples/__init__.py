@@ -3,14 +3,15 @@
 Training on stored samples equals training on the online sampler's, byte for byte, because both are functions of (seed, epoch, step).
 Several processes build parts, and find them again after a kill. Parts `epoch-E-batches-A-B`, each the batches of a range of steps of one
 epoch. With `evaluate` epoch K has the batches by which a sampled evaluation scores the validation nodes, and epoch K + 1 those of the test
-nodes, which are the same at every evaluation:
+nodes, which are the same at every evaluation. With plan = "parts" a batch has seeds of one part of the graph alone
+(kernels/sampling/part_plan.py), and `part-P-epoch-E-batches-A-B` are ranges of rounds: what a rank reads lies in files of its own.
 
     batches u8[bytes]                    records (assets/samples/record.py), each starting on a page of the file
     bounds i64[n+1]                      byte of the file at which each record starts, and the end
     digests u64[n], num_inputs i64[n]    (page.py)
     num_edges i64[n, layers]             (page.py)
 
-The artifact itself, for all B stored batches, by epoch and step:
+The artifact itself, for all B stored batches, by epoch and step, or by part, epoch and round:
 
     part_of i32[B], offsets i64[B], num_bytes i64[B]             (page.py)
     digests u64[B], num_inputs i64[B], num_edges i64[B, layers]  as in the parts

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import open_graph
-from assets.samples.config import SamplesConfig, epoch_starts, stored_seeds
+from assets.samples.config import SamplesConfig, stored_seeds
+from assets.samples.order import StoredOrder
 from assets.samples.record import decode
 from assets.storage.artifact import Artifact
 from assets.storage.records import read_record
@@ -45,8 +45,8 @@ def build_index(
         writer.save(name, values)
     graph = open_graph(inputs["graph"])
     counter = VisitCounter(graph.topology.num_nodes, len(semantic.fanouts))
-    starts = epoch_starts(names, semantic.num_stored)
-    wrong = _count(parts, index, semantic, graph.splits, starts, counter, threads, progress)
+    order = StoredOrder.of_names(names, semantic.epochs, semantic.num_stored)
+    wrong = _count(parts, index, semantic, graph.splits, order, counter, threads, progress)
     visits = counter.visits
     writer.save("visits", visits)
     curve = access_curve(visits)
@@ -54,7 +54,7 @@ def build_index(
 
     access_figure(writer.path("access.png"), *curve)
     return Summary(
-        numbers=_numbers(index, semantic, starts, parts, visits, curve),
+        numbers=_numbers(index, semantic, order.starts, parts, visits, curve),
         checks=[*_joined(parts, index), _seeds_check(wrong, semantic, len(graph.train_ids))],
         figures={"accesses": "access.png"},
     )
@@ -94,7 +94,7 @@ def _count(
     index: Mapping[str, Array],
     semantic: SamplesConfig,
     splits: Sequence[Array],
-    starts: Array,
+    order: StoredOrder,
     counter: VisitCounter,
     threads: int,
     progress: Progress,
@@ -113,9 +113,9 @@ def _count(
     wrong = 0
     progress.start("count accesses", len(index["offsets"]), "batches")
     with ThreadPoolExecutor(threads) as pool:
-        for epoch, (first, last) in enumerate(pairwise(starts.tolist())):
+        for epoch, num_batches in enumerate(order.sizes):
             seeds = [splits[0][:0]]
-            for each in pool.map(count, range(first, last)):
+            for each in pool.map(count, (order.number(epoch, step) for step in range(num_batches))):
                 seeds.append(each)
                 progress.advance(1)
             wrong += not np.array_equal(np.sort(np.concatenate(seeds)), stored_seeds(semantic, splits, epoch))

@@ -17,6 +17,7 @@ import xxhash
 
 from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import open_graph
+from assets.partitions.read import open_partitions
 from assets.samples.config import BatchRange, SamplesConfig, stored_batches
 from assets.samples.record import encode
 from assets.sampling.drawing import Drawing, open_drawing
@@ -86,7 +87,8 @@ def build_part(
     """
     opened, drawing = open_graph(inputs["graph"]), open_drawing(semantic, inputs)
     assert drawing is not None
-    planned = stored_batches(semantic, opened.splits, batches.epoch)[batches.low : batches.high]
+    parts = open_partitions(inputs["partitions"]) if semantic.plan == "parts" else None
+    planned = stored_batches(semantic, opened.splits, batches, parts)
     threads = min(threads, len(planned))
     progress.start("sample", len(planned), "batches")
     bounds, made = [DATA_OFFSET], []
@@ -103,16 +105,16 @@ def build_part(
     writer.save("num_inputs", np.array([each.num_inputs for each in made], np.int64))
     writer.save("num_edges", np.array([each.num_edges for each in made], np.int64))
     return Summary(
-        numbers={"epoch": batches.epoch, "first_step": batches.low, "num_batches": len(made)},
+        numbers={"epoch": batches.epoch, "first_step": planned[0].key.step, "num_batches": len(made)},
         checks=[
-            _check("blocks are sound", [not each.sound for each in made], batches),
-            _check("input ids are unique", [not each.unique for each in made], batches),
+            _check("blocks are sound", [not each.sound for each in made], planned),
+            _check("input ids are unique", [not each.unique for each in made], planned),
         ],
     )
 
 
-def _check(name: str, failed: list[bool], batches: BatchRange) -> Check:
-    where = f", first of step {batches.low + failed.index(True)}" if any(failed) else ""
+def _check(name: str, failed: list[bool], planned: Sequence[PlannedBatch]) -> Check:
+    where = f", first of step {planned[failed.index(True)].key.step}" if any(failed) else ""
     return Check(
         name=name,
         passed=not any(failed),

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from assets.building.execution import MOST_THREADS, Workers
 from assets.building.keys import Checked, KeyProblem, within
+from assets.partitions.read import Partitions
+from assets.sampling.bounds import even_seeds
 from assets.sampling.config import Neighbours, SamplingConfig
-from kernels.sampling.epoch_plan import EpochPlan, PlannedBatch, evaluation_plan
+from kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch, evaluation_plan
+from kernels.sampling.part_plan import PartPlan
 from kernels.types import Array
 
 Split = TypeVar("Split")
+SeedPlan = Literal["shuffled", "parts"]
 
 PART_BYTES = 512 << 20
 
-PART_NAME = re.compile(r"epoch-(\d+)-batches-(\d+)-(\d+)")
+PART_NAME = re.compile(r"(?:part-(\d+)-)?epoch-(\d+)-batches-(\d+)-(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,8 @@ class SamplesConfig(Neighbours):
     part_bytes: int = field(default=PART_BYTES, metadata=within(1))
     # whether the batches of sampled evaluations are stored behind those of the K epochs
     evaluate: bool = field(default=False, metadata={"hashed": "unless default"})
+    # which seeds form a batch: "shuffled" = any seeds; "parts" = seeds of one part, as ranks that share the parts train
+    plan: SeedPlan = field(default="shuffled", metadata={"hashed": "unless default"})
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields a number of epochs that stores nothing."""
@@ -49,6 +55,11 @@ class SamplesConfig(Neighbours):
         """Number of stored epochs: K, and with `evaluate` one of the validation nodes and one of the test nodes."""
         return self.epochs + 2 * self.evaluate
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Stages besides the graph that decide the batches."""
+        return (*super().inputs, *(("partitions",) if self.plan == "parts" else ()))
+
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesTable(Checked):
@@ -58,6 +69,8 @@ class SamplesTable(Checked):
     epochs: int = field(default=0, metadata=within(0))
     # whether the batches by which `eval = "sampled"` scores validation and test nodes are stored as well, and so planned and packed
     evaluate: bool = False
+    # which seeds form a batch: "shuffled" = any seeds; "parts" = seeds of one part of [partitions], as ranks that share the parts train
+    plan: SeedPlan = "shuffled"
 
     def problem(self, sampling: SamplingConfig) -> str:
         """Returns the conflict with `[sampling]` in words, "" if there is none."""
@@ -82,6 +95,7 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
         batch_size=sampling.batch_size,
         epochs=table.epochs or sampling.reuse,
         evaluate=table.evaluate,
+        plan=table.plan,
     )
 
 
@@ -99,29 +113,59 @@ class SamplesExecution(Workers):
 
 
 class BatchRange(NamedTuple):
-    """Consecutive steps of one epoch: low to high - 1."""
+    """Consecutive batches of one stored epoch: low to high - 1.
+
+    Attributes:
+        epoch: number of the stored epoch.
+        low, high: steps; of a part, rounds.
+        part: the part of the graph whose batches these are; -1 for those of all seeds.
+    """
 
     epoch: int
     low: int
     high: int
+    part: int = -1
 
     @property
     def name(self) -> str:
-        """Name of the part."""
-        return f"epoch-{self.epoch}-batches-{self.low}-{self.high - 1}"
+        """Name of the artifact that has these batches."""
+        beginning = f"part-{self.part}-" if self.part >= 0 else ""
+        return f"{beginning}epoch-{self.epoch}-batches-{self.low}-{self.high - 1}"
 
     @staticmethod
-    def of(part: str) -> BatchRange:
-        """Returns the range that a part's name gives."""
-        match = PART_NAME.fullmatch(part)
-        assert match, f"{part!r} names no part"
-        epoch, low, last = (int(group) for group in match.groups())
-        return BatchRange(epoch, low, last + 1)
+    def of(name: str) -> BatchRange:
+        """Returns the range that an artifact's name gives."""
+        match = PART_NAME.fullmatch(name)
+        assert match, f"{name!r} names no batches"
+        part, *rest = match.groups()
+        epoch, low, last = map(int, rest)
+        return BatchRange(epoch, low, last + 1, -1 if part is None else int(part))
 
 
-def epoch_plan(semantic: SamplesConfig, train_ids: Array) -> EpochPlan:
-    """Returns the plan of the sampling epochs; training on them permutes only the order of batches."""
-    return EpochPlan(np.asarray(train_ids), semantic.batch_size, seed=semantic.seed)
+def epoch_plan(semantic: SamplesConfig, train_ids: Array, parts: Partitions | None = None) -> Plan:
+    """Returns the plan of the sampling epochs; training on them permutes only the order of batches.
+
+    Args:
+        semantic: the configuration.
+        train_ids: ids[n], the seeds.
+        parts: the parts of the graph, with plan = "parts".
+    """
+    seeds = np.asarray(train_ids)
+    if parts is None:
+        return EpochPlan(seeds, semantic.batch_size, seed=semantic.seed)
+    return PartPlan(seeds, parts.part_of[seeds], parts.num_parts, semantic.batch_size, seed=semantic.seed)
+
+
+def epoch_size(semantic: SamplesConfig, num_seeds: Sequence[int], epoch: int, largest_part: int) -> tuple[int, int]:
+    """Returns (number of batches, seeds of the largest) of a stored epoch, or of each part in it; (0, 0) without seeds.
+
+    Args:
+        semantic, epoch: as in `stored_seeds`.
+        num_seeds: numbers of training, validation and test nodes.
+        largest_part: training nodes of the part that has most of them; 0 without parts.
+    """
+    of_parts = semantic.plan == "parts" and epoch < semantic.epochs
+    return even_seeds(largest_part if of_parts else stored_seeds(semantic, num_seeds, epoch), semantic.batch_size)
 
 
 def stored_seeds(semantic: SamplesConfig, splits: Sequence[Split], epoch: int) -> Split:
@@ -135,22 +179,21 @@ def stored_seeds(semantic: SamplesConfig, splits: Sequence[Split], epoch: int) -
     return splits[max(0, epoch - semantic.epochs + 1)]
 
 
-def stored_batches(semantic: SamplesConfig, splits: Sequence[Array], epoch: int) -> list[PlannedBatch]:
-    """Returns the batches of a stored epoch, with the keys that draw them; arguments are those of `stored_seeds`."""
-    seeds = np.asarray(stored_seeds(semantic, splits, epoch))
-    if epoch < semantic.epochs:
-        return list(epoch_plan(semantic, seeds).batches(epoch))
-    return list(evaluation_plan(seeds, semantic.batch_size, semantic.seed).batches(0)) if len(seeds) else []
-
-
-def epoch_starts(part_names: Iterable[str], num_stored: int) -> Array:
-    """Returns i64[E + 1]: the number of the first batch of each of E stored epochs, and the end.
+def stored_batches(
+    semantic: SamplesConfig, splits: Sequence[Array], batches: BatchRange, parts: Partitions | None = None
+) -> list[PlannedBatch]:
+    """Returns some batches of a stored epoch, with the keys that draw them.
 
     Args:
-        part_names: names of the parts.
-        num_stored: E; an epoch without seeds has no part.
+        semantic, splits: as in `stored_seeds`.
+        batches: the batches.
+        parts: as in `epoch_plan`.
     """
-    counts = np.zeros(num_stored, np.int64)
-    for part in map(BatchRange.of, part_names):
-        counts[part.epoch] = max(counts[part.epoch], part.high)
-    return np.concatenate([[0], np.cumsum(counts)])
+    seeds, found = np.asarray(stored_seeds(semantic, splits, batches.epoch)), []
+    if batches.epoch < semantic.epochs:
+        found = list(epoch_plan(semantic, seeds, parts).batches(batches.epoch))
+    elif len(seeds):
+        found = list(evaluation_plan(seeds, semantic.batch_size, semantic.seed).batches(0))
+    if parts is not None and batches.part >= 0:
+        found = found[batches.part :: parts.num_parts]
+    return found[batches.low : batches.high]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
-from assets.samples.config import stored_seeds
-from assets.sampling.bounds import batch_bound, even_seeds
+from assets.partitions.read import open_partitions
+from assets.samples.config import epoch_size
+from assets.samples.order import StoredOrder
+from assets.sampling.bounds import batch_bound
+from assets.storage.artifact import Artifact
 from kernels.sampling.sample import Sampler
 
 
@@ -18,6 +24,7 @@ class StoredBatches(NamedTuple):
         inputs, edges, num_bytes: inputs, edges and bytes of the records of all of them.
         most_inputs, most_bytes: inputs and bytes of the record of the largest one.
         exact: whether they are counted.
+        parts: parts of the graph whose batches stand together; 1 without.
     """
 
     count: int
@@ -27,6 +34,7 @@ class StoredBatches(NamedTuple):
     most_inputs: int
     most_bytes: int
     exact: bool
+    parts: int = 1
 
 
 def batches_read(sizes: Sizes) -> StoredBatches | None:
@@ -36,7 +44,8 @@ def batches_read(sizes: Sizes) -> StoredBatches | None:
         count = sizes.artifacts["samples"].files["offsets.npy"]["shape"][0]
         edges = round(found["edges_a_batch"]["mean"] * count)
         most = found["inputs_a_batch"]["max"], found["largest_batch_bytes"]
-        return StoredBatches(count, found["num_accesses"], edges, found["sample_bytes"], *most, True)
+        parts = StoredOrder.of(sizes.artifacts["samples"]).num_parts
+        return StoredBatches(count, found["num_accesses"], edges, found["sample_bytes"], *most, True, parts)
     config = sizes.configs.get("samples")
     return None if config is None else likely_batches(config, sizes)
 
@@ -50,13 +59,31 @@ def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
     """
     splits, most = (sizes.num_train, sizes.num_valid, sizes.num_test), (0, 0)
     total, inputs, edges, num_bytes = 0, 0, 0, 0
+    num_parts, largest = _likely_parts(sizes) if config.plan == "parts" else (1, 0)
     for epoch in range(config.num_stored):
-        count, seeds = even_seeds(stored_seeds(config, splits, epoch), config.batch_size)
+        count, seeds = epoch_size(config, splits, epoch, largest)
+        count *= num_parts if epoch < config.epochs else 1
         each = batch_bound(config, seeds, sizes.num_nodes, sizes.num_edges, sizes.artifacts.get("graph"))
         total, inputs, edges = total + count, inputs + count * each.inputs, edges + count * each.edges
         num_bytes += count * each.record_bytes
         most = max(most, (each.inputs, each.record_bytes))
-    return StoredBatches(total, inputs, edges, num_bytes, *most, False)
+    return StoredBatches(total, inputs, edges, num_bytes, *most, False, num_parts)
+
+
+def part_seeds(graph: Artifact, partitions: Artifact) -> tuple[int, int]:
+    """Returns (number of parts, training nodes of the part that has most of them)."""
+    parts = open_partitions(partitions)
+    counts = np.bincount(parts.part_of[np.asarray(graph.array("train_ids"))], minlength=parts.num_parts)
+    return parts.num_parts, int(counts.max())
+
+
+def _likely_parts(sizes: Sizes) -> tuple[int, int]:
+    """Returns the result of `part_seeds`, with equal parts if they do not exist yet."""
+    artifacts = sizes.artifacts
+    if {"graph", "partitions"} <= artifacts.keys():
+        return part_seeds(artifacts["graph"], artifacts["partitions"])
+    num_parts = sizes.configs["partitions"].parts
+    return num_parts, ceil(sizes.num_train / num_parts)
 
 
 def sampler_bytes(sizes: Sizes, most_inputs: int) -> int:

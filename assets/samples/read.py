@@ -6,12 +6,13 @@ It needs only NumPy and xxhash.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 
 import numpy as np
 
-from assets.samples.config import epoch_starts
+from assets.samples.config import BatchRange
+from assets.samples.order import StoredOrder
 from assets.samples.record import Record, decode
 from assets.storage.artifact import Artifact
 from assets.storage.records import damaged_record, read_record
@@ -28,18 +29,20 @@ class Samples:
     Args:
         artifact: an artifact of the `samples` stage.
         verify: whether each batch is compared with its digest when it is read.
+        parts: parts of the graph whose batches are read, the only ones whose files are opened; None for all batches.
 
     Attributes:
+        order: the numbers of the batches.
         num_epochs: K.
         num_batches: batches in each of the K epochs.
-        starts: i64[E + 1], the number of the first batch of each stored epoch, and the end.
+        starts: i64[E + 1], number of batches before each stored epoch, and of all.
         num_stored: number of all batches.
 
     Raises:
         InputError: the artifact is of another stage, or a part is missing or damaged.
     """
 
-    def __init__(self, artifact: Artifact, *, verify: bool = True):
+    def __init__(self, artifact: Artifact, *, verify: bool = True, parts: Collection[int] | None = None):
         index = {name: {"dtype": "int64", "ndim": 1} for name in ("offsets", "num_bytes", "num_inputs")}
         index |= {"part_of": {"dtype": "int32", "ndim": 1}, "digests": {"dtype": "uint64", "ndim": 1}}
         require(artifact, {"stage": "samples", "arrays": index | {"num_edges": {"ndim": 2}, "visits": {"ndim": 1}}})
@@ -48,10 +51,15 @@ class Samples:
         self.part_of, self.offsets = np.array(artifact.array("part_of")), np.array(artifact.array("offsets"))
         self.num_bytes, self.digests = np.array(artifact.array("num_bytes")), np.array(artifact.array("digests"))
         self.num_inputs, self.num_edges = artifact.array("num_inputs"), artifact.array("num_edges")
-        self.starts = stored_starts(artifact)
+        self.order = StoredOrder.of(artifact)
+        self.starts = self.order.starts
         self.num_batches, self.num_stored = int(self.starts[1]), len(self.offsets)
         # Each record is compared with its own digest when it is read.
-        self.files = [artifact.open_part(name).file("batches.npy", verified=False) for name in artifact.parts]
+        self.files = {
+            number: artifact.open_part(name).file("batches.npy", verified=False)
+            for number, name in enumerate(artifact.parts)
+            if parts is None or BatchRange.of(name).part in parts
+        }
 
     def batch(self, epoch: int, step: int) -> tuple[Array, tuple[Block, ...]]:
         """Returns (seeds ids[b] global, blocks) of a batch, as the sampler drew them; without transposes.
@@ -79,7 +87,7 @@ class Samples:
             InputError: the batch does not exist, its file is cut short, or its bytes do not match their digest.
         """
         place = self._place(epoch, step)
-        path, span = self.files[self.part_of[place]], (int(self.offsets[place]), int(self.num_bytes[place]))
+        path, span = self.files[int(self.part_of[place])], (int(self.offsets[place]), int(self.num_bytes[place]))
         digest = int(self.digests[place]) if self.verify else None
         return read_record(path, *span, digest, self._name(epoch, step))
 
@@ -94,7 +102,7 @@ class Samples:
         if not hasattr(os, "posix_fadvise"):
             return
         with suppress(OSError):  # the reader reports a missing file
-            descriptor = os.open(self.files[self.part_of[place]], os.O_RDONLY)
+            descriptor = os.open(self.files[int(self.part_of[place])], os.O_RDONLY)
             try:
                 os.posix_fadvise(descriptor, *span, os.POSIX_FADV_WILLNEED)
             finally:
@@ -109,14 +117,13 @@ class Samples:
         return int(self.num_bytes[self._place(epoch, step)])
 
     def records(self) -> Iterator[Record]:
-        """Yields every batch, by epoch and step, one at a time."""
+        """Yields every batch, in their order, one at a time."""
         for number in range(self.num_stored):
             yield self.record(*self.place_of(number))
 
     def place_of(self, number: int) -> tuple[int, int]:
         """Returns epoch and step of a batch, by its number among all."""
-        epoch = int(np.searchsorted(self.starts, number, side="right")) - 1
-        return epoch, number - int(self.starts[epoch])
+        return self.order.place_of(number)
 
     def access_counts(self) -> Array:
         """Returns u32[N]: number of training batches with each node among their inputs; counted while the samples were built."""
@@ -149,21 +156,15 @@ class Samples:
                 f"batch {step} of epoch {epoch} is not in {self.artifact.label}, which has {have}",
                 "set `reuse` in [sampling], or `epochs` in [samples], and build again",
             )
-        return int(self.starts[epoch]) + step
+        return self.order.number(epoch, step)
 
     def _name(self, epoch: int, step: int) -> str:
         return f"batch {step} of epoch {epoch} of {self.artifact.label}"
 
     def _damaged(self, epoch: int, step: int, problem: str) -> InputError:
-        return damaged_record(self.files[self.part_of[self._place(epoch, step)]], self._name(epoch, step), problem)
+        return damaged_record(self.files[int(self.part_of[self._place(epoch, step)])], self._name(epoch, step), problem)
 
 
-def stored_starts(artifact: Artifact) -> Array:
-    """Returns i64[E + 1], the number of the first batch of each stored epoch of a samples artifact, and the end."""
-    config = artifact.config
-    return epoch_starts(artifact.parts, config["epochs"] + (2 if config.get("evaluate") else 0))
-
-
-def open_samples(artifact: Artifact, *, verify: bool = True) -> Samples:
+def open_samples(artifact: Artifact, *, verify: bool = True, parts: Collection[int] | None = None) -> Samples:
     """Opens a samples artifact; see `Samples`."""
-    return Samples(artifact, verify=verify)
+    return Samples(artifact, verify=verify, parts=parts)

@@ -14,12 +14,12 @@ from assets.samples.config import (
     SamplesConfig,
     SamplesExecution,
     SamplesTable,
+    epoch_size,
     samples_config,
-    stored_seeds,
 )
-from assets.samples.need import samples_need
+from assets.samples.need import part_seeds, samples_need
 from assets.samples.page import SAMPLES_PAGE
-from assets.sampling.bounds import batch_bound, even_seeds
+from assets.sampling.bounds import batch_bound
 from assets.storage.artifact import Artifact
 from assets.storage.user_code import code_digests
 from assets.storage.writer import Writer
@@ -55,13 +55,15 @@ class SamplesStage(FanOut):
         return samples_config(pipeline.table("samples"), pipeline.sampling, pipeline.seed)
 
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yields the problem of `epochs` that do not fit `reuse`."""
+        """Yields the problems of `epochs` that do not fit `reuse`, and of parts that the file does not have."""
         table, sampling = tables[self.table], tables.get("sampling")
+        if table.plan == "parts" and "partitions" not in tables:
+            yield "plan", 'plan = "parts" needs [partitions]'
         if sampling is not None and (text := table.problem(sampling)):
             yield ("epochs" if table.epochs else ""), text
 
     def inputs(self, semantic: SamplesConfig) -> Mapping[str, str]:
-        """Reads a graph, and the inputs of the sampling."""
+        """Reads a graph, the inputs of the sampling, and the parts if batches are of single ones."""
         return {"graph": "graph", **{name: name for name in semantic.inputs}}
 
     def raw(self, semantic: SamplesConfig) -> Mapping[str, str]:
@@ -69,7 +71,7 @@ class SamplesStage(FanOut):
         return code_digests({"sampling": semantic.method})
 
     def parts(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig) -> Sequence[str]:
-        """Returns the parts' names, by epoch and step.
+        """Returns the names, in the order of the batches (assets/samples/order.py).
 
         Raises:
             InputError: the graph has no training nodes.
@@ -81,13 +83,15 @@ class SamplesStage(FanOut):
             raise InputError(problem, "give its source a training split")
         shape = files["indptr.npy"]["shape"][0] - 1, files["indices.npy"]["shape"][0]
         splits = [files[f"{split}_ids.npy"]["shape"][0] for split in ("train", "valid", "test")]
-        names = []
-        for epoch in range(semantic.num_stored):
-            num_batches, seeds = even_seeds(stored_seeds(semantic, splits, epoch), semantic.batch_size)
+        parts, largest = part_seeds(inputs["graph"], inputs["partitions"]) if semantic.plan == "parts" else (0, 0)
+        names, places = [], [(epoch, part) for part in range(parts) for epoch in range(semantic.epochs)]
+        without = range(semantic.epochs if parts else 0, semantic.num_stored)
+        for epoch, part in [*places, *((epoch, -1) for epoch in without)]:
+            num_batches, seeds = epoch_size(semantic, splits, epoch, largest)
             bound = batch_bound(semantic, seeds, *shape, inputs["graph"]).record_bytes
             count = min(num_batches, -(-num_batches // max(1, semantic.part_bytes // max(1, bound))))
             cuts = [place * num_batches // count for place in range(count + 1)] if count else []
-            names += [BatchRange(epoch, low, high).name for low, high in pairwise(cuts)]
+            names += [BatchRange(epoch, low, high, part).name for low, high in pairwise(cuts)]
         return names
 
     def work(self, inputs: Mapping[str, Artifact], semantic: SamplesConfig, part: str) -> int:

@@ -94,6 +94,7 @@ class SegmentSizes:
         )  # fmt: skip
         self._added = last
         if last == self.num_batches:
+            self._last = self._last[:0].copy()  # as large as the graph, and not needed any more
             for gaps in (self._near, self._far):
                 np.cumsum(gaps, axis=1, dtype=np.int32, out=gaps)
 

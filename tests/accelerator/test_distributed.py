@@ -1,12 +1,17 @@
 """Ranks with an accelerator each: what is exchanged goes through the host, and the bits are those of one rank."""
 
+import json
+
 import pytest
 
 from assets.sampling.config import SamplingConfig
-from tests.accelerator.test_training import assert_close, moves
+from tests.accelerator.test_training import assert_booked, assert_close, moves
+from tests.assets.packed_chunks.packed import build_packed
+from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import content, parts_inputs, train_parts
 from tests.trainers.techniques.distributed.test_distributed import ledger
+from trainers.ranks.group import ALONE
 
 
 @pytest.mark.parametrize("gradients", ["ordered", "all-reduce"])
@@ -38,3 +43,49 @@ def test_histories_of_parts_on_accelerators_are_those_of_one_rank(tmp_path, plac
     alone = content(one)["weights.safetensors"]
     two = run_threads(2, lambda ranks: train_parts(tmp_path, 4, ranks, device="cuda", **options))[0]
     assert two and content(two)["weights.safetensors"] == alone
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"stored_dtype": "uint16"},
+        {"stored_dtype": "float16", "features": "memory"},
+        {"featureless": 3, "features": "direct"},
+    ],
+    ids=str,
+)
+def test_rows_cross_in_their_stored_type_and_every_byte_is_booked(tmp_path, place, more):
+    options = {"epochs": 2, "accumulate": 1, "retrain": True, **more}
+    on_cpu = train_parts(tmp_path, 2, **options)
+    place.begin()
+    one = train_parts(tmp_path, 2, device="cuda", **options)
+    crossed = place.crossed()
+    assert on_cpu and one
+    assert_close(one, on_cpu)
+    assert_booked(one, crossed)
+    item = 2 if "stored_dtype" in more else 4
+    counts, _ = ledger(one)
+    rows = counts["inputs", 0] - counts.get(("without_features", 0), 0)
+    assert moves(json.loads(one.file("ledger.json").read_text())["moves"], "h2d")["feature"] == rows * 12 * item
+    two = run_threads(2, lambda ranks: train_parts(tmp_path, 2, ranks, device="cuda", **options))[0]
+    assert two and content(two)["weights.safetensors"] == content(one)["weights.safetensors"]
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_packed_rows_of_ranks_on_accelerators_have_the_bits_of_the_exchange(tmp_path, place, world):
+    inputs, _ = parts_inputs(tmp_path, 2, width=300)
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=1)
+    graph = random_graph_artifacts(tmp_path, width=300)
+    how = {"sampling": sampling, "partitions": inputs["partitions"], "memory": {"disk": "5x"}}
+    packed = build_packed(tmp_path, graph=graph, **how)
+    options = {"sampling": sampling, "width": 300, "epochs": 2, "device": "cuda", "retrain": True}
+    exchanged = train_parts(tmp_path, 2, **options)
+    options |= {"packed": packed, "settings": {"rows": "packed"}}
+
+    def work(ranks):
+        return train_parts(tmp_path, 2, ranks, **options)
+
+    found = work(ALONE) if world == 1 else run_threads(world, work)[0]
+    assert content(found)["weights.safetensors"] == content(exchanged)["weights.safetensors"]
+    assert all(check["passed"] for check in found.summary["checks"] if check["name"] == "ledger equals plan")

@@ -44,4 +44,4 @@ def test_the_examples_are_valid(tmp_path: Path) -> None:
     for example in re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL):
         (tmp_path / "mine.toml").write_text(example)
         names += [table.name for table in load_pipeline(tmp_path / "mine.toml", TrainTable).train]
-    assert names == ["sage", "on-text", "rgcn", "sage-disk", "gcn"]
+    assert names == ["sage", "on-text", "rgcn", "sage-disk", "gcn", "ranks-from-disk"]

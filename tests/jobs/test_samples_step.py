@@ -45,6 +45,11 @@ def reused(folder, samples="[samples]\n", train='samples = "stored"\n', reuse=2,
             'samples = "stored" with epochs = 2, but [samples] has epochs = 1 and [sampling] has no reuse',
         ),
         ({"train": 'samples = "disk"\n'}, "disk"),
+        ({"train": "", "samples": '[samples]\nplan = "parts"\n'}, 'plan = "parts" needs [partitions]'),
+        (
+            {"samples": '[samples]\nplan = "parts"\n[partitions]\n'},
+            '[samples] plan = "parts", but trainer = "minibatch" with samples = "stored" trains on batches of all seeds',
+        ),
     ],
 )
 def test_mistakes_are_reported_with_their_line(tmp_path, given, line):
@@ -56,6 +61,16 @@ def test_mistakes_are_reported_with_their_line(tmp_path, given, line):
 def steps_of(pipeline):
     data = preprocessing_steps(pipeline)
     return {step.name: step for step in [*data, *training_steps(pipeline, data)]}
+
+
+def test_samples_by_parts_read_the_partitions_and_have_another_version(tmp_path):
+    plain, parts = (
+        steps_of(reused(tmp_path / plan, f'[samples]\nplan = "{plan}"\n[partitions]\n', train=""))["samples"]
+        for plan in ("shuffled", "parts")
+    )
+    assert [*plain.inputs] == ["graph"] and [*parts.inputs] == ["graph", "partitions"]
+    assert recipe_hash(plain) != recipe_hash(parts)
+    assert recipe_hash(plain) == recipe_hash(steps_of(reused(tmp_path / "old", train=""))["samples"])
 
 
 def test_samples_follow_sampling_and_decide_no_model(tmp_path):

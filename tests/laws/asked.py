@@ -94,7 +94,12 @@ class Ask:
     graph: Mapping[str, Any] = field(default_factory=dict)
 
     def __or__(self, other: Ask) -> Ask:
-        return Ask(**{name: {**getattr(self, name), **getattr(other, name)} for name in self.__dataclass_fields__})
+        found = {name: {**getattr(self, name), **getattr(other, name)} for name in self.__dataclass_fields__}
+        # An option and a condition may ask for keys of one table.
+        found["tables"] |= (
+            {"samples": self.tables["samples"] | found["tables"]["samples"]} if "samples" in self.tables else {}
+        )
+        return Ask(**found)
 
 
 SCHEDULE = Ask(sampling={"reuse": 0, "schedule": [{"epoch": 2, "fanouts": [2, 2]}]})
@@ -145,6 +150,7 @@ ASKED: Mapping[str, Ask] = {
     "hotness": Ask(tables=CACHED),
     "memory": Ask(tables=CACHED),
     "device_cache": Ask(tables=CACHED | {"memory": {"device": "10%", "host": "20%"}}),
+    "part_plan": Ask(tables={"samples": {"plan": "parts"}, "partitions": {"parts": 2}, "sampling": SAMPLING}),
     "self_term": Ask(tables={"chunks": {"chunks_per_part": 3, "self_term": False}}),
 }
 """Option -> what a file asks for."""
@@ -161,6 +167,9 @@ WHEN: Mapping[str, Ask] = {
     "packed": PACKED_ROWS,
     "presample": Ask(own={"presample": 1}, tables=CACHED),
     "unpacked": Ask(),
+    "exchanged": Ask(),
+    "packed_exact": PACKED_ROWS | Ask(keys={"eval": "exact"}),
+    "shuffled": Ask(tables={"samples": {"plan": "shuffled"}}),
     "chunks": Ask(),
     "parts": Ask(tables={"partitions": {"parts": 2}}),
     "unfused": Ask(own={"scheme": "unfused"}),
@@ -171,6 +180,7 @@ WHEN: Mapping[str, Ask] = {
 OTHERWISE: Mapping[str, Ask] = {
     "exact": Ask(keys={"eval": "sampled"}, sampling=SAMPLING),
     "unpacked": PACKED_ROWS,
+    "exchanged": PACKED_ROWS,
     "online": Ask(),
     "chunks": Ask(own={"mode": "device"}),
     "parts": Ask(tables={"partitions": {"parts": 1}}),
@@ -195,6 +205,8 @@ def pipeline_text(trainer: str, ask: Ask, **keys: Any) -> str:
     tables |= {"partitions": {"parts": 2}} if technique.by_parts or technique.whole_graph else {}
     tables |= {"chunks": {"chunks_per_part": 3}} if technique.whole_graph else {}
     tables |= ask.tables
+    if technique.by_parts and "samples" in tables:
+        tables["samples"] = {"plan": "parts"} | tables["samples"]
     groups = {} if technique.whole_graph else {"accumulate": 2}
     train = TRAIN | {"trainer": trainer} | groups | dict(ask.keys) | keys
     own = {**OWN.get(trainer, {}), **ask.own}

@@ -60,7 +60,7 @@ SAME = {
 """Options that change no weight of a technique. With the others an exact technique has the weights of "minibatch" with the same option, in
 one part where it has parts; one that approximates has them where nothing is kept; and a pass over the whole graph has the losses of one
 batch of everything."""
-SAME |= {"self_term"}
+SAME |= {"self_term", "part_plan"}
 DRAWN = {"own_fanouts", "weighted", "walks", "own_sampling", "by_relation", "schedule", "sampling_seed"}
 """Options that a pass over the whole graph reads in a sampled evaluation alone, so that its losses are those without them."""
 UNREPEATABLE = {"staleness"}

@@ -253,8 +253,10 @@ def train_parts(
     memory: dict[str, Any] | None = None,
     featureless: int = 0,
     width: int = 12,
+    stored_dtype: str = "float32",
     settings: dict[str, Any] | None = None,
     fresh: dict[str, Any] | None = None,
+    packed: Packed | None = None,
     **options: Any,
 ) -> Artifact | None:
     """Trains on the parts of the small graph as one rank of several; returns the model at the first.
@@ -262,12 +264,13 @@ def train_parts(
     Args:
         method: of the partitions.
         memory: a `[memory]` table and the `seed` of an order of hotness, for a cache of rows of other ranks.
-        featureless, width: of the graph.
+        featureless, width, stored_dtype: of the graph.
         settings: of `[train.distributed]`.
         fresh: each part keeps embeddings of earlier steps; of `[train.fresh-distributed]`, over `FRESH`.
+        packed: trains on these stored batches, and on packed rows if `settings` say so.
         options: override `TABLE`.
     """
-    inputs, reads = parts_inputs(home, parts, method, memory, featureless, width)
+    inputs, reads = parts_inputs(home, parts, method, memory, featureless, width, stored_dtype)
     inputs = with_tables(home, inputs, sampling)
     made: dict[str, Any] = {"trainer": "distributed", "settings": DistributedSettings(**(settings or {}))}
     if fresh is not None:
@@ -275,7 +278,11 @@ def train_parts(
         made = {"trainer": "fresh-distributed", "settings": FreshDistributedSettings(**keys)}
         inputs |= {"hotness": count_inputs(home, inputs, sampling)}
         reads.pop("hotness", None)
+    if packed is not None:
+        options, there = {"samples": "stored"} | options, stored_rows(packed)
     table = TrainTable(**(TABLE | made | options))
+    if packed is not None:
+        reads |= {name: there[name] for name in table.reads if name in there}
     run: dict[str, Any] = {"resume": resume, "retrain": retrain, "progress": progress, "report": lambda line: None}
     models = train_table(Store(home), inputs, table, sampling, 5, reads=reads, ranks=ranks, **run)
     return models[0] if models else None
@@ -288,9 +295,10 @@ def parts_inputs(
     memory: dict[str, Any] | None = None,
     featureless: int = 0,
     width: int = 12,
+    stored_dtype: str = "float32",
 ) -> tuple[dict[str, Artifact], dict[str, Artifact]]:
     """What `train_parts` reads, by stage: what decides its weights, and the rest. Arguments are those of `train_parts`."""
-    artifacts = random_graph_artifacts(home, featureless=featureless, width=width)
+    artifacts = random_graph_artifacts(home, featureless=featureless, width=width, dtype=stored_dtype)
     inputs, shards = build_shards(home, artifacts.inputs, parts, method)
     return inputs, {"shards": shards} | ({} if memory is None else cache_inputs(home, artifacts, **memory))
 

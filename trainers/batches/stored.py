@@ -20,6 +20,7 @@ from assets.storage.user_code import code_digests
 from assets.storage.version import canonical
 from kernels.errors import InputError
 from kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch
+from kernels.sampling.part_plan import PartPlan
 from kernels.sampling.sample import Transposes
 from kernels.sampling.transpose import transpose as with_transpose
 from kernels.types import Array, BatchKey, Block
@@ -107,10 +108,7 @@ def batch_uses(plan: Plan, epochs: int, samples: Samples) -> Array:
         plan, epochs, samples: as in `planned_counts`.
     """
     taken = [epoch % plan.reuse if plan.reuse else epoch for epoch in range(epochs)]
-    times = np.repeat(np.bincount(taken, minlength=samples.num_epochs), samples.num_batches)
-    return np.concatenate(
-        [times, np.zeros(samples.num_stored - len(times), times.dtype)]
-    )  # evaluations are not counted
+    return samples.order.epochs_of(np.bincount(taken, minlength=samples.num_epochs))  # evaluations are not counted
 
 
 def require_samples(samples: Samples, plan: Plan, epochs: int, sampling: SamplingConfig, seed: int) -> None:
@@ -131,6 +129,9 @@ def require_samples(samples: Samples, plan: Plan, epochs: int, sampling: Samplin
         name for name, key in Neighbours.__dataclass_fields__.items() if "hashed" not in key.metadata or name in said
     ]
     needs = {"seed": seed, "batch_size": plan.batch_size} | {name: getattr(sampling, name) for name in names}
+    by_parts = isinstance(plan, PartPlan)
+    if by_parts or "plan" in artifact.config:
+        needs["plan"] = "parts" if by_parts else "shuffled"
     samples.require_batches(plan.num_batches, min(epochs, plan.reuse or epochs), needs)
     if dict(artifact.manifest.get("raw") or {}) != dict(code_digests({"sampling": sampling.method})):
         problem = f"{artifact.label} was drawn by another version of {sampling.method}"

@@ -140,7 +140,7 @@ class Executor(ABC):
         Those of mini-batches are counts of the plan and of stored samples, and `conserved`.
         """
         run, stored = self.run, self.run.execution.samples == "stored"
-        samples = open_samples(run.reads["samples"]) if stored else None
+        samples = open_samples(run.reads["samples"], parts=()) if stored else None  # its index alone
         return conserved(
             planned_counts(run.plan, epochs, samples),
             ledger_numbers(run.ledger.rows()),

@@ -61,6 +61,8 @@ def batch_sizes(sampling: SamplingConfig, sizes: Sizes) -> BatchSizes:
     artifact = sizes.artifacts.get("samples")
     if artifact is None:
         return _bound(sampling, sizes, count, seeds)
+    if artifact.config.get("plan") == "parts":  # parts may have unequal numbers of seeds
+        count, seeds = artifact.summary["numbers"]["num_batches"], min(sampling.batch_size, sizes.num_train)
     # The largest of each kind, which may be those of different batches; behind those of training stand those of evaluations.
     trained = artifact.config["epochs"] * count
     edges = [int(each) for each in artifact.array("num_edges")[:trained].max(axis=0)]

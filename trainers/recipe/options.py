@@ -177,6 +177,7 @@ OPTIONS: Mapping[str, Option] = {
         _table("hotness", "`[hotness]`", "hotness", _any, "cache_plan"),
         _table("memory", "`[memory]`", "memory", _any, "cache_plan"),
         _table("device_cache", "`[memory] device`", "memory.device", lambda memory: memory.device != "auto"),
+        _table("part_plan", '`[samples] plan = "parts"`', "samples.plan", lambda samples: samples.plan == "parts"),
         _table("self_term", "`[chunks] self_term = false`", "chunks.self_term", lambda chunks: not chunks.self_term),
     )
 }
@@ -217,6 +218,10 @@ def _draws_otherwise(table: Any, tables: Tables) -> bool:
     return bool(table.fanouts) and tables.get("sampling") is not None and table.fanouts != tables["sampling"].fanouts
 
 
+def _is_shuffled(table: Any, tables: Tables) -> bool:
+    return tables.get("samples") is not None and tables["samples"].plan == "shuffled"
+
+
 def _is_divided(table: Any, tables: Tables) -> bool:
     return tables.get("partitions") is not None and tables["partitions"].parts > 1
 
@@ -242,6 +247,14 @@ CONDITIONS: Mapping[str, Condition] = {
     "unpacked": Condition(
         words='with rows = "table"', key="*.rows", holds=lambda t, _: t.own_settings.rows != "packed"
     ),
+    "exchanged": Condition(
+        words='with rows = "exchange"', key="*.rows", holds=lambda t, _: t.own_settings.rows == "exchange"
+    ),
+    "packed_exact": Condition(
+        words='with rows = "packed" and an exact evaluation',
+        key="*.rows",
+        holds=lambda t, tables: t.own_settings.rows == "packed" and _is_exact(t, tables),
+    ),
     "chunks": Condition(words="in chunks", holds=lambda t, _: "chunks" in t.needs),
     "stored_other": Condition(
         words='with samples = "stored" beside others in [sampling]',
@@ -250,6 +263,7 @@ CONDITIONS: Mapping[str, Condition] = {
         of_file=True,
     ),
     "other": Condition(words="beside others in [sampling]", holds=_draws_otherwise, of_file=True),
+    "shuffled": Condition(words='with [samples] plan = "shuffled"', holds=_is_shuffled, of_file=True),
     "parts": Condition(words="with several parts", holds=_is_divided, of_file=True),
     "unfused": _scheme("unfused"),
     "vanilla": _scheme("vanilla"),

@@ -14,7 +14,7 @@ class Settings(Checked):
     Attributes:
         ranks: processes that share the training, if the command line names no number.
         timeout: seconds that a process waits for another one.
-        rows: origin of the feature rows, "table" or "packed".
+        rows: origin of the feature rows: "packed", else "table" or "exchange".
         staleness: updates that the weights of a gradient may lack.
         unread: tables and stages that the technique needs or reads, but not with these settings.
     """
@@ -36,10 +36,6 @@ class Settings(Checked):
             table: the train table that these settings belong to.
             tables: name -> value of every other table, None for one with mistakes; `[sampling]` has the fan-outs of the train table.
         """
-        yield from self._packed_conflicts(table, tables)
-
-    def _packed_conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields packed rows in a file that plans none."""
         missing = [f"[{name}]" for name in ("memory", "cache_plan") if name not in tables]
         if self.rows == "packed" and missing:
             yield (table.trainer, "rows"), f'rows = "packed" needs {" and ".join(missing)}'

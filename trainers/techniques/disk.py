@@ -19,7 +19,7 @@ for each loader space for `io_depth` ranges of 256 KiB.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from copy import copy
 from typing import Any
@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from assets.packed_chunks.read import PackedChunks
+from assets.samples.read import Samples
 from assets.sizes import parse_size
 from assets.storage.require import require
 from kernels.errors import InputError
@@ -75,12 +76,13 @@ def open_executor(run: Run) -> DiskExecutor:
     return DiskExecutor(run, DiskSource(run.batching, rows, sampler))
 
 
-def open_packed(run: Run, pool_bytes: int) -> PackedRows:
+def open_packed(run: Run, pool_bytes: int, parts: Collection[int] | None = None) -> PackedRows:
     """Returns the rows of the run's stored batches, from packed chunks.
 
     Args:
         run: the run.
         pool_bytes: bound on the bytes of staging buffers that are kept for the next batch.
+        parts: parts of the graph whose batches this process reads; None for all batches.
 
     Raises:
         InputError: packed chunks are missing, or are of other features.
@@ -92,10 +94,12 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
         raise InputError(
             f"{asked}, but no {' and '.join(sorted(missing))} were given", "add tables [memory] and [cache_plan]"
         )
-    # Only this check separates rows of other features from those of this run, since both name the same nodes.
-    require(run.reads["packed_chunks"], {"inputs": {"features": run.inputs["features"]}})
+    # Only this check separates rows of other features from those of this run, since both name the same nodes. Of several ranks only the
+    # first has the table itself; the others have shards that were made of it.
+    features = run.inputs.get("features") or run.reads["shards"].inputs["features"]["version"]
+    require(run.reads["packed_chunks"], {"inputs": {"features": features}})
     return PackedRows(
-        PackedChunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"]),
+        PackedChunks(run.reads["packed_chunks"], run.reads["cache_plan"], run.reads["samples"], parts),
         run.features.stored,
         device=run.features.device,
         pool_bytes=pool_bytes,
@@ -106,31 +110,6 @@ def open_packed(run: Run, pool_bytes: int) -> PackedRows:
             depth=execution.io_depth,
         ),
     )
-
-
-def packed_counts(run: Run, epochs: int) -> dict[str, int]:
-    """Returns the numbers of the ledger of a run whose rows are packed, after a number of epochs: those of its cache plan and samples."""
-    samples, row_bytes = open_stored(run).samples, run.features.stored.row_bytes
-    times = batch_uses(run.plan, epochs, samples)
-    plan, chunks = run.reads["cache_plan"], run.reads["packed_chunks"]
-    tier_rows = np.asarray(plan.array("tier_rows")).astype(np.int64)
-    device, host, cached, packed = (tier_rows * times[:, None]).sum(axis=0).tolist()
-    sections = padded_bytes(tier_rows[:, 3] * row_bytes)
-    pages = np.asarray(plan.array("pages")) * PAGE_BYTES
-    moved = {
-        move_name("disk", "feature"): sections + pages,
-        move_name("disk", "ids"): np.asarray(chunks.array("num_bytes")) - sections,
-    }
-    rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": cached, "hits_packed": packed}
-    counts = planned_counts(run.plan, epochs, samples)
-    return {
-        INPUTS: counts[INPUTS],
-        **{name: int((num_bytes * times).sum()) for name, num_bytes in moved.items()},
-        **counts,
-        **{count_name(name, 0): n for name, n in rows.items()},
-        move_name("disk", "feature", "asked"): (cached + packed) * row_bytes,
-        TO_DEVICE: sum(rows.values()) * row_bytes,
-    }
 
 
 def from_packed(made: PreparedSource, rows: FeatureSource, packed: PackedRows | None) -> PreparedSource:
@@ -161,10 +140,39 @@ class DiskExecutor(BatchExecutor):
         return made
 
     def planned(self, epochs: int) -> dict[str, int]:
-        """Returns the numbers of the cache plan and the samples, and the bytes of the batches that are read."""
-        samples = open_stored(self.run).samples
-        read = np.asarray(samples.num_bytes) * batch_uses(self.run.plan, epochs, samples)
-        return packed_counts(self.run, epochs) | {move_name("disk", "topology"): int(read.sum())}
+        """Returns the numbers of the cache plan and the samples."""
+        return planned_reads(self.run, open_stored(self.run).samples, epochs)
+
+
+def planned_reads(run: Run, samples: Samples, epochs: int) -> dict[str, int]:
+    """Returns the numbers that the ledger of all ranks has after training epochs on packed rows, from the cache plan and the samples.
+
+    Args:
+        run: the run.
+        samples: its stored batches.
+        epochs: number of training epochs.
+    """
+    row_bytes, times = run.features.stored.row_bytes, batch_uses(run.plan, epochs, samples)
+    plan, chunks = run.reads["cache_plan"], run.reads["packed_chunks"]
+    tier_rows = np.asarray(plan.array("tier_rows")).astype(np.int64)
+    device, host, cached, packed = (tier_rows * times[:, None]).sum(axis=0).tolist()
+    sections = padded_bytes(tier_rows[:, 3] * row_bytes)
+    pages = np.asarray(plan.array("pages")) * PAGE_BYTES
+    moved = {
+        move_name("disk", "feature"): sections + pages,
+        move_name("disk", "ids"): np.asarray(chunks.array("num_bytes")) - sections,
+        move_name("disk", "topology"): np.asarray(samples.num_bytes),
+    }
+    rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": cached, "hits_packed": packed}
+    counts = planned_counts(run.plan, epochs, samples)
+    return {
+        INPUTS: counts[INPUTS],
+        **{name: int((num_bytes * times).sum()) for name, num_bytes in moved.items()},
+        **counts,
+        **{count_name(name, 0): n for name, n in rows.items()},
+        move_name("disk", "feature", "asked"): (cached + packed) * row_bytes,
+        TO_DEVICE: sum(rows.values()) * row_bytes,
+    }
 
 
 class DiskSource(PreparedSource):

@@ -34,6 +34,8 @@ DRAWN = (
     ),
     *each("own_fanouts", "reads what was drawn with those", whens="stored_other", remedy=SECOND_FILE),
 )
+ALL_SEEDS = "trains on batches of all seeds"
+OF_ALL_SEEDS = each("part_plan", ALL_SEEDS, whens="stored", remedy=SECOND_FILE)
 OTHER_HOTNESS = each("own_fanouts", "reads hotness, which is counted with those", whens="other", remedy=SECOND_FILE)
 
 
@@ -45,14 +47,23 @@ def two_step(scheme: str) -> tuple[Limit, ...]:
     )
 
 
+def exchanged(when: str = "") -> tuple[Limit, ...]:
+    """Returns the limits of rows that ranks exchange, under a condition or always."""
+    modelled, kept = (
+        "remove the key, or model them by rank_gbps",
+        "keeps hot rows of other ranks in memory, within `host`",
+    )
+    return (
+        *each("link_gbps", "moves its rows between ranks", whens=when, useless=True, remedy=modelled),
+        *each("device_cache", kept, whens=when, useless=True),
+    )
+
+
 BY_PARTS = (
-    *UNPACKED,
     *ON_THE_CPU,
-    *each("stored", "samples the batches of each part"),
-    *each(
-        "link_gbps", "moves its rows between ranks", useless=True, remedy="remove the key, or model them by rank_gbps"
-    ),
-    *each("device_cache", "keeps hot rows of other ranks in memory, within `host`", useless=True),
+    *DRAWN,
+    *each("stored", "trains on batches of single parts", whens="shuffled", remedy='set plan = "parts" in [samples]'),
+    *each("stored", "draws batches by a sampler of its own", whens="unfused", remedy='set scheme = "hybrid"'),
     *each(
         "batch_norm",
         "cannot share running statistics",
@@ -66,9 +77,11 @@ MINIBATCH = (
     *UNPACKED,
     *DRAWN,
     *ON_DEVICE,
+    *OF_ALL_SEEDS,
     *each("booked", "books no graph on devices", useless=True),
 )
 DISK = (
+    *each("part_plan", ALL_SEEDS, remedy=SECOND_FILE),
     *each("own_fanouts", "reads samples, which are drawn with those", whens="other", remedy=SECOND_FILE),
     *each("topology booked", "reads batches that were drawn before"),
     *each("cache", "has no cache that could be left out"),
@@ -79,12 +92,15 @@ DISK = (
         remedy="remove `schedule`, or take another trainer",
     ),
 )
+UNSTORED_ROWS = (
+    *each("packed", "draws batches for which no rows are packed", whens="online", remedy='add samples = "stored"'),
+    *each("cache", "has a cache of packed rows, which the key does not leave out", whens="packed", useless=True),
+)
 PACKED_OR_NOT = (
     *each(
         "io", "reads no packed rows", whens="unpacked", useless=True, remedy='remove the key, or set rows = "packed"'
     ),
-    *each("packed", "draws batches for which no rows are packed", whens="online", remedy='add samples = "stored"'),
-    *each("cache", "has a cache of packed rows, which the key does not leave out", whens="packed", useless=True),
+    *UNSTORED_ROWS,
 )
 
 
@@ -107,6 +123,7 @@ def roles(name: str) -> tuple[Limit, ...]:
 FACTORED = (
     *PACKED_OR_NOT,
     *DRAWN,
+    *OF_ALL_SEEDS,
     *roles("factored"),
     *each("booked", "reads batches that were drawn before", whens="packed"),
     *each("presample", "has a cache of packed rows, which is filled before", whens="packed"),
@@ -120,6 +137,7 @@ FRESH = (
     *ON_DEVICE,
     *each("booked", "books no graph on devices", useless=True),
     *DRAWN,
+    *OF_ALL_SEEDS,
     *PACKED_OR_NOT,
 )
 FRESH_FACTORED = (
@@ -158,12 +176,21 @@ FULLGRAPH = (
 )
 DISTRIBUTED = (
     *BY_PARTS,
+    *exchanged("exchanged"),
+    *each(
+        "io", "reads no packed rows", whens="exchanged", useless=True, remedy='remove the key, or set rows = "packed"'
+    ),
+    *UNSTORED_ROWS,
+    *each("samplers", "samples nothing", whens="packed_exact", useless=True),
+    *each("stored", "draws batches with the other ranks", whens="vanilla", remedy='set scheme = "hybrid"'),
     *two_step("vanilla"),
     *each("schedule", "knows no schedule of fan-outs", whens="vanilla"),
     *each("relations edge_weight", "draws edges without relations and weights", whens="vanilla"),
 )
 FRESH_DISTRIBUTED = (
     *BY_PARTS,
+    *UNPACKED,
+    *exchanged(),
     *HALVES,
     *OTHER_HOTNESS,
     *each(

@@ -6,7 +6,7 @@ affects a weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from assets.samples.read import open_samples
@@ -17,6 +17,7 @@ from kernels.cuda.device import device_of
 from kernels.cuda.protocol import KernelDevice
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
+from kernels.sampling.part_plan import PartPlan
 from kernels.sampling.relations_cuda import CudaRelationSampler
 from kernels.sampling.sample_cuda import CudaSampler
 from kernels.sampling.scheduled import ScheduledSampler
@@ -103,8 +104,12 @@ def scheduled(sampling: SamplingConfig, make: Callable[[tuple[Any, ...]], AnySam
     return ScheduledSampler(sampling.fanouts_at, make) if sampling.schedule else make(sampling.fanouts)
 
 
-def open_stored(run: Run) -> StoredSampler:
+def open_stored(run: Run, parts: Collection[int] | None = None) -> StoredSampler:
     """Returns the reader of the run's stored batches.
+
+    Args:
+        run: the run.
+        parts: parts of the graph whose batches this process reads; None for all batches.
 
     Raises:
         InputError: samples are missing, or they are of another graph, drawn otherwise or too few.
@@ -117,7 +122,8 @@ def open_stored(run: Run) -> StoredSampler:
             else f'trainer = "{train.trainer}"'
         )
         raise InputError(f"{asked}, but no samples were given", "add a table [samples] to the pipeline")
-    require(artifact, {"inputs": {role: run.inputs[role] for role in ("graph", *sampling.inputs)}})
-    samples = open_samples(artifact)
+    divided = ("partitions",) if isinstance(run.plan, PartPlan) else ()
+    require(artifact, {"inputs": {role: run.inputs[role] for role in ("graph", *sampling.inputs, *divided)}})
+    samples = open_samples(artifact, parts=parts)
     require_samples(samples, run.plan, train.epochs, sampling, run.semantic.sampling_seed)
     return StoredSampler(samples)

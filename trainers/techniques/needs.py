@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from assets.building.needs import Term
@@ -50,21 +51,32 @@ def minibatch_terms(case: Case) -> list[Term]:
 
 def disk_terms(case: Case) -> list[Term]:
     """Returns the terms of `disk`: a third of the queue each for graphs, staged rows and input rows."""
+    return [
+        *process_terms(case),
+        *_from_disk_terms(case),
+        *evaluation_terms(case, 0),  # its batches are in heaps of other threads
+        *model_terms(case),
+        *sampler_terms(case),
+        *tier_terms(case, 0),
+    ]
+
+
+def _from_disk_terms(case: Case, ranks: int = 1) -> list[Term]:
+    """Returns the terms of batches whose graphs and rows are read from disk, by each of several ranks."""
     ready, staged = space_for(case.batch.inputs * case.row_bytes), _staged_bytes(case)
     graphs = 1 + _waiting(case, case.block_bytes, DISK_WAITING)
     stagings, inputs = _waiting(case, staged, DISK_WAITING + DISK_LOADERS), _waiting(case, ready, DISK_WAITING)
     sure = case.batch.exact
+    found = {
+        "staged rows of batches in work": (staged, BATCH, not sure),
+        "staged rows that wait": ((stagings - 1) * staged, "queue", not sure),
+        "inputs of batches": (inputs * ready, "queue", not sure),
+        "blocks of batches": (graphs * case.block_bytes, "queue", True),
+        "readers of cached rows": (_reader_bytes(case, DISK_LOADERS), "io_depth", True),
+    }
     return [
-        *process_terms(case),
-        Term(what="staged rows of batches in work", num_bytes=staged, key=BATCH, at_most=not sure),
-        Term(what="staged rows that wait", num_bytes=(stagings - 1) * staged, key="queue", at_most=not sure),
-        Term(what="inputs of batches", num_bytes=inputs * ready, key="queue", at_most=not sure),
-        Term(what="blocks of batches", num_bytes=graphs * case.block_bytes, key="queue", at_most=True),
-        *evaluation_terms(case, 0),  # its batches are in heaps of other threads
-        Term(what="readers of cached rows", num_bytes=_reader_bytes(case, DISK_LOADERS), key="io_depth", at_most=True),
-        *model_terms(case),
-        *sampler_terms(case),
-        *tier_terms(case, 0),
+        Term(what=what, num_bytes=ranks * num_bytes, key=key, at_most=at_most)
+        for what, (num_bytes, key, at_most) in found.items()
     ]
 
 
@@ -146,18 +158,26 @@ def factored_terms(case: Case, staged: int | None = None, extra_rows: int = 0) -
 
 def distributed_terms(case: Case) -> list[Term]:
     """Returns the terms of `distributed`, of all ranks and of the process that starts them."""
-    ranks, sizes = case.ranks, case.sizes
-    cached = min(tier_rows(sizes, "host")[0], sizes.num_rows)
-    fetched = space_for(case.batch.inputs * sizes.row_bytes) if ranks > 1 else 0
+    ranks, packed = case.ranks, case.semantic.train.own_settings.rows == "packed"
     return [
         *([Term(what="the process that starts the ranks", num_bytes=LAUNCHER_BYTES)] if ranks > 1 else []),
         *process_terms(case, ranks),
-        *queue_terms(case, ranks),
+        *(_from_disk_terms(case, ranks) if packed else queue_terms(case, ranks)),
         *model_terms(case, ranks),
         *sampler_terms(case, ranks),
         *row_terms(case),
         Term(what="windows of rows in file order", num_bytes=ranks * RANK_WINDOW_BYTES, at_most=True),
-        Term(what="places of rows", num_bytes=ranks * 4 * sizes.num_nodes),
+        Term(what="places of rows", num_bytes=ranks * 4 * case.sizes.num_nodes),
+        *(_each_tier(case) if packed else _exchange_terms(case)),
+    ]
+
+
+def _exchange_terms(case: Case) -> list[Term]:
+    """Returns the terms of rows of other ranks: cached ones, and those that are fetched for a batch."""
+    ranks, sizes = case.ranks, case.sizes
+    cached = min(tier_rows(sizes, "host")[0], sizes.num_rows)
+    fetched = space_for(case.batch.inputs * sizes.row_bytes) if ranks > 1 else 0
+    return [
         Term(
             what="cached rows of other ranks",
             num_bytes=ranks * cached * sizes.row_bytes,
@@ -166,6 +186,11 @@ def distributed_terms(case: Case) -> list[Term]:
         ),
         Term(what="rows of other ranks for a batch", num_bytes=ranks * fetched, key=BATCH, at_most=True),
     ]
+
+
+def _each_tier(case: Case) -> list[Term]:
+    """Returns the terms of the static tiers, which every rank has."""
+    return [replace(term, num_bytes=case.ranks * term.num_bytes) for term in tier_terms(case, 0)]
 
 
 def fresh_distributed_terms(case: Case) -> list[Term]:

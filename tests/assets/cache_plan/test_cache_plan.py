@@ -12,17 +12,17 @@ from assets.budgets.stage import BudgetsStage
 from assets.building.execution import Threads
 from assets.building.materialize import materialize
 from assets.building.stage import Silent
-from assets.cache_plan import layout
+from assets.cache_plan import layout, segment_size
 from assets.cache_plan.config import CachePlanTable, cache_plan_config
 from assets.cache_plan.read import open_placement, open_segment_plan
 from assets.cache_plan.segment_size import SegmentChoice
 from assets.cache_plan.stage import CACHE_PLAN
 from assets.samples.read import open_samples
 from assets.storage.store import Store
-from kernels.disk_cache.segment_size import SegmentSizes
+from kernels.disk_cache.segment_size import SegmentSizes, stored_rows_reference
 from kernels.errors import InputError
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.rows.slots import NO_FEATURES
+from kernels.rows.slots import ELSEWHERE, HOST, NO_FEATURES, make_slots
 from tests.assets.samples.sampled import build_samples
 from tests.trainers.graphs import random_graph_artifacts
 
@@ -239,7 +239,7 @@ def test_auto_falls_back_where_a_later_segment_has_no_room_for_copies(made, monk
 def test_rows_without_columns_have_no_copies():
     choice = SegmentChoice(
         size=1, rows=5, full_rows=5, as_printed=None, rows_as_printed=0, pairs=np.array([2, 3]), row_bytes=0,
-        disk_budget=0, asked_size=0,
+        disk_budget=0, asked_size=0, blocks=[(0, 2)],
     )  # fmt: skip
     for order in ("auto", "copies"):
         planner: Any = SimpleNamespace(choice=choice)  # nothing is planned
@@ -251,3 +251,22 @@ def test_of_many_batches_the_nearest_sizes_are_named(made, monkeypatch):
     with pytest.raises(InputError, match=r"segment_size = 5: of 7 batches(?s:.*)give 4 or 7, or 0 for the search"):
         plan(made, segment_size=5)
     assert plan(made, segment_size=4).summary["numbers"]["segment_size"] == 4
+
+
+def test_rows_of_blocks_are_those_of_segments_inside_them():
+    draw, blocks = np.random.default_rng(4), [(0, 5), (5, 10), (10, 12)]
+    batches = [np.sort(draw.choice(60, draw.integers(0, 20), replace=False)).astype(np.int32) for _ in range(12)]
+    slot = np.where(np.arange(60) < 6, make_slots(HOST, np.arange(60)), ELSEWHERE).astype(np.int32)
+    loaded: Any = SimpleNamespace(
+        num_batches=12, blocks=blocks, threads=1,
+        load=lambda first, last: (np.cumsum([0, *map(len, batches[first:last])]), np.concatenate(batches[first:last])),
+    )  # fmt: skip
+    sizes = segment_size._count(loaded, slot, Silent())
+    assert list(sizes.sizes()) == [1, 2, 3, 4, 5] and sizes.as_printed(10**6) is None
+    for size in sizes.sizes():
+        cuts = segment_size.cut(blocks, size)
+        expected = sum(stored_rows_reference(*loaded.load(first, last), slot, last - first) for first, last in cuts)
+        assert sizes.rows(size) == expected and all(last - first <= size for first, last in cuts)
+        assert {edge for block in blocks for edge in block} <= {edge for each in cuts for edge in each}
+    assert sizes.smallest(sizes.rows(3)) == min(n for n in range(1, 6) if sizes.rows(n) <= sizes.rows(3))
+    assert sizes.pairs().tolist() == [int((ids >= 6).sum()) for ids in batches]

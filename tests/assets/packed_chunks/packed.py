@@ -56,19 +56,21 @@ def build_packed(
     memory: dict[str, Any] | None = None,
     plan: dict[str, Any] | None = None,
     sampling: SamplingConfig | None = None,
+    partitions: Artifact | None = None,
     progress: Progress | None = None,
 ) -> Packed:
     """Builds the chunks of the small graph in `home`; rows of 300 floats straddle pages. Args as of `random_graph_artifacts`.
 
     Args:
         sampling: how the samples are drawn; None = uniformly, in several parts per epoch.
+        partitions: with `sampling`, the parts of which each batch has seeds of one; None = a batch has any seeds.
     """
     store = Store(home)
     graph, features = graph or random_graph_artifacts(home, width=width, featureless=featureless, dtype=dtype)
     samples = (
         build_samples(home, graph=graph, epochs=epochs, evaluate=evaluate)
         if sampling is None
-        else _drawn(home, graph, sampling, epochs)
+        else _drawn(home, graph, sampling, epochs, evaluate, partitions)
     )
     budgets_config = BudgetsConfig(memory=MemoryConfig(**(MEMORY | (memory or {}))))
     budgets = materialize(store, BudgetsStage(), budgets_config, BudgetsExecution(), {"features": features})
@@ -81,8 +83,11 @@ def build_packed(
     return Packed(graph, features, samples, made, chunks)
 
 
-def _drawn(home: Path, graph: Artifact, sampling: SamplingConfig, epochs: int) -> Artifact:
+def _drawn(
+    home: Path, graph: Artifact, sampling: SamplingConfig, epochs: int, evaluate: bool, partitions: Artifact | None
+) -> Artifact:
     """The samples of a table [sampling]."""
-    config = samples_config(SamplesTable(epochs=epochs), sampling, 5)
-    inputs = with_tables(home, {"graph": graph}, sampling)
+    table = SamplesTable(epochs=epochs, evaluate=evaluate, plan="shuffled" if partitions is None else "parts")
+    config = samples_config(table, sampling, 5)
+    inputs = with_tables(home, {"graph": graph}, sampling) | ({} if partitions is None else {"partitions": partitions})
     return materialize(Store(home), SAMPLES, config, SamplesExecution(threads=1), inputs)

@@ -19,15 +19,31 @@ from tests.recipes import recipe, sbm
 from tests.trainers.ranks.test_faults import ROOT
 from trainers.recipe.config import TrainTable
 
-RECIPE = recipe(
-    {"name": "two", "trainer": "distributed", "hidden": 8, "epochs": 2, "samplers": 1},
-    name="hosts",
-    graph=sbm(nodes=600, edges=5000, train_ratio=0.5),
-    partitions={"method": "ldg", "parts": 2},
-    sampling={"fanouts": [4, 4], "batch_size": 32},
-    hotness={"policy": "degree"},
-    memory={"device": 0, "host": "20%"},
+TRAIN = {"name": "two", "trainer": "distributed", "hidden": 8, "epochs": 2}
+TABLES = {
+    "name": "hosts",
+    "graph": sbm(nodes=600, edges=5000, train_ratio=0.5),
+    "partitions": {"method": "ldg", "parts": 2},
+    "sampling": {"fanouts": [4, 4], "batch_size": 32, "reuse": 1},
+}
+EXCHANGE = recipe(TRAIN | {"samplers": 1}, hotness={"policy": "degree"}, memory={"host": "20%"}, **TABLES)
+FROM_DISK = recipe(
+    TRAIN | {"samples": "stored", "distributed": {"rows": "packed"}},
+    samples={"plan": "parts"},
+    memory={"device": "5%", "host": "20%", "disk": "20x"},
+    cache_plan={},
+    **TABLES,
 )
+# Pipeline, stages that a host needs, those that it names, and the parts of artifacts that it needs for part 1 of the graph.
+CASES = {
+    "exchange": (EXCHANGE, ("graph", "partitions", "shards", "hotness", "budgets"), ("graph", "shards", "budgets"), {}),
+    "packed": (
+        FROM_DISK,
+        ("graph", "partitions", "shards", "samples", "cache_plan", "packed_chunks"),
+        ("graph", "shards", "samples", "packed_chunks"),
+        {"samples": ("part-1-",), "packed_chunks": ("static-tiers", "segments-")},
+    ),
+}
 ADDRESSES = ("10.77.31.1", "10.77.31.2")
 LIMIT = 540
 """Seconds for both hosts: four programs that load torch, on a machine that may be busy with other things."""
@@ -61,13 +77,22 @@ def hosts():
             ip("netns", "del", name)
 
 
-def copied(home, other, versions, part):
-    """Copies what a host needs that has one part: no features, and no shard of the other."""
-    needed = [(stage, versions[stage]) for stage in ("graph", "partitions", "shards", "hotness", "budgets")]
-    shards = Store(home).open("shards", versions["shards"])
-    entry = shards.parts[f"part-{part:04d}"]
-    for stage, version in [*needed, (entry["stage"], entry["version"])]:
-        shutil.copytree(home / "store" / stage / version, other / "store" / stage / version)
+def copied(home, other, versions, needed, named):
+    """Copies what a host needs that has part 1: no features, and nothing of part 0.
+
+    Args:
+        needed: stages whose artifacts it needs.
+        named: stage -> beginnings of the names of its parts that the host needs; of groups of segments the last one is that of part 1.
+    """
+    for stage in needed:
+        artifact = Store(home).open(stage, versions[stage])
+        own = [name for name in artifact.parts if name.startswith(({"shards": ("part-0001",)} | named).get(stage, ()))]
+        own = [name for name in own if not name.startswith("segments-0-")]
+        assert len(own) < len(artifact.parts) or not artifact.parts
+        for entry in ({"stage": stage, "version": versions[stage]}, *(artifact.parts[name] for name in own)):
+            shutil.copytree(
+                home / "store" / entry["stage"] / entry["version"], other / "store" / entry["stage"] / entry["version"]
+            )
 
 
 def host_command(host, number, address, words):
@@ -99,9 +124,11 @@ def ended_together(children, logs, within):
 
 
 @pytest.mark.slow("two hosts with addresses of their own, by the documented line of torchrun")
-def test_two_hosts_train_by_the_documented_line(hosts, tmp_path):
+@pytest.mark.parametrize("case", CASES)
+def test_two_hosts_train_by_the_documented_line(hosts, tmp_path, case):
     path, homes = tmp_path / "hosts.toml", [tmp_path / "first", tmp_path / "second"]
-    path.write_text(RECIPE)
+    text, needed, told, named_parts = CASES[case]
+    path.write_text(text)
     graphmill = str(Path(sys.executable).with_name("graphmill"))
     run = subprocess.run(
         [graphmill, "--home", str(homes[0]), "run", str(path)], cwd=ROOT, capture_output=True, text=True, check=False
@@ -111,10 +138,10 @@ def test_two_hosts_train_by_the_documented_line(hosts, tmp_path):
     alone = {name: model.files[name]["digest"] for name in ("weights.safetensors", "metrics.jsonl")}
     steps, known = preprocessing_steps(load_pipeline(str(path), TrainTable), homes[0]), Versions()
     versions = {step.name: known.only(step) for step in steps}
-    copied(homes[0], homes[1], versions, 1)
+    copied(homes[0], homes[1], versions, needed, named_parts)
     children, logs = [], [tmp_path / f"host{number}.log" for number in (0, 1)]
     for number, (host, home, log) in enumerate(zip(hosts, homes, logs, strict=True)):
-        named = [f"--input={stage}={versions[stage]}" for stage in ("graph", "shards", "budgets")]
+        named = [f"--input={stage}={versions[stage]}" for stage in told]
         words = [str(path), "two", *(["--retrain"] if number == 0 else named)]
         environment = os.environ | {"GRAPHMILL_HOME": str(home), "GLOO_SOCKET_IFNAME": "gm0", "PYTHONPATH": str(ROOT)}
         with log.open("w") as file:

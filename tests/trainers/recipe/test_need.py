@@ -17,6 +17,7 @@ from trainers.recipe.batch_sizes import batch_sizes
 from trainers.recipe.config import ModelConfig, TrainExecution, TrainTable
 from trainers.recipe.need import HEAP, Case, require_queue, sampler_terms, tier_terms, training_need
 from trainers.recipe.recipe import ModelRecipe
+from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.factored.settings import FactoredSettings
 from trainers.techniques.fullgraph.settings import FullGraphSettings
 
@@ -209,3 +210,25 @@ def test_a_full_graph_training_counts_all_nodes_and_the_largest_chunk() -> None:
         assert uncut["features on the device"] == SIZES.num_nodes * 4 * 768 and between not in uncut
         free = 2 * cached[between] - 1
         assert between not in {what for what, num_bytes in said().items() if num_bytes}  # they are in a file then
+
+
+def test_ranks_on_packed_rows_have_the_terms_of_disk_and_no_exchange() -> None:
+    sizes = with_samples()
+    stored: Any = sizes.artifacts["samples"]
+    stored.config |= {"plan": "parts"}
+    stored.summary = {"numbers": {"num_batches": len(stored.arrays["num_inputs"]) - 1}}
+    disk, budgets = terms(case(trainer="disk"), sizes), {"device_rows": 100, "host_rows": 50, "automatic": []}
+    told: Any = SimpleNamespace(summary={"numbers": budgets})
+    sizes = replace(sizes, artifacts=sizes.artifacts | {"budgets": told})
+    found = {
+        rows: terms(
+            case(trainer="distributed", samples="stored", settings=DistributedSettings(ranks=2, rows=rows)),  # pyright: ignore
+            sizes,
+        )
+        for rows in ("exchange", "packed")
+    }
+    for name in ("staged rows of batches in work", "inputs of batches", "blocks of batches", "readers of cached rows"):
+        assert found["packed"][name] == 2 * disk[name] > 0 and name not in found["exchange"]
+    assert found["packed"]["rows in the host cache"] == 2 * 50 * SIZES.row_bytes
+    exchanged = {"cached rows of other ranks", "rows of other ranks for a batch", "batches in work"}
+    assert exchanged <= found["exchange"].keys() and not exchanged & found["packed"].keys()

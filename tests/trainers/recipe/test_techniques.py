@@ -67,16 +67,19 @@ class Stopping(Silent):
 
 
 @pytest.mark.parametrize(
-    ("trainer", "why"),
+    ("trainer", "scheme", "why"),
     [
-        ("fullgraph", "has no mini-batches"),
-        ("distributed", "samples the batches of each part"),
-        ("fresh-distributed", "samples the batches of each part"),
+        ("fullgraph", "", "has no mini-batches"),
+        ("distributed", "vanilla", "draws batches with the other ranks"),
+        ("fresh-distributed", "unfused", "draws batches by a sampler of its own"),
     ],
 )
-def test_stored_batches_are_refused_where_nobody_would_read_them(trainer: str, why: str) -> None:
-    with pytest.raises(InputError, match=f'samples = "stored", but trainer = "{trainer}" {why}'):
-        TrainTable(name="x", trainer=trainer, samples="stored")
+def test_stored_batches_are_refused_where_nobody_would_read_them(trainer: str, scheme: str, why: str) -> None:
+    settings = TECHNIQUES[trainer].settings_type()
+    assert settings is not None
+    own = {"settings": settings(scheme=scheme)} if scheme else {}
+    with pytest.raises(InputError, match=f'samples = "stored", but trainer = "{trainer}".* {why}'):
+        TrainTable(name="x", trainer=trainer, samples="stored", **own)
     assert TrainTable(name="x", trainer=trainer).stored is False
 
 
@@ -173,7 +176,7 @@ def test_a_technique_asks_for_what_it_needs_of_a_stage(tmp_path: Path, tables: s
     assert asked == replace(plain, layers="inputs") != plain
 
 
-@pytest.mark.parametrize("trainer", [name for name in TECHNIQUES if name != "minibatch"])
+@pytest.mark.parametrize("trainer", ["disk", "fullgraph", "distributed", "fresh-distributed"])
 def test_a_topology_that_a_trainer_would_not_use_is_refused(trainer: str) -> None:
     with pytest.raises(InputError, match=f'topology = "uva", but trainer = "{trainer}"'):
         TrainTable(name="x", trainer=trainer, topology="uva", device="cuda")

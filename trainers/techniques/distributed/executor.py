@@ -38,15 +38,17 @@ from trainers.loop.executor import BatchGradient, Done, Executor, Gradients, Run
 from trainers.models.layer import Between
 from trainers.models.node_rows import RowGradient, node_rows
 from trainers.ranks.group import Lane, PeerError
-from trainers.record.checks import TIER_ROWS
+from trainers.record.checks import TIER_ROWS, move_name
 from trainers.record.ledger import Line
 from trainers.record.timeline import STEP
+from trainers.techniques.disk import planned_reads
 from trainers.techniques.distributed.batches import RankSource
+from trainers.techniques.distributed.packed import PackedRankSource, open_packed_source
 from trainers.techniques.distributed.row_gradients import Placed, exchange_rows
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.distributed.sharded import ShardedSource
 from trainers.techniques.distributed.vanilla import VanillaSampler
-from trainers.techniques.minibatch import open_sampler, scheduled
+from trainers.techniques.minibatch import open_sampler, open_stored, scheduled
 
 GRADIENTS, LOSS = Line("rank", "gradient", "backward"), Line("d2h", "loss")
 TO_HOST, TO_DEVICE_AGAIN = Line("d2h", "gradient", "backward"), Line("h2d", "gradient", "backward")
@@ -56,13 +58,16 @@ def open_executor(run: Run) -> Distributed:
     """Returns the executor that trains the run's model with the other ranks.
 
     Raises:
-        InputError: the model keeps statistics of batches, or the sampler does not fit the scheme.
+        InputError: the model keeps statistics of batches, or stored batches or packed rows are missing or another run's.
     """
     settings = run.semantic.train.settings
     plan, source = run.plan, run.features.source
     assert isinstance(plan, PartPlan) and isinstance(source, ShardedSource)
     require_shareable(run, plan.num_parts)
-    batches = RankSource(run.batching, source, open_samplers(run, settings, source), plan.num_parts)
+    if settings.rows == "packed":
+        batches = open_packed_source(run, source.owned)
+    else:
+        batches = RankSource(run.batching, source, open_samplers(run, settings, source), plan.num_parts)
     return Distributed(run, batches, plan.num_parts, run.ranks.main, settings.gradients == "ordered")
 
 
@@ -80,9 +85,15 @@ def require_shareable(run: Run, num_parts: int) -> None:
 def open_samplers(
     run: Run, settings: DistributedSettings, source: ShardedSource
 ) -> Sequence[AnySampler] | VanillaSampler:
-    """Returns one sampler per thread, fused or in two steps, or the one that samples with the other ranks."""
+    """Returns one sampler per thread, fused, in two steps, or of stored batches; or the one that samples with the other ranks.
+
+    Raises:
+        InputError: samples are missing, or they are of another graph or other parts, drawn otherwise or too few.
+    """
     sampling, threads = run.semantic.sampling, rank_threads(run)
     assert sampling is not None
+    if run.execution.samples == "stored":
+        return [open_stored(run, source.owned.parts)] * threads
     if settings.scheme == "hybrid":
         return [open_sampler(run) for _ in range(threads)]
     if settings.scheme == "vanilla":
@@ -136,7 +147,10 @@ class Distributed(Executor):
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
 
     def planned(self, epochs: int) -> dict[str, int]:
-        """Returns the numbers of mini-batches, without tiers: own rows, cached and fetched ones are counted apart."""
+        """Returns the numbers of mini-batches without tiers, since own, cached and fetched rows are counted apart; or of packed rows."""
+        if isinstance(self.source, PackedRankSource):
+            exchanged = {move_name("rank", "feature"): 0}
+            return planned_reads(self.run, self.source.sampler.samples, epochs) | exchanged
         planned = super().planned(epochs)
         planned.pop(TIER_ROWS, None)
         return planned

@@ -22,6 +22,9 @@ class DistributedSettings(Settings):
     # Part of the graph on every rank. hybrid = the whole topology. unfused = the same, with the two-step sampler. vanilla = the in-edges of
     # its own nodes alone, so that every layer below the first is sampled by the other ranks. The batches are the same to the byte.
     scheme: Literal["hybrid", "unfused", "vanilla"] = field(default="hybrid", metadata={"hashed": False})
+    # Origin of the rows of a training batch: exchange = the shards, of which other ranks send theirs; packed = packed chunks of the rank's
+    # stored batches, with rows of all parts, so that an epoch exchanges gradients alone.
+    rows: Literal["exchange", "packed"] = field(default="exchange", metadata={"hashed": False})
     # Seconds that a rank waits for the others before the run ends.
     timeout: float = field(default=45.0, metadata=within(1, 3600, hashed=False))
     # Network between ranks, modelled by waiting: microseconds per exchange, and GB/s that a rank sends or receives; None = the real speed.

@@ -8,7 +8,8 @@
 The artifact `hotness` ranks the rows, and [memory] host bounds the number of cached ones: the paper's future work. They are rows of other
 ranks; of all ranks if own rows are read directly, since each then costs a read of a page. A sampler thread marks the slot of each row and
 makes the request for distinct rows of other ranks; the one exchanging thread sends it (trainers/techniques/distributed/exchange.py); one
-gather writes all rows of the batch, in windows if they are many and read directly. No rank opens the shard of another.
+gather writes all rows of the batch, in windows if they are many and read directly. A device with memory of its own gets rows in their
+stored type and converts them. No rank opens the shard of another.
 
 Memory beside shards in memory: 8 bytes per node for parts and places, the cached rows, the fetched rows of one batch, and a window of own
 rows that are read directly.
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 
 from assets.shards.read import Shards
+from kernels.cuda.device import device_of, on_device
 from kernels.errors import InputError
 from kernels.ranges import node_ranges
 from kernels.rows.gather import gather_tiered
@@ -30,7 +32,7 @@ from kernels.types import Array
 from trainers.devices.protocol import Device, kernel_array
 from trainers.ranks.group import ALONE, Lane, Ranks
 from trainers.record.ledger import Ledger
-from trainers.rows.source import H2D, MAPPED, FeatureSource, RowRequest
+from trainers.rows.source import H2D, MAPPED, SLOTS, FeatureSource, RowRequest
 from trainers.techniques.distributed.exchange import Exchange, Request, make_request
 from trainers.techniques.distributed.own_rows import open_own_rows
 
@@ -190,12 +192,22 @@ class ShardedSource(FeatureSource):
             self.mark(batch.input_ids, slots)
             staged = self.fetch(slots, self.request(batch.input_ids, slots), None, ledger)
         slots, rows = staged
-        # A device with memory of its own gets the converted rows by one copy.
-        here = kernel_array(out) if out.device.type == "cpu" else torch.empty(out.shape, dtype=out.dtype).numpy()
-        self._gather(slots, rows, here, ledger)
-        if out.device.type != "cpu":
-            out.copy_(torch.from_numpy(here))
+        if on_device(out):
+            self._send(slots, rows, out, ledger)
+        else:
+            self._gather(slots, rows, kernel_array(out), ledger)
         self._book(slots, ledger)
+
+    def _send(self, slots: Array, fetched: Array, out: torch.Tensor, ledger: Ledger) -> None:
+        """Writes row i of out, on a device with memory of its own, from slots[i]; rows cross to it in their stored type."""
+        present, kernels = np.flatnonzero(slots != NO_FEATURES), device_of(out)
+        copied = kernels.pinned((len(present), self.width), np.dtype(self.dtype))
+        self._gather(slots[present], fetched, copied, ledger)
+        found = np.full(len(slots), NO_FEATURES, np.int32)
+        found[present] = make_slots(STAGED, np.arange(len(present)))
+        gather_tiered(found, Tiers(staged=copied), out)
+        kernels.synchronize()  # the device reads the copied rows, whose memory is lent again
+        ledger.crossed(SLOTS, found.nbytes)
 
     def gather_own(self, node_ids: Array, out: Array) -> None:
         """Writes row i of out: float[n, F] from node_ids[i], nodes of this rank's parts; asks no other rank and books nothing."""

@@ -39,10 +39,10 @@ from trainers.batches.queue import Closed
 from trainers.batches.source import PreparedSource
 from trainers.devices.torch_threads import prompt_turns
 from trainers.loop.executor import Done, Executor, Run, add_in_order
-from trainers.record.checks import TIER_ROWS
+from trainers.record.checks import TIER_ROWS, move_name
 from trainers.record.timeline import TRAIN
 from trainers.rows.linked import LinkedSource
-from trainers.techniques.disk import from_packed, open_packed, packed_counts
+from trainers.techniques.disk import from_packed, open_packed, planned_reads
 from trainers.techniques.factored.crew import Crew
 from trainers.techniques.factored.places import linked
 from trainers.techniques.factored.queue import GlobalQueue
@@ -58,6 +58,7 @@ from trainers.techniques.factored.roles import (
 )
 from trainers.techniques.factored.updates import Result, Updates
 from trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
+from trainers.techniques.minibatch import open_stored
 
 GRACE_SECONDS = 5.0
 """Seconds for which an epoch that a fault ended waits for threads that are still at work."""
@@ -103,7 +104,9 @@ class FactoredExecutor(Executor):
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns the numbers of mini-batches, without tiers if the first epochs have no cache, or those of the plan of packed rows."""
         if self.packed is not None:
-            return packed_counts(self.run, epochs)
+            planned = planned_reads(self.run, open_stored(self.run).samples, epochs)
+            planned.pop(move_name("disk", "topology"))  # samplers read batches through the page cache
+            return planned
         planned = super().planned(epochs)
         if self.settings.presample:
             planned.pop(TIER_ROWS, None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.fresh.settings import FreshSettings
@@ -11,3 +12,6 @@ from trainers.techniques.fresh.settings import FreshSettings
 @dataclass(frozen=True, kw_only=True)
 class FreshDistributedSettings(DistributedSettings, FreshSettings):
     """How ranks share a training whose batches are pruned by the histories of their parts: the keys of both techniques."""
+
+    # Source of feature rows: table = the shards of the ranks; packed is refused.
+    rows: Literal["table", "packed"] = field(default="table", metadata={"hashed": False})
