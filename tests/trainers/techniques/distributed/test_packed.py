@@ -12,6 +12,7 @@ import pytest
 from assets.packed_chunks.config import STATIC_TIERS, SegmentRange
 from assets.packed_chunks.read import PackedChunks
 from assets.partitions.read import open_partitions
+from assets.pipeline.file import parse_pipeline
 from assets.samples.order import StoredOrder
 from assets.samples.read import open_samples
 from assets.sampling.config import SamplingConfig
@@ -21,10 +22,12 @@ from kernels.sampling.part_plan import PartPlan
 from kernels.sampling.sample import Sampler
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.kernels.graphs import assert_same_blocks
+from tests.recipes import recipe, sbm
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import Stops, content, parts_inputs, train_packed, train_parts
 from trainers.ranks.group import ALONE
+from trainers.recipe.config import TrainTable
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=16, reuse=2)
 PARTS, WIDTH = 4, 300
@@ -212,3 +215,16 @@ def own_groups(made: Packed) -> list[str]:
     own = [name for name in groups if SegmentRange.of(name).low in segments]
     assert 0 < len(own) < len(groups) and {SegmentRange.of(name).high - 1 in segments for name in own} == {True}
     return [STATIC_TIERS, *own]
+
+
+def test_packed_rows_without_a_plan_are_refused_at_their_line(tmp_path: Path) -> None:
+    text = recipe(
+        {"name": "x", "trainer": "distributed", "samples": "stored", "distributed": {"rows": "packed"}},
+        graph=sbm(nodes=200, edges=1000),
+        sampling={"fanouts": [3, 3], "batch_size": 32, "reuse": 1},
+        partitions={"parts": 2},
+        samples={"plan": "parts"},
+    )
+    line = text.splitlines().index('rows = "packed"') + 1
+    with pytest.raises(InputError, match=rf'mine.toml:{line}: .*rows = "packed" needs \[memory\] and \[cache_plan\]'):
+        parse_pipeline(tmp_path / "mine.toml", text.encode(), TrainTable)
