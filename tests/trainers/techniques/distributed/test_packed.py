@@ -131,35 +131,43 @@ def test_parts_of_uneven_seeds_have_empty_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "memory", [{"device": 0, "host": 0, "disk": "100x"}, {"disk": "3.4x"}], ids=["packed", "cached"]
+    "memory",
+    [
+        {"disk": "3.4x"},
+        pytest.param({"device": 0, "host": 0, "disk": "100x"}, marks=pytest.mark.slow("ranks without static tiers")),
+    ],
+    ids=["cached", "packed"],
 )
-def test_any_tiers_have_the_same_bits(tmp_path: Path, memory: dict[str, Any]) -> None:
-    packed = build(tmp_path, memory=memory)
-    model = train(tmp_path, 2, packed=packed, **ROWS, link_gbps=50.0, io="pread")
-    assert bits(model) == bits(train(tmp_path, 1))
+def test_any_tiers_have_the_same_bits(home: Path, memory: dict[str, Any]) -> None:
+    packed = build(home, memory=memory)
+    model = train(home, 2, packed=packed, **ROWS, link_gbps=50.0, io="pread")
+    assert bits(model) == bits(train(home, 1))
     assert_counted(model)
 
 
-def test_a_sampled_evaluation_has_the_same_scores(tmp_path: Path) -> None:
-    packed, options = build(tmp_path, evaluate=True), {"eval": "sampled"}
+def test_a_sampled_evaluation_has_the_same_scores(home: Path) -> None:
+    packed, options = build(home, evaluate=True), {"eval": "sampled"}
     models = [
-        train(tmp_path, 1, **options),
-        *(train(tmp_path, world, packed=packed, **ROWS, **options) for world in (1, 2)),
+        train(home, 1, **options),
+        *(train(home, world, packed=packed, **ROWS, **options) for world in (1, 2)),
     ]
     assert bits(models[0]) == bits(models[1]) == bits(models[2])
     assert models[0].summary["numbers"] == models[2].summary["numbers"]
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
-def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path, before: int, after: int) -> None:
-    packed, options = build(tmp_path), {"checkpoint_steps": 1, "dropout": 0.3, "accumulate": 1, "retrain": False}
-    expected = bits(train(tmp_path / "straight", 1, **options))
-    options |= ROWS | {"packed": packed}
+@pytest.mark.parametrize(
+    ("before", "after"), [(1, 2), pytest.param(2, 1, marks=pytest.mark.slow("from two ranks on packed rows to one"))]
+)
+def test_a_run_goes_on_from_a_checkpoint(home: Path, packed: Packed, before: int, after: int) -> None:
+    options = {"checkpoint_steps": 1, "dropout": 0.3, "accumulate": 1, "retrain": False}
+    expected = bits(train(home, 1, trial="straight", **options))
+    options |= ROWS | {"packed": packed, "trial": f"from {before} to {after}"}
+    there = {*(home / "checkpoints").iterdir()}
     with pytest.raises(ConnectionAbortedError):
-        train(tmp_path, before, progress=Stops(9), **options)
-    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
-    model = train(tmp_path, after, resume=True, **options)
-    assert bits(model) == expected
+        train(home, before, progress=Stops(9), **options)
+    assert len({*(home / "checkpoints").iterdir()} - there) == 1
+    model = train(home, after, resume=True, **options)
+    assert not model.reused and bits(model) == expected
     assert_counted(model)
 
 
