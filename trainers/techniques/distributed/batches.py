@@ -1,4 +1,4 @@
-"""The mini-batches of one rank: sampled here from the whole topology, with rows that are exchanged by one thread in order.
+"""The mini-batches of one rank: sampled here from the whole topology or stored before, with rows that one thread exchanges in order.
 
     sampler threads: sample, mark, request  -->  exchanger: request and reply, gather  -->  step
 

@@ -2,7 +2,7 @@
 
 Every rank holds the whole topology and samples by itself. Per batch it fetches the distinct rows that other ranks hold, by one request and
 one reply (exchange.py), while the batch before is trained on. The paper's vanilla baseline cuts the topology, too, and needs 2 (L - 1) more
-rounds per batch of L layers; `scheme` selects it (vanilla.py).
+rounds per batch of L layers; `scheme` selects it (vanilla.py). With packed rows nothing is fetched (packed.py).
 
 A step is a group of `accumulate` rounds of all parts. With `gradients = "ordered"` the gradients of all its batches are gathered and added
 in batch order at every rank, so all ranks make the same update, and its bits are those of one rank with all parts. A step moves (ranks - 1)

@@ -12,6 +12,7 @@ import pytest
 from assets.packed_chunks.config import STATIC_TIERS, SegmentRange
 from assets.packed_chunks.read import PackedChunks
 from assets.partitions.read import open_partitions
+from assets.pipeline.file import parse_pipeline
 from assets.samples.order import StoredOrder
 from assets.samples.read import open_samples
 from assets.sampling.config import SamplingConfig
@@ -21,10 +22,12 @@ from kernels.sampling.part_plan import PartPlan
 from kernels.sampling.sample import Sampler
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.kernels.graphs import assert_same_blocks
+from tests.recipes import recipe, sbm
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import Stops, content, parts_inputs, train_packed, train_parts
 from trainers.ranks.group import ALONE
+from trainers.recipe.config import TrainTable
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=16, reuse=2)
 PARTS, WIDTH = 4, 300
@@ -128,35 +131,43 @@ def test_parts_of_uneven_seeds_have_empty_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "memory", [{"device": 0, "host": 0, "disk": "100x"}, {"disk": "3.4x"}], ids=["packed", "cached"]
+    "memory",
+    [
+        {"disk": "3.4x"},
+        pytest.param({"device": 0, "host": 0, "disk": "100x"}, marks=pytest.mark.slow("ranks without static tiers")),
+    ],
+    ids=["cached", "packed"],
 )
-def test_any_tiers_have_the_same_bits(tmp_path: Path, memory: dict[str, Any]) -> None:
-    packed = build(tmp_path, memory=memory)
-    model = train(tmp_path, 2, packed=packed, **ROWS, link_gbps=50.0, io="pread")
-    assert bits(model) == bits(train(tmp_path, 1))
+def test_any_tiers_have_the_same_bits(home: Path, memory: dict[str, Any]) -> None:
+    packed = build(home, memory=memory)
+    model = train(home, 2, packed=packed, **ROWS, link_gbps=50.0, io="pread")
+    assert bits(model) == bits(train(home, 1))
     assert_counted(model)
 
 
-def test_a_sampled_evaluation_has_the_same_scores(tmp_path: Path) -> None:
-    packed, options = build(tmp_path, evaluate=True), {"eval": "sampled"}
+def test_a_sampled_evaluation_has_the_same_scores(home: Path) -> None:
+    packed, options = build(home, evaluate=True), {"eval": "sampled"}
     models = [
-        train(tmp_path, 1, **options),
-        *(train(tmp_path, world, packed=packed, **ROWS, **options) for world in (1, 2)),
+        train(home, 1, **options),
+        *(train(home, world, packed=packed, **ROWS, **options) for world in (1, 2)),
     ]
     assert bits(models[0]) == bits(models[1]) == bits(models[2])
     assert models[0].summary["numbers"] == models[2].summary["numbers"]
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
-def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path, before: int, after: int) -> None:
-    packed, options = build(tmp_path), {"checkpoint_steps": 1, "dropout": 0.3, "accumulate": 1, "retrain": False}
-    expected = bits(train(tmp_path / "straight", 1, **options))
-    options |= ROWS | {"packed": packed}
+@pytest.mark.parametrize(
+    ("before", "after"), [(1, 2), pytest.param(2, 1, marks=pytest.mark.slow("from two ranks on packed rows to one"))]
+)
+def test_a_run_goes_on_from_a_checkpoint(home: Path, packed: Packed, before: int, after: int) -> None:
+    options = {"checkpoint_steps": 1, "dropout": 0.3, "accumulate": 1, "retrain": False}
+    expected = bits(train(home, 1, trial="straight", **options))
+    options |= ROWS | {"packed": packed, "trial": f"from {before} to {after}"}
+    there = {*(home / "checkpoints").iterdir()}
     with pytest.raises(ConnectionAbortedError):
-        train(tmp_path, before, progress=Stops(9), **options)
-    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
-    model = train(tmp_path, after, resume=True, **options)
-    assert bits(model) == expected
+        train(home, before, progress=Stops(9), **options)
+    assert len({*(home / "checkpoints").iterdir()} - there) == 1
+    model = train(home, after, resume=True, **options)
+    assert not model.reused and bits(model) == expected
     assert_counted(model)
 
 
@@ -212,3 +223,16 @@ def own_groups(made: Packed) -> list[str]:
     own = [name for name in groups if SegmentRange.of(name).low in segments]
     assert 0 < len(own) < len(groups) and {SegmentRange.of(name).high - 1 in segments for name in own} == {True}
     return [STATIC_TIERS, *own]
+
+
+def test_packed_rows_without_a_plan_are_refused_at_their_line(tmp_path: Path) -> None:
+    text = recipe(
+        {"name": "x", "trainer": "distributed", "samples": "stored", "distributed": {"rows": "packed"}},
+        graph=sbm(nodes=200, edges=1000),
+        sampling={"fanouts": [3, 3], "batch_size": 32, "reuse": 1},
+        partitions={"parts": 2},
+        samples={"plan": "parts"},
+    )
+    line = text.splitlines().index('rows = "packed"') + 1
+    with pytest.raises(InputError, match=rf'mine.toml:{line}: .*rows = "packed" needs \[memory\] and \[cache_plan\]'):
+        parse_pipeline(tmp_path / "mine.toml", text.encode(), TrainTable)
