@@ -37,7 +37,7 @@ class Technique:
         limited: "module:name" of its limits, the cells of the table of options that are more than "yes"; "" without one.
         need: "module:name" of the function that adds up the memory of a training, `terms(case)` (trainers/recipe/need.py); "" without one.
         queue_share: parts of `queue` of which one must hold the rows of a batch; 0 if a batch may be smaller than it was drawn.
-        by_parts: whether several processes may share a training, each with the rows of its parts.
+        by_parts: whether several processes may share a training, each with some of the parts of the graph.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
         halves: whether it runs the two halves of a layer at different times, so that models have to be lists of layers.
         approximate: whether it trains on less than the whole batches, so that its weights differ from every other technique's.
@@ -62,6 +62,11 @@ class Technique:
     whole_graph: bool = False
     halves: bool = False
     approximate: bool = False
+
+    @property
+    def own_shards(self) -> bool:
+        """Whether each process reads the features of its parts alone, which lie in shards."""
+        return "shards" in self.reads
 
     def load(self) -> ModuleType:
         """Imports the module that implements the technique."""
@@ -154,6 +159,7 @@ TECHNIQUES: dict[str, Technique] = {
             inputs=("chunks",),
             on_device=True,
             settings="trainers.techniques.fullgraph.settings:FullGraphSettings",
+            by_parts=True,
             whole_graph=True,
             halves=True,
         ),
