@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from safetensors.torch import load, save
-from torch import Tensor
 
 from assets.budgets.read import Budgets, open_budgets
 from assets.features.read import node_types, open_features, require_nodes
@@ -45,20 +43,20 @@ DEGREES_BYTES, MAP_BYTES = 8, 8
 def open_data(opening: Opening) -> Data:
     """Opens the data of a technique whose processes have the rows of all nodes; errors are those of `open_rows`.
 
-    Each of several processes evaluates, with memory of its own, and all take the logits of the first one: so all stop in the same epoch.
+    Several processes share an evaluation, and each has all logits.
     """
     graph, semantic, execution = opening.graph, opening.semantic, opening.execution
     stored = open_features(opening.inputs["features"], verified=execution.features == "memory")
     plan = epoch_plan(np.array(graph.train_ids), semantic)
     features = open_rows(opening, stored, plan)
-    infer = evaluation(semantic, graph.topology, features.table, features.device, opening.drawing)
-    lane = opening.ranks.main
-
-    def told(*arguments: Any) -> Tensor:
-        logits = infer(*arguments)
-        return logits if lane.world == 1 else load(lane.from_first(save({"logits": logits.contiguous()})))["logits"]
-
-    return Data(plan=plan, features=features, infer=told)
+    several = opening.ranks.world > 1
+    domain = (
+        find_technique(semantic.train.trainer).evaluation_domain(graph.topology, opening.ranks.main)
+        if several
+        else None
+    )
+    infer = evaluation(semantic, graph.topology, features.table, features.device, opening.drawing, domain)
+    return Data(plan=plan, features=features, infer=infer)
 
 
 def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:

@@ -225,7 +225,11 @@ class Mover:
         with self._exchange(buffers, line, step) as book:
             for part, owner, theirs, mine in sorted(moves, key=lambda move: (move[1] - move[0]) % num_parts):
                 with self.span(owner, "d2d", step), self._place_of[owner].active():
-                    rows = self._arrived(mine, owner) if isinstance(mine, Tensor) else self._taken(buffers[part], mine, part)
+                    rows = (
+                        self._arrived(mine, owner)
+                        if isinstance(mine, Tensor)
+                        else self._taken(buffers[part], mine, part)
+                    )
                     target = self._sent([theirs], owner)[0]
                     add_rows(_array(rows), None, _array(buffers[owner]), target, self.threads)
                     if not isinstance(mine, Tensor):
@@ -241,11 +245,10 @@ class Mover:
             place = self._place_of[get.part]
             with place.active():
                 rows = self._taken(buffers[get.part], get.rows, get.part)
-                if get.owner == HOST:
-                    rows = self.to_host(rows, down, get.part)()
-                else:
-                    rows = place.device.fetch(rows, down, place.device.traffic)
-            sent.append((get.rank, rows.numpy()))
+                # Rows of a host leave the device for a host, as in one process.
+                leave = self.to_host(rows, down, get.part) if get.owner == HOST else None
+                found = place.device.fetch(rows, down, place.device.traffic) if leave is None else leave()
+            sent.append((get.rank, found.numpy()))
         with self.span(self.places[0].part, "d2d", step):
             return list(zip(trade.gives, self._swapped(sent, trade.gives, buffers, line), strict=True))
 

@@ -12,10 +12,11 @@ An epoch is one optimiser step. Dropout is keyed by node, so masks are those of 
 which sums are rounded. That order is fixed by the chunks and the mode: two runs end with the same bits, for any number of devices that
 share the parts and whether aggregates are cached or computed again.
 
-Ranks may share the parts (chunk_gradients.py, rank_rows.py). A rank has on its host the rows of its parts' nodes alone, so this memory falls
-with their number; it gets by messages the rows that its chunks read of other parts, and gives their gradients back. Gradients of parameters
-and rows are added in the order of one process, so the bits are those of one process. Each rank has the topology and reads features from the
-table. In modes p2p and p2p+reuse every row of a step is loaded once by the rank that has it, features too.
+Ranks may share the parts (rank_rows.py, chunk_gradients.py). The host of a rank has the rows of its parts' nodes alone, so this memory
+falls with the number of ranks. Rows that its chunks read of other parts come by messages, and their gradients go back. Gradients of
+parameters and rows are added in the order of one process, so the bits are those of one process. Each rank has the topology and reads
+features from the table; in modes p2p and p2p+reuse the rank that has a row of a step loads it, features too. An evaluation is shared
+(evaluation_turns.py).
 
 `mode = "device"` is uncut: the whole pass runs on the device of one process. It is the baseline for chunks.
 
@@ -78,7 +79,9 @@ def open_executor(run: Run) -> Executor:
     model = require_layers(run.model, "fullgraph")
     if settings.mode == "device":
         if run.ranks.world > 1:
-            problem = f'{run.ranks.world} ranks, but mode = "device" does not cut the graph into parts that they could share'
+            problem = (
+                f'{run.ranks.world} ranks, but mode = "device" does not cut the graph into parts that they could share'
+            )
             raise InputError(problem, 'leave --ranks out, or set mode = "p2p+reuse"')
         return Uncut(run, model)
     if buffers := [name for name, _ in model.named_buffers()]:
@@ -224,7 +227,8 @@ class FullGraph(OneStep):
     def _of_all_ranks(self, walked: Walk, lane: Lane, nodes: int) -> tuple[Crossed, dict[str, Any]]:
         """Returns the rows that cross, and facts about the share of each rank; all ranks call it."""
         up, down = (
-            sum(len(get.rows) for trades in walked.trades for get in getattr(trades, way).gets) for way in ("up", "down")
+            sum(len(get.rows) for trades in walked.trades for get in getattr(trades, way).gets)
+            for way in ("up", "down")
         )
         record = {"parts": list(walked.lists), "nodes": nodes, "host_row_bytes": self._row_bytes(nodes)}
         record |= {"rows_of_other_ranks": up}

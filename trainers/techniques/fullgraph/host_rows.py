@@ -1,7 +1,7 @@
 """Rows of all nodes on the host that a full-graph pass reads and writes in any order: outputs of layers, cached aggregates, gradients.
 
-If ranks share the parts, each has the rows of the nodes of its own parts alone. They are in memory, which a device with memory of its own reads over the bus, or in an unnamed file that is mapped if memory is short; the
-file disappears with the process.
+They are in memory, which a device with memory of its own reads over the bus, or in an unnamed file that is mapped if memory is short; the
+file disappears with the process. If ranks share the parts, each has the rows of the nodes of its own parts alone.
 """
 
 from __future__ import annotations

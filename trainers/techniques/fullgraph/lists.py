@@ -156,7 +156,7 @@ def walk(steps: Steps, mode: Mode, share: PartShare | None = None) -> Walk:
         mode: the mode.
         share: the parts of this rank; None for one process with all.
 
-    Memory: 4 or 8 bytes per node for destinations, 12 per row that moves, for both directions, of own parts; two batches of steps at a time.
+    Memory: 4 or 8 bytes per node of own parts for destinations, 12 per row that moves, for both directions; two batches of steps at a time.
     """
     parts, num_steps = range(steps.num_parts), steps.chunks_per_part
     mine = parts if share is None else share.parts
@@ -187,7 +187,7 @@ class PartShare:
     Args:
         rank, world: number of this rank, and number of ranks.
         num_parts: m, a multiple of the ranks.
-        rank_of: u16[N], the rank of every node, where chunks read rows of hosts; None where parts fetch them from each other.
+        rank_of: u16[N], the rank of every node, if chunks read rows of hosts; None if parts fetch them from each other.
 
     Attributes:
         parts: the parts of this rank.
