@@ -192,15 +192,15 @@ class Mover:
             ]
             found = self._swapped(sent, gets, buffers, line)
         for get, rows in zip(gets, found, strict=True):
-            place = self._place_of[get.part]
+            place, of_host = self._place_of[get.part], get.owner == HOST
+            device, link = place.device, place.device.link("h2d") if of_host else None
+            since = 0 if link is None else link.now()
             with place.active():
-                on_device = place.device.send_tensor(rows, line, place.device.traffic)
-                if get.owner == HOST:
-                    link = place.device.link("h2d")
-                    since = 0 if link is None else link.now()
+                on_device = device.send_tensor(rows, line, self.ledger if of_host else device.traffic)
+                if of_host and not device.remote:
                     self.ledger.crossed(line, rows.nbytes, requests=len(rows))
-                    if link is not None:
-                        link.carry(rows.nbytes, since)
+                if link is not None:
+                    link.carry(rows.nbytes, since)
                 self.put(on_device, buffers[get.part], get.rows, get.part)
 
     def pull(

@@ -63,6 +63,7 @@ def terms(case: Case) -> list[Term]:
         *process_terms(case, ranks),
         *found,
         parameter_term(case, ranks),
+        *(_rank_terms(case, settings, ranks) if ranks > 1 else []),
         *_evaluated(case, taken, ranks),
         *rows,
     ]
@@ -121,17 +122,17 @@ def _cut(case: Case, settings: Any, ranks: int) -> list[Term]:
         Term(what="rows of all nodes between layers", num_bytes=0 if spills else rows, key="hidden", at_most=not sure),
         Term(what="a chunk's rows and activations", num_bytes=ranks * int(HEAP * held), key=CHUNKS, at_most=True),
         Term(what="blocks of chunks", num_bytes=kept, at_most=not sure),
-        *(_rank_terms(case, counts, num_parts, num_parameters, ranks) if ranks > 1 else []),
     ]
 
 
-def _rank_terms(case: Case, counts: ChunkCounts, num_parts: int, num_parameters: int, ranks: int) -> list[Term]:
+def _rank_terms(case: Case, settings: Any, ranks: int) -> list[Term]:
     """Returns the terms of what ranks send each other in a step, and of the places of nodes."""
     train, sizes = case.semantic.train, case.sizes
+    counts, num_parts, _ = _counted(case, settings.mode)
     shapes = layer_shapes(train, sizes.width, max(2, sizes.num_classes))
     rows = counts.rows * max(shape.read for shape in shapes) * item_bytes(train) * -(-num_parts // ranks)
     # Those of this rank's chunks, and of all chunks as they come and as tensors.
-    gradients = 3 * num_parts * num_parameters * item_bytes(train)
+    gradients = 3 * num_parts * parameter_bytes(train, sizes.width, max(2, sizes.num_classes))
     return [
         Term(what="places of rows", num_bytes=ranks * 4 * sizes.num_nodes),
         Term(what="rows of other ranks for a step", num_bytes=ranks * MESSAGE_COPIES * rows, key=CHUNKS, at_most=True),

@@ -34,7 +34,7 @@ MODELS = {
     "gin": {"model": "gin", "keep_first": False},
     "max": {"aggregator": "max"},
     "jumps": {"input": "linear", "head": "linear", "jk": "cat", "input_dropout": 0.2, "layers": 3},
-    "bf16": {"model": "gat", "heads": 2, "dtype": "bf16", "feed_forward": 2.0},
+    "bf16": {"model": "gat", "heads": 2, "dtype": "bf16", "input": "linear", "head": "linear", "feed_forward": 2.0},
 }
 MODES = ("p2p+reuse", "p2p", "vanilla")
 PARTS, CHUNKS, EPOCHS = 4, 3, 2
