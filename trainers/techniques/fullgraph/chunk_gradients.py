@@ -66,7 +66,9 @@ class ChunkGradients:
         """
         with _disable_current_modes():  # messages are in the host's memory
             packed = {name: tensor for part, made in self._made.items() for name, tensor in self._packed(part, made)}
-            packed |= {f"{part}/loss": torch.tensor(float(loss)).double() for part, loss in (losses or {}).items()}
+            packed |= {
+                f"{part}/loss": torch.tensor(float(loss), dtype=torch.float64) for part, loss in (losses or {}).items()
+            }
             pieces = self.lane.gather_any(save(packed))
             self._made = {}
             of_others = [len(each) for rank, each in enumerate(pieces) if rank != self.lane.rank]
@@ -84,7 +86,8 @@ class ChunkGradients:
         """Yields the gradients of a part's chunk on the host, by name."""
 
         def host(tensor: Tensor) -> Tensor:
-            return self.device.fetch(tensor.detach(), TO_HOST, self.device.traffic).contiguous()
+            found = self.device.fetch(tensor.detach(), TO_HOST, self.device.traffic)
+            return found.clone(memory_format=torch.contiguous_format)  # no two may share memory
 
         for number, gradient in enumerate(made.parameters):
             if gradient is not None:

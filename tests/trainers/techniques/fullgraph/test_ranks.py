@@ -28,7 +28,7 @@ from trainers.techniques.fullgraph.whole_pass import WholePass
 ROOT = Path(__file__).parents[4]
 GRAPHMILL = str(Path(sys.executable).with_name("graphmill"))
 MODELS = {
-    "gcn": {"model": "gcn"},
+    "gcn": {"model": "gcn", "dtype": "float64"},
     "sage": {"norm": "layer", "dropout": 0.3},
     "gat": {"model": "gat", "heads": 2, "attention_dropout": 0.3, "residual": True},
     "gin": {"model": "gin", "keep_first": False},
