@@ -26,7 +26,7 @@ def part_share(run: Run, chunks: StoredChunks, settings: Any) -> PartShare | Non
         settings: `[train.fullgraph]`.
 
     Raises:
-        InputError: the ranks cannot share the parts or the devices evenly.
+        InputError: the ranks cannot share the parts or the devices evenly, or one would have no node.
     """
     rank, world = run.ranks.rank, run.ranks.world
     if world == 1:
@@ -37,11 +37,16 @@ def part_share(run: Run, chunks: StoredChunks, settings: Any) -> PartShare | Non
     if settings.devices % world:
         problem = f"devices = {settings.devices} is not a multiple of {world} ranks, and each has devices of its own"
         raise InputError(problem, "remove the key, or give a multiple")
+    each = chunks.num_parts // world
+    sizes = np.array([len(chunks.nodes_of(part)) for part in range(chunks.num_parts)]).reshape(world, each).sum(1)
+    if not sizes.all():
+        problem = f"the parts of rank {int(np.argmin(sizes))} of {world} have no node"
+        raise InputError(problem, "start fewer ranks, or set fewer `parts` in [partitions]")
     rank_of = None
     if settings.mode == "vanilla":
         rank_of = np.empty(chunks.num_nodes, np.uint16)
         for part in range(chunks.num_parts):
-            rank_of[chunks.nodes_of(part)] = part // (chunks.num_parts // world)
+            rank_of[chunks.nodes_of(part)] = part // each
     return PartShare(rank, world, chunks.num_parts, rank_of)
 
 

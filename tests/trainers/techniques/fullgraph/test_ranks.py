@@ -238,6 +238,13 @@ def test_what_ranks_cannot_share_is_refused(tmp_path):
             ranked(tmp_path, 2, **options)
 
 
+def test_a_rank_without_nodes_is_refused_and_chunks_without_nodes_are_not(tmp_path):
+    few = {"graph": {"num_nodes": 12, "num_edges": 40}, "parts": 6, "chunks": 4}
+    assert bits(ranked(tmp_path / "one", 1, **few)) == bits(ranked(tmp_path / "two", 2, **few))
+    with pytest.raises(InputError, match=r"the parts of rank \d+ of 24 have no node(?s:.*)fewer ranks"):
+        ranked(tmp_path / "many", 24, **few | {"parts": 24, "chunks": 1})
+
+
 FILE = {
     "graph": sbm(nodes=400, edges=3000, train_ratio=0.6),
     "partitions": {"method": "range", "parts": 2},
