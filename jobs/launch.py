@@ -176,7 +176,7 @@ def _selected(order: Launch) -> list[Step]:
     if order.names:
         training = [step for step in training if step.name in order.names]
     trained = {step.name for step in training}
-    if order.ranks > 1 and not any(table.technique.by_parts for table in order.pipeline.train if table.name in trained):
+    if order.ranks > 1 and not any(table.by_parts for table in order.pipeline.train if table.name in trained):
         problem = f"--ranks {order.ranks}, but no [[train]] table that is asked for can be shared by processes"
         raise InputError(problem, 'leave it out, or set trainer = "distributed"')
     if order.selection != "preprocess" and trained:
@@ -255,7 +255,7 @@ def _job_name(order: Launch) -> str:
 
 
 def _run_config(order: Launch, steps: list[Step]) -> dict[str, Any]:
-    by_parts = {table.name: table.technique.by_parts for table in order.pipeline.train}
+    by_parts = {table.name: table.by_parts for table in order.pipeline.train}
     config = {"resume": order.resume, "retrain": order.retrain, "epoch_lines": EpochLines(order.epoch_lines).name}
     return {
         "ops": {

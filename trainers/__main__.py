@@ -112,8 +112,9 @@ def _train_split(order: Order) -> Sequence[Artifact]:
     table = find_table(pipeline, order.table)
     rank, world = asked_ranks()
     asked = order.ranks or table.own_settings.ranks
-    if not table.technique.by_parts and max(asked, world) > 1:
-        problem = f"{max(asked, world)} ranks, but trainer = {table.trainer!r} trains in one process"
+    if not table.by_parts and max(asked, world) > 1:
+        how = f' with mode = "{table.settings.mode}"' if table.technique.by_parts else ""
+        problem = f"{max(asked, world)} ranks, but trainer = {table.trainer!r}{how} trains in one process"
         raise InputError(problem, 'leave --ranks out, or set trainer = "distributed"')
     if asked > 1 and world == 1:
         return _launch_ranks(order, table, store, asked)
@@ -130,7 +131,7 @@ def _train_here(order: Order, table: TrainTable, store: Store, *, first: bool) -
     pipeline, timeout = order.pipeline, table.own_settings.timeout
     with coming() as meeting:
         # Before the ranks meet: digests of raw files may take longer on one machine than on another.
-        found = find_table_inputs(pipeline, table, store, order.inputs, whole=first)
+        found = find_table_inputs(pipeline, table, store, order.inputs, whole=first or not table.technique.own_shards)
         with joined(timeout, meeting) as ranks:
             return train_table(
                 store,

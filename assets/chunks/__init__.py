@@ -11,7 +11,7 @@ With m parts of n chunks, records lie step after step, and in a step part after 
 
 Numbers: all volumes are rows of one layer; trainers/techniques/fullgraph/memory.py converts them into bytes, which depend on the widths
 and the dtype of a model. `volumes_by_schedule` has every schedule that was looked at. `replication` is `v_ori` per node; the second
-figure shows how it grows with the number of chunks, up to 512 in all. No artifact holds seconds, since they depend on the machine:
+figure shows how it grows with the number of chunks, up to 512 in all. No artifact holds measured seconds, which depend on the machine:
 `graphmill chunks` computes them for every schedule by equation 4 of the paper, from speeds that are given
 (`--rates 12GB/s,200GB/s,1.5TB/s`: from the host, between devices, inside one) or that were measured into the home
 (`measured/links.json`).
@@ -19,6 +19,8 @@ figure shows how it grows with the number of chunks, up to 512 in all. No artifa
 Schedules: `identity` keeps the order of ids. `hongtu` is the paper's Algorithm 4, which can be worse than the identity on graphs with
 locality. `best` looks at both, assigns chunks to steps exactly, improves orders as paths, and swaps chunks if that lowers `v_ru`: it is
 never worse than either (kernels/chunks/schedule.py). Its search is bounded by work, not time, so that equal inputs give equal bytes.
+With `rates`, the speeds of the links, it takes the fewest seconds by equation 4 of the schedules that it looks at, and of chunks that are
+kept apart; `byte_nanoseconds` compares them with those of the fewest rows. Paths and swaps are led by `v_ru` in any case.
 
 Cost: seconds up to tens of millions of edges; the swap search takes at most 2^33 words of work, half a minute on two cores. The search
 holds one bit per node and chunk.

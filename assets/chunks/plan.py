@@ -11,7 +11,7 @@ from assets.building.stage import Progress
 from assets.chunks.config import ChunksConfig
 from assets.partitions.config import PartitionsConfig
 from assets.partitions.metis import run_metis
-from kernels.chunks.counts import StepCounts
+from kernels.chunks.counts import StepCounts, cost
 from kernels.chunks.cut import Chunks, cut_chunks
 from kernels.chunks.ldg import count_replicas
 from kernels.chunks.order import part_graphs, rcm_order, sub_part_order
@@ -83,10 +83,24 @@ def replication_by_chunks(topology: Topology, part_of: Array, chunks: Chunks, pr
     return found
 
 
-def schedule_numbers(found: Scheduled, counts: StepCounts, num_distinct: int, num_nodes: int) -> dict[str, Any]:
-    """Returns the numbers of the summary; all are exact counts of rows and edges."""
-    volumes = found.found[found.chosen]
-    return {
+def schedule_numbers(
+    found: Scheduled,
+    counts: StepCounts,
+    num_distinct: int,
+    num_nodes: int,
+    rates: tuple[float, float, float] | None = None,
+) -> dict[str, Any]:
+    """Returns the numbers of the summary; all are exact counts of rows and edges.
+
+    With speeds of the links, in bytes per second, it also names the schedule that loads the fewest rows, and has the nanoseconds that a
+    byte of all rows takes by equation 4 with the chosen one and with that one.
+    """
+    volumes, fewest = found.found[found.chosen], found.fewest_rows()
+    timed = {}
+    if rates is not None:
+        chosen, rows = (1e9 * cost(*each, rates) for each in (volumes, found.found[fewest]))
+        timed = {"schedule_of_fewest_rows": fewest, "byte_nanoseconds": chosen, "byte_nanoseconds_of_fewest_rows": rows}
+    return timed | {
         "num_nodes": num_nodes,
         "num_parts": int(counts.destinations.shape[1]),
         "chunks_per_part": int(counts.destinations.shape[0]),

@@ -2,8 +2,8 @@
 
     $GRAPHMILL_HOME/measured/links.json     device, and bytes per second from the host, between devices, and inside one
 
-Chunks do not depend on them: a schedule is chosen by the rows that it loads, so that equal graphs have equal chunks on every machine.
-`graphmill chunks` computes the seconds for the rows from the stored counts.
+Chunks do not depend on what was measured: a schedule is chosen by the rows that it loads, or by the speeds that `rates` of [chunks] states,
+so that equal recipes have equal chunks on every machine. `graphmill chunks` computes the seconds for the rows from the stored counts.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ TRAINING_OPTIONS = (
     click.option(
         "--ranks",
         type=click.IntRange(1),
-        help="Processes that share a training whose trainer is distributed; default: as the table says.",
+        help="Processes that share a training by distributed, fresh-distributed or fullgraph; default: as the table says.",
     ),
     click.option(
         "--order",

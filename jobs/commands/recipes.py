@@ -178,7 +178,11 @@ def chunks(home: Path | None, pipeline: Asked, rates: str | None, row_bytes: int
     help="A .parquet or .csv file with a column node_id, or a .txt file with an id per line: predicts these nodes alone.",
 )
 @click.option(
-    "--ranks", type=click.IntRange(1), default=1, show_default=True, help="Processes, each with the rows of its parts."
+    "--ranks",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes, each with the rows of its parts, which are in shards.",
 )
 @click.pass_obj
 def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ranks: int, **options: Any) -> None:

@@ -35,8 +35,12 @@ def _ranks_problems(pipeline: Pipeline, ranks: int) -> Iterator[tuple[KeyPath, s
     partitions = pipeline.table("partitions")
     for index, table in enumerate(pipeline.train):
         asked = ranks or table.own_settings.ranks
-        if table.technique.by_parts and partitions is not None and partitions.parts % asked:
-            given = f"--ranks {ranks}" if ranks else f"ranks = {asked}"
+        given = f"--ranks {ranks}" if ranks else f"ranks = {asked}"
+        devices = getattr(table.own_settings, "devices", 0)
+        if table.by_parts and ranks and devices % ranks:
+            text = f"devices = {devices} is not a multiple of {given}: remove the key, or give a multiple"
+            yield ("train", index, table.trainer, "devices"), text
+        if table.by_parts and partitions is not None and partitions.parts % asked:
             text = f"{given} does not divide [partitions] parts = {partitions.parts}: give a divisor"
             yield ("train", index, table.trainer, "ranks"), text
 

@@ -16,6 +16,10 @@ three batches, in either direction, until none helps. The least V_+ru of each ba
 if that lowers V_+ru itself, in turns with the path's moves, until nothing helps or its share of the budget is used. The least volume is
 taken, the first of equal ones. All volumes are counted anew at the end, so the result is never worse than `identity` or `hongtu`.
 
+If the speeds of the links are given, `best` takes the fewest seconds by equation 4 instead, the first of equal ones, and looks at one more
+batching: phase 1 assigns each part's chunks to the batches so that the sum of shared nodes is the smallest. Batches that share little fetch
+little from peers, which pays if these are slower than the host, as between ranks. Paths and swaps are still led by V_+ru.
+
 The budget counts work, not time, for equal inputs must give equal bytes on every machine: `SEARCH_WORDS` words of 64 nodes, each read for
 one swap that is weighed. Only nodes that two chunks share have bits here.
 
@@ -33,6 +37,7 @@ import numpy as np
 
 from kernels import _native
 from kernels.arrays import check_threads
+from kernels.chunks.counts import cost
 from kernels.chunks.sets import Volumes, overlaps, set_numbers, shared_sets, unions, volumes
 from kernels.types import Array
 
@@ -64,6 +69,10 @@ class Scheduled:
     chosen: str
     search_words: int = 0
 
+    def fewest_rows(self) -> str:
+        """Returns the name of the schedule that loads the fewest rows, the first of equal ones."""
+        return min(self.found, key=lambda name: self.found[name].v_ru)
+
 
 def identity_schedule(num_parts: int, chunks_per_part: int) -> Array:
     """Returns i32[m, n]: chunk j in step j."""
@@ -90,7 +99,13 @@ def hongtu_schedule_reference(sets: list[set[int]], num_parts: int) -> Array:
 
 
 def choose_schedule(
-    sets: Array, num_parts: int, schedule: Schedule = "best", *, search_words: int = SEARCH_WORDS, threads: int = 1
+    sets: Array,
+    num_parts: int,
+    schedule: Schedule = "best",
+    *,
+    rates: tuple[float, float, float] | None = None,
+    search_words: int = SEARCH_WORDS,
+    threads: int = 1,
 ) -> Scheduled:
     """Returns the schedule that `schedule` names, with its volumes.
 
@@ -98,6 +113,7 @@ def choose_schedule(
         sets: u64[m n, W] of `kernels.chunks.sets.neighbour_sets`.
         num_parts: m.
         schedule: "identity", "hongtu" or "best".
+        rates: (T_hd, T_dd, T_ru) in rows per second, by which "best" counts seconds; None to count rows from the host.
         search_words: budget of the swap search of "best".
         threads: native threads.
     """
@@ -112,18 +128,24 @@ def choose_schedule(
     batchings = {"identity": identity, "hongtu": greedy}
     if num_parts > 1 and n <= MOST_ASSIGNED:
         batchings["assignment"] = _batch_chunks(shared, num_parts, _native.assign_most, threads)
+        if rates is not None:
+            batchings["apart"] = _batch_chunks(shared, num_parts, _assign_least, threads)
+
+    def price(volume: Volumes) -> float:
+        return volume.v_ru if rates is None else cost(*volume, rates)
+
     candidates, left = {"identity": identity, "hongtu": hongtu}, search_words
     for place, (name, batching) in enumerate(batchings.items()):
         tried = _orders(shared, name, batching, threads)
         found |= {said: volumes(sets, each, threads=threads) for said, each in tried.items() if said not in found}
         candidates |= tried
-        first = min(tried, key=lambda said: found[said].v_ru)
+        first = min(tried, key=lambda said: price(found[said]))
         searched, used = _search(shared, tried[first], left // (len(batchings) - place), threads)
         left -= used
         if used:
             candidates[f"{first}, swaps"] = searched
             found[f"{first}, swaps"] = volumes(sets, searched, threads=threads)
-    chosen = min(candidates, key=lambda said: found[said].v_ru)
+    chosen = min(candidates, key=lambda said: price(found[said]))
     return Scheduled(schedule=candidates[chosen], found=found, chosen=chosen, search_words=search_words - left)
 
 
@@ -160,6 +182,11 @@ def _take_greedily(gains: Array) -> Array:
         chosen[batch] = np.argmax(np.where(left, gain, -1))
         left[chosen[batch]] = False
     return chosen
+
+
+def _assign_least(gains: Array) -> Array:
+    """Returns int[n]: the chunk of each batch, so that the sum of shared nodes is the smallest."""
+    return _native.assign_most(np.ascontiguousarray(gains.max(initial=0) - gains))
 
 
 def _order_greedily(overlap: Array) -> Array:

@@ -66,7 +66,7 @@ def test_its_models_are_equal_and_moved_what_they_say(tmp_path: Path, run: Calla
     board = graphmill("leaderboard", str(path), home=home).stdout
     equal = [line for line in board.splitlines() if line.startswith("Equal to the bit")]
     tables = load_pipeline(str(path), TrainTable).train
-    apart = {table.name for table in tables if table.technique.by_parts or table.technique.approximate}
+    apart = {table.name for table in tables if table.technique.own_shards or table.technique.approximate}
     whole = {table.name for table in tables if table.technique.whole_graph} - apart
     names = {table.name for table in tables} - whole - apart
     groups = [set(line.rstrip(".").partition(": ")[2].split(" = ")) for line in equal]

@@ -30,9 +30,11 @@ from jobs.definitions import execution_of
 from kernels.cuda.driver import num_gpus
 from kernels.errors import InputError
 from tests.laws.asked import ASKED, OTHERWISE, SAMPLING, WHEN, Ask, pipeline_text, write_beside
+from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import Stops, content, losses
 from trainers.inference.predict import predict_table
 from trainers.models.own_limits import model_problems
+from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import TrainTable
 from trainers.recipe.inputs import find_table_inputs
 from trainers.recipe.limits import Limit
@@ -54,7 +56,7 @@ SAME = {
         "checkpoint_steps",
         "topology",
     ),
-    *("booked", "packed", "unfused", "vanilla", "trainers", "devices", "sharing", "presample", "probe"),
+    *("booked", "packed", "unfused", "vanilla", "trainers", "devices", "ranks", "sharing", "presample", "probe"),
     *("sampling", "hotness", "memory", "device_cache"),
 }
 """Options that change no weight of a technique. With the others an exact technique has the weights of "minibatch" with the same option, in
@@ -126,13 +128,17 @@ class Made:
                 materialize(self.store, step.recipe, step.configs[0], execution_of(step.recipe, 1), given)
 
     def train(self, pipeline: Pipeline, resume: bool = False, progress: Progress | None = None) -> Artifact:
-        """Trains the only model of a pipeline."""
+        """Trains the only model of a pipeline; its ranks are threads."""
         (table,) = pipeline.train
         found = find_table_inputs(pipeline, table, self.store, {})
         how: dict[str, Any] = {"reads": found.reads, "resume": resume, "progress": progress}
-        (model,) = train_table(
-            self.store, found.inputs, table, pipeline.sampling, pipeline.seed, report=lambda line: None, **how
-        )
+
+        def work(ranks: Ranks) -> Any:
+            given = self.store, found.inputs, table, pipeline.sampling, pipeline.seed
+            return train_table(*given, ranks=ranks, report=lambda line: None, **how)
+
+        world = table.own_settings.ranks
+        (model,) = work(ALONE) if world == 1 else run_threads(world, work)[0]
         return model
 
     def straight(self, trainer: str, ask: Ask, **keys: Any) -> Artifact:

@@ -23,7 +23,7 @@ from trainers.recipe.techniques import TECHNIQUES
 
 STEPS = (FanoutStep(epoch=2, fanouts=(2, 1)), FanoutStep(epoch=3, fanouts=(6, -1)))
 CHOSEN = Reference("chosen_by_hand:rare_ones", Path(__file__).parent)
-RANKED = [name for name, row in TECHNIQUES.items() if row.by_parts]
+RANKED = [name for name, row in TECHNIQUES.items() if row.own_shards]
 LEARNING: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.5, "label_smoothing": 0.1}
 
 RECIPES = {

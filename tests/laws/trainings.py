@@ -328,7 +328,7 @@ def fresh_distributed(case: Case) -> None:
 
 
 def fullgraph(case: Case) -> None:
-    """In float64 any cut has the losses of an uncut pass, and that has those of one batch of everything; a stop changes no bit.
+    """In float64 any cut has the losses of an uncut pass, and that has those of one batch of everything; stops and ranks change no bit.
 
     A recipe that differs by its [sampling] alone has the version of the recipe without that table, which decides nothing.
     """
@@ -344,6 +344,8 @@ def fullgraph(case: Case) -> None:
     np.testing.assert_allclose(losses(straight), losses(uncut), rtol=bound)
     assert passes(straight) and losses(straight)[-1] < losses(straight)[0]
     assert content(case.resumed("fullgraph", after=1, **whole)) == content(straight)
+    two = case.by_ranks(2, "fullgraph", **whole)
+    assert result(two) == result(straight) and passes(two)
 
 
 CELLS: dict[str, Callable[[Case], None]] = {

@@ -146,15 +146,17 @@ def train_whole(
     overlap: bool = True,
     keep_first: bool = True,
     self_term: bool = True,
+    peer_gbps: float | None = None,
     graph: Mapping[str, int] | None = None,
+    ranks: Ranks = ALONE,
     resume: bool = False,
     progress: Progress | None = None,
     **options: Any,
 ) -> Artifact:
-    """Trains on the whole small graph, in chunks; the model goes to `home`.
+    """Trains on the whole small graph, in chunks; the model goes to `home`. Ranks behind the first one return another's.
 
     Args:
-        mode, devices, hybrid, overlap, keep_first: of `[train.fullgraph]`.
+        mode, devices, hybrid, overlap, keep_first, peer_gbps: of `[train.fullgraph]`.
         self_term: of `[chunks]`.
         graph: sizes of another graph.
         options: override `TABLE`.
@@ -165,6 +167,7 @@ def train_whole(
         hybrid=hybrid,
         overlap=overlap,
         keep_first=keep_first,
+        peer_gbps=peer_gbps,
     )
     made: dict[str, Any] = {"trainer": "fullgraph", "accumulate": 1, "settings": settings}
     table = TrainTable(**(TABLE | made | options))
@@ -172,14 +175,8 @@ def train_whole(
     inputs = random_graph_artifacts(home, **(graph or {})).inputs
     if "chunks" in table.inputs:  # an uncut graph has none
         inputs = inputs | {"chunks": build_chunks(home, inputs["graph"], parts, chunks, self_term)}
-    return train_table(
-        Store(home),
-        inputs,
-        table,
-        None,
-        5,
-        **run,
-    )[0]
+    models = train_table(Store(home), inputs, table, None, 5, ranks=ranks, **run)
+    return models[0] if models else inputs["graph"]
 
 
 def train_fresh(

@@ -205,9 +205,9 @@ def _require_ranks(table: TrainTable, nodes: Path | None) -> None:
     """Refuses ranks that cannot predict what is asked for."""
     if nodes is not None:
         raise InputError("--ranks predicts all nodes, and --nodes names some", "leave one of them out")
-    if not table.technique.by_parts:
-        why = f"trainer = {table.trainer!r} trains in one process"
-        raise InputError(f"--ranks is for models that ranks have trained, and {why}", "leave --ranks out")
+    if not table.technique.own_shards:
+        why = f"trainer = {table.trainer!r} " + ("has none" if table.by_parts else "trains in one process")
+        raise InputError(f"--ranks is for models that ranks have trained from shards, and {why}", "leave --ranks out")
 
 
 def _require_place(out: Path) -> None:

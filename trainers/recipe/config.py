@@ -283,6 +283,11 @@ class TrainTable(TrainConfig, TrainExecution):
         return find_technique(self.trainer)
 
     @property
+    def by_parts(self) -> bool:
+        """Whether several processes may share the training: the technique allows it, and these settings have parts."""
+        return self.technique.by_parts and "partitions" in self.needs
+
+    @property
     def stored(self) -> bool:
         """Whether mini-batches come from the `samples` stage."""
         return self.technique.stored or self.samples == "stored"

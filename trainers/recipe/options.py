@@ -158,6 +158,7 @@ OPTIONS: Mapping[str, Option] = {
         _own("vanilla", '`scheme = "vanilla"`', "scheme", lambda value: value == "vanilla"),
         _own("trainers", "several `trainers`", "trainers", _several),
         _own("devices", "several `devices`", "devices", _several),
+        _own("ranks", "several `ranks`", "ranks", _several),
         _own("sharing", '`sharing = "time"`', "sharing", lambda value: value == "time"),
         _own("staleness", "`staleness`", "staleness"),
         _own("presample", "`presample`", "presample"),
@@ -256,6 +257,9 @@ CONDITIONS: Mapping[str, Condition] = {
         holds=lambda t, tables: t.own_settings.rows == "packed" and _is_exact(t, tables),
     ),
     "chunks": Condition(words="in chunks", holds=lambda t, _: "chunks" in t.needs),
+    "uncut": Condition(
+        words='with mode = "device"', key="*.mode", holds=lambda t, _: getattr(t.settings, "mode", "") == "device"
+    ),
     "stored_other": Condition(
         words='with samples = "stored" beside others in [sampling]',
         key="samples",

@@ -34,10 +34,12 @@ class Technique:
         predicts: whether its executor predicts numbers of the ledger (`planned`), which a check compares.
         settings: "module:name" of the dataclass of the sub-table `[train.NAME]` with the technique's own keys, "" without one.
         data: "module:name" of the function that opens a run's data, `open_data(opening) -> Data` (trainers/loop/executor.py).
+        domain: "module:name" of the function `domain(topology, lane)` that says how ranks with the rows of all nodes share an evaluation
+            (trainers/inference/evaluation.py); "" if there are no such ranks.
         limited: "module:name" of its limits, the cells of the table of options that are more than "yes"; "" without one.
         need: "module:name" of the function that adds up the memory of a training, `terms(case)` (trainers/recipe/need.py); "" without one.
         queue_share: parts of `queue` of which one must hold the rows of a batch; 0 if a batch may be smaller than it was drawn.
-        by_parts: whether several processes may share a training, each with the rows of its parts.
+        by_parts: whether several processes may share a training, each with some of the parts of the graph.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
         halves: whether it runs the two halves of a layer at different times, so that models have to be lists of layers.
         roles: whether its threads have roles of their own, so that batches are never prepared in turn with the step.
@@ -56,6 +58,7 @@ class Technique:
     predicts: bool = True
     settings: str = ""
     data: str = "trainers.training.open_rows:open_data"
+    domain: str = ""
     limited: str = ""
     need: str = ""
     queue_share: int = 0
@@ -64,6 +67,11 @@ class Technique:
     halves: bool = False
     roles: bool = False
     approximate: bool = False
+
+    @property
+    def own_shards(self) -> bool:
+        """Whether each process reads the features of its parts alone, which lie in shards."""
+        return "shards" in self.reads
 
     def load(self) -> ModuleType:
         """Imports the module that implements the technique."""
@@ -80,6 +88,10 @@ class Technique:
     def limits(self) -> tuple[Limit, ...]:
         """Imports what does not go with the technique."""
         return (*_named(EVERYWHERE), *(_named(self.limited) if self.limited else ()))
+
+    def evaluation_domain(self, topology: Any, lane: Any) -> Any:
+        """Returns the function that makes the nodes of an evaluation which ranks share."""
+        return _named(self.domain)(topology, lane)
 
     def open_data(self, opening: Any) -> Any:
         """Returns the `Data` of a run from its `Opening` (trainers/loop/executor.py)."""
@@ -172,6 +184,8 @@ TECHNIQUES: dict[str, Technique] = {
             inputs=("chunks",),
             on_device=True,
             settings="trainers.techniques.fullgraph.settings:FullGraphSettings",
+            domain="trainers.techniques.fullgraph.evaluation_turns:range_turns",
+            by_parts=True,
             whole_graph=True,
             halves=True,
         ),

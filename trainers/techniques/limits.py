@@ -171,6 +171,12 @@ FULLGRAPH = (
         remedy="set it to true, which is the default",
     ),
     *each("devices", "drives one device, which the parts share", whens="gpu"),
+    *each(
+        "ranks",
+        "trains in one process, since the graph is not cut",
+        whens="uncut",
+        remedy='remove the key, or set mode = "p2p+reuse"',
+    ),
     *each("sampling", "takes all neighbours", whens="exact", useless=True, remedy="remove the table"),
     *each("hotness memory device_cache", "caches no rows", useless=True, remedy="remove the table"),
 )

@@ -41,12 +41,21 @@ DEGREES_BYTES, MAP_BYTES = 8, 8
 
 
 def open_data(opening: Opening) -> Data:
-    """Opens the data of a technique with one process, with the rows of all nodes; errors are those of `open_rows`."""
+    """Opens the data of a technique whose processes have the rows of all nodes; errors are those of `open_rows`.
+
+    Several processes share an evaluation, and each has all logits.
+    """
     graph, semantic, execution = opening.graph, opening.semantic, opening.execution
     stored = open_features(opening.inputs["features"], verified=execution.features == "memory")
     plan = epoch_plan(np.array(graph.train_ids), semantic)
     features = open_rows(opening, stored, plan)
-    infer = evaluation(semantic, graph.topology, features.table, features.device, opening.drawing)
+    several = opening.ranks.world > 1
+    domain = (
+        find_technique(semantic.train.trainer).evaluation_domain(graph.topology, opening.ranks.main)
+        if several
+        else None
+    )
+    infer = evaluation(semantic, graph.topology, features.table, features.device, opening.drawing, domain)
     return Data(plan=plan, features=features, infer=infer)
 
 

@@ -12,6 +12,7 @@ from assets.graph.read import open_graph
 from assets.graph.stage import GRAPH
 from assets.sources.registry import config_class
 from assets.storage.store import Store
+from kernels.chunks.counts import cost
 from kernels.errors import InputError
 from tests.assets.partitions.test_partitions import build as build_parts
 from tests.assets.partitions.test_partitions import graph_of
@@ -74,6 +75,30 @@ def test_the_schedule_is_never_worse_and_the_bytes_are_equal(tmp_path, sbm, orde
     curve = numbers["replication_by_chunks"]
     assert [row["chunks"] for row in curve] == [4 << k for k in range(8)]  # up to 512 in all (Table 3)
     assert next(row["replication"] for row in curve if row["chunks"] == 4 * 8) == round(numbers["replication"], 4)
+
+
+def test_given_speeds_decide_the_schedule_and_the_page_names_the_one_of_rows(tmp_path, sbm):
+    plain, timed = build(sbm, tmp_path, 4, 8), build(sbm, tmp_path, 4, 8, rates="10GB/s,1GB/s,100GB/s")
+    numbers = timed.summary["numbers"]
+    assert plain.version != timed.version and all(check["passed"] for check in timed.summary["checks"])
+    speeds, found = (10e9, 1e9, 100e9), {row["schedule"]: row for row in numbers["volumes_by_schedule"]}
+    seconds = {name: cost(row["v_ori"], row["v_p2p"], row["v_ru"], speeds) for name, row in found.items()}
+    assert numbers["byte_nanoseconds"] == pytest.approx(1e9 * min(seconds.values()))
+    assert numbers["byte_nanoseconds"] < numbers["byte_nanoseconds_of_fewest_rows"]
+    assert found[numbers["schedule_of_fewest_rows"]]["v_ru"] <= plain.summary["numbers"]["v_ru"] < numbers["v_ru"]
+    assert "byte_nanoseconds" not in plain.summary["numbers"]
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"rates": "fast"}, "are not three speeds above 0"),
+        ({"rates": "1GB/s,1GB/s,1GB/s", "schedule": "identity"}, "'identity' chooses nothing"),
+    ],
+)
+def test_speeds_that_are_none_or_choose_nothing_are_refused(table, problem):
+    with pytest.raises(InputError, match=problem):
+        ChunksTable(**table)
 
 
 def test_sub_parts_of_a_shuffled_graph_need_fewer_copies(tmp_path, sbm):

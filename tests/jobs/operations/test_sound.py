@@ -19,7 +19,7 @@ def parsed(folder: Path, trainer: str, ask: Ask) -> Pipeline:
     return parse_pipeline(folder / "mine.toml", pipeline_text(trainer, ask).encode(), TrainTable)
 
 
-@pytest.mark.parametrize("trainer", ["distributed", "fresh-distributed"])
+@pytest.mark.parametrize("trainer", ["distributed", "fresh-distributed", "fullgraph"])
 def test_ranks_divide_the_parts_and_the_command_says_how_many(tmp_path: Path, trainer: str) -> None:
     pipeline = parsed(tmp_path, trainer, Ask(own={"ranks": 3}))
     line = 1 + pipeline.text.splitlines().index("ranks = 3")
@@ -29,6 +29,16 @@ def test_ranks_divide_the_parts_and_the_command_says_how_many(tmp_path: Path, tr
     require_sound(pipeline, names=["another"])
     with pytest.raises(InputError, match=rf"mine\.toml:{line}: --ranks 5 does not divide"):
         require_sound(pipeline, ranks=5)
+
+
+def test_devices_are_a_multiple_of_the_ranks(tmp_path: Path) -> None:
+    pipeline = parsed(tmp_path, "fullgraph", Ask(own={"devices": 1}))
+    line = 1 + pipeline.text.splitlines().index("devices = 1")
+    require_sound(pipeline)
+    with pytest.raises(InputError, match=rf"mine\.toml:{line}: devices = 1 is not a multiple of --ranks 2"):
+        require_sound(pipeline, ranks=2)
+    with pytest.raises(InputError, match=rf"mine\.toml:{line}: devices = 1 is not a multiple of ranks = 2"):
+        parsed(tmp_path, "fullgraph", Ask(own={"devices": 1, "ranks": 2}))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import _native
+from kernels.chunks.counts import cost
 from kernels.chunks.cut import cut_chunks
 from kernels.chunks.schedule import choose_schedule, hongtu_schedule_reference, identity_schedule
 from kernels.chunks.sets import (
@@ -132,6 +133,43 @@ def test_swaps_lower_the_volume_where_batches_are_mixed_up() -> None:
     sets = neighbour_sets(np.array(indptr, np.int64), np.array(indices, np.int32), chunks, self_term=False)
     best = choose_schedule(sets, 2, "best")
     assert best.found["identity"].v_ru > best.found[best.chosen].v_ru == 80 == count_distinct(sets)
+
+
+@given(drawn(), st.sampled_from([(12.0, 200.0, 1500.0), (10.0, 1.0, 100.0), (1.0, 1.0, 1.0)]))
+@settings(max_examples=30)
+def test_given_speeds_choose_the_fewest_seconds(case: Drawn, rates: tuple[float, float, float]) -> None:
+    m, n = case.num_parts, case.chunks_per_part
+    chunks = cut_chunks(case.topology.indptr, case.part_of, m, n, case.order)
+    sets = neighbour_sets(case.topology.indptr, case.topology.indices, chunks, self_term=case.self_term)
+    by_rows, by_seconds = choose_schedule(sets, m, "best"), choose_schedule(sets, m, "best", rates=rates)
+    assert volumes_reference(members(sets), by_seconds.schedule) == by_seconds.found[by_seconds.chosen]
+    assert sorted(by_seconds.schedule.reshape(-1).tolist()) == sorted(m * [*range(n)])
+    chosen = cost(*by_seconds.found[by_seconds.chosen], rates)
+    assert chosen == min(cost(*each, rates) for each in by_seconds.found.values())
+    fewest = by_seconds.found[by_seconds.fewest_rows()]
+    assert chosen <= min(cost(*fewest, rates), *(cost(*by_rows.found[name], rates) for name in ("identity", "hongtu")))
+    assert by_seconds.found["hongtu"] == by_rows.found["hongtu"]
+
+
+def test_slow_peers_take_another_schedule_than_rows_would() -> None:
+    """Two parts over three ranges of sources: together the chunks load every row once, apart they fetch none of each other's."""
+    indptr, indices = [0], []
+    for node in range(60):
+        first = 10 * (node // 10 % 3)
+        indices += range(first, first + 10)
+        indptr.append(len(indices))
+    part_of = (np.arange(60) >= 30).astype(np.int32)
+    chunks = cut_chunks(np.array(indptr), part_of, 2, 3)
+    sets = neighbour_sets(np.array(indptr, np.int64), np.array(indices, np.int32), chunks, self_term=False)
+    orders = [*itertools.permutations(range(3))]
+    every = {volumes_reference(members(sets), np.array(both)) for both in itertools.product(orders, orders)}
+    found = {}
+    for peers in (50, 1):  # rows per second, beside 10 from the host and 100 inside a device
+        best = choose_schedule(sets, 2, "best", rates=(10, peers, 100))
+        found[peers] = best.found[best.chosen]
+        assert cost(*found[peers], (10, peers, 100)) == min(cost(*each, (10, peers, 100)) for each in every)
+    by_rows = choose_schedule(sets, 2, "best")
+    assert by_rows.found[by_rows.chosen].v_ru == found[50].v_ru == 30 and found[1] == (60, 60, 40)
 
 
 @given(drawn())

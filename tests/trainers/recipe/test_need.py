@@ -208,6 +208,10 @@ def test_a_full_graph_training_counts_all_nodes_and_the_largest_chunk() -> None:
         assert said(chunks_per_part=8)["a chunk's rows and activations"] < cached["a chunk's rows and activations"]
         uncut = said(mode="device")
         assert uncut["features on the device"] == SIZES.num_nodes * 4 * 768 and between not in uncut
+        shared = said(ranks=2, hybrid=False)
+        assert shared[between] == kept[between]  # the ranks together
+        assert shared["places of rows"] == 2 * 4 * SIZES.num_nodes and "places of rows" not in kept
+        assert shared["parameters, moments, checkpoint"] == 2 * kept["parameters, moments, checkpoint"]
         free = 2 * cached[between] - 1
         assert between not in {what for what, num_bytes in said().items() if num_bytes}  # they are in a file then
 

@@ -7,16 +7,17 @@ Every transfer is booked on the ledger, delayed to a modelled link's speed, and 
 Rows that leave a device are collected at once and arrive later, if devices have a link to the host: they move while the device computes the
 next chunk, and are stored or added when that chunk's rows leave. The order of additions is that of the steps and parts in any case.
 
-Parts of one device exchange rows in its memory. That is not a transfer, so nothing is booked for it.
+Parts of one device exchange rows in its memory. That is not a transfer, so nothing is booked for it. Parts of other ranks get and give
+rows by one message per step and rank (rank_rows.py).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -30,7 +31,8 @@ from trainers.devices.protocol import Device, kernel_array
 from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import STEP, Timeline
 from trainers.techniques.fullgraph.host_rows import IDS, HostRows
-from trainers.techniques.fullgraph.lists import Incoming
+from trainers.techniques.fullgraph.lists import HOST, Crossing, Incoming, Trade
+from trainers.techniques.fullgraph.rank_rows import RankRows
 
 Load = Callable[[Array, Device, Ledger], tuple[Tensor, int]]
 """(ids, device, ledger) -> their rows on the device, and the bytes that crossed the link for them."""
@@ -41,9 +43,11 @@ class Loadable(Protocol):
 
     Attributes:
         width: number of columns in the buffer.
+        sharded: whether this rank's host has the rows of the nodes of its parts alone.
     """
 
     width: int
+    sharded: bool
 
     def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
         """Returns rows of nodes on a device, on any thread, which are not to be changed; then the bytes that cross the link for it."""
@@ -90,15 +94,28 @@ class Place:
             yield
 
 
+class FromRank(NamedTuple):
+    """Gradients of rows that another rank has sent for nodes of this rank's host.
+
+    Attributes:
+        ids: ids[c], the nodes.
+        rows: float[c, F] on the host.
+    """
+
+    ids: Array
+    rows: Tensor
+
+
 class Mover:
     """Moves rows, and records every transfer.
 
     Args:
-        places: the places of all parts.
+        places: the places of this rank's parts.
         ledger, timeline: receive every transfer.
         peer_gbps: speed at which each device receives rows of the others, in GB/s; None for the machine's own speed.
         threads: number of the kernels' threads.
         overlap: whether rows move while a device computes, if that has a link to the host.
+        ranks: the messages to other ranks; None for one process.
 
     Attributes:
         overlaps: whether they do.
@@ -112,8 +129,10 @@ class Mover:
         peer_gbps: float | None,
         threads: int,
         overlap: bool = True,
+        ranks: RankRows | None = None,
     ):
         self.places, self.ledger, self.timeline, self.threads = places, ledger, timeline, threads
+        self.ranks, self._place_of = ranks, {place.part: place for place in places}
         self._peer_links = {} if peer_gbps is None else {each.device.index: Link(peer_gbps) for each in places}
         self.overlaps = overlap and any(each.device.remote or each.device.link("h2d") for each in places)
         # (part, step, function that waits for rows and stores or adds them)
@@ -121,11 +140,11 @@ class Mover:
 
     def span(self, part: int, phase: str, step: int) -> AbstractContextManager[None]:
         """Returns a span of the time-line for the work of a part's device, or of the host for it, in a step."""
-        return self.timeline.span(f"device {self.places[part].device.index}", phase, step)
+        return self.timeline.span(f"device {self._place_of[part].device.index}", phase, step)
 
     def staged(self, load: Load, ids: Array, line: Line, part: int) -> Tensor:
         """Loads rows of nodes onto a part's device by `load`; on any thread, which records the span."""
-        device = self.places[part].device
+        device = self._place_of[part].device
         link = device.link("h2d")
         since = 0 if link is None else link.now()
         out, num_bytes = load(ids, device, self.ledger)
@@ -138,33 +157,128 @@ class Mover:
         """Returns rows of nodes on a part's device."""
         with self.span(part, "h2d", step):
             found = self.staged(rows.stage, ids, line, part)
-        return rows.finish(found, ids, self.places[part].device, self.ledger)
+        return rows.finish(found, ids, self._place_of[part].device, self.ledger)
 
     def put(self, rows: Tensor, buffer: Tensor, places: Array | None, part: int) -> None:
         """Writes rows that are on a part's device to rows of its buffer."""
         listed = None if places is None else self._sent([places], part)[0]
         place_rows(_array(rows), None, _array(buffer), listed, self.threads)
 
-    def fetch(self, buffers: Sequence[Tensor], lists: Sequence[Incoming], line: Line, step: int) -> None:
+    def fetch(self, buffers: Mapping[int, Tensor], lists: Mapping[int, Incoming], line: Line, step: int) -> None:
         """Copies rows of peers' buffers into the buffers of all parts, which receive them at the same time (Algorithm 2, lines 7 to 9)."""
-        with self._exchange(buffers[0], line, step) as book:
-            for part, incoming in enumerate(lists):
-                with self.places[part].active(), self.span(part, "d2d", step):
+        with self._exchange(buffers, line, step) as book:
+            for part, incoming in lists.items():
+                with self._place_of[part].active(), self.span(part, "d2d", step):
                     for peer, theirs, mine in incoming.fetch:
                         listed = self._sent([theirs, mine], part)
                         place_rows(_array(buffers[peer]), listed[0], _array(buffers[part]), listed[1], self.threads)
                         book(part, peer, len(mine))
 
-    def pull(self, buffers: Sequence[Tensor], lists: Sequence[Incoming], line: Line, step: int) -> None:
-        """Moves the gradients of fetched rows to their owners, peer after peer (Algorithm 3, lines 3 to 5)."""
-        moves = [(part, *each) for part, incoming in enumerate(lists) for each in incoming.fetch]
-        with self._exchange(buffers[0], line, step) as book:
-            for part, owner, theirs, mine in sorted(moves, key=lambda move: (move[1] - move[0]) % len(buffers)):
-                with self.span(owner, "d2d", step), self.places[owner].active():
-                    rows = self._taken(buffers[part], mine, part)
+    def receive(self, buffers: Mapping[int, Tensor], trade: Trade, source: Any, line: Line, step: int) -> None:
+        """Brings rows of other ranks into the buffers, and sends them those that they ask for.
+
+        Args:
+            buffers: the buffers of this rank's parts.
+            trade: the rows.
+            source: rows of the nodes of this rank, `HostRows` if the others read some of them from the host.
+            line: line of rows that come from a host, whichever rank's it is.
+            step: number of the step.
+        """
+        gives, gets = _of_hosts(trade.gives, source.sharded), _of_hosts(trade.gets, source.sharded)
+        with self.span(self.places[0].part, "d2d", step):
+            sent = [
+                (give.rank, source.copied(give.rows) if give.owner == HOST else self._copied(buffers[give.owner], give))
+                for give in gives
+            ]
+            found = self._swapped(sent, gets, buffers, line)
+        for get, rows in zip(gets, found, strict=True):
+            place, of_host = self._place_of[get.part], get.owner == HOST
+            device, link = place.device, place.device.link("h2d") if of_host else None
+            since = 0 if link is None else link.now()
+            with place.active():
+                on_device = device.send_tensor(rows, line, self.ledger if of_host else device.traffic)
+                if of_host and not device.remote:
+                    self.ledger.crossed(line, rows.nbytes, requests=len(rows))
+                if link is not None:
+                    link.carry(rows.nbytes, since)
+                self.put(on_device, buffers[get.part], get.rows, get.part)
+
+    def pull(
+        self,
+        buffers: Mapping[int, Tensor],
+        lists: Mapping[int, Incoming],
+        line: Line,
+        step: int,
+        num_parts: int,
+        trade: Trade | None = None,
+    ) -> dict[int, FromRank]:
+        """Moves the gradients of fetched rows to their owners, peer after peer (Algorithm 3, lines 3 to 5).
+
+        Returns:
+            Gradients that parts of other ranks have for nodes of this rank's host, by part.
+        """
+        moves: list[tuple[int, int, Array, Array | Tensor]] = [
+            (part, *each) for part, incoming in lists.items() for each in incoming.fetch
+        ]
+        came = [] if trade is None else self._given_back(buffers, trade, line, step)
+        moves += [(part, owner, theirs, rows) for (_, part, owner, theirs), rows in came if owner != HOST]
+        with self._exchange(buffers, line, step) as book:
+            for part, owner, theirs, mine in sorted(moves, key=lambda move: (move[1] - move[0]) % num_parts):
+                with self.span(owner, "d2d", step), self._place_of[owner].active():
+                    rows = (
+                        self._arrived(mine, owner)
+                        if isinstance(mine, Tensor)
+                        else self._taken(buffers[part], mine, part)
+                    )
                     target = self._sent([theirs], owner)[0]
                     add_rows(_array(rows), None, _array(buffers[owner]), target, self.threads)
-                    book(owner, part, len(mine))
+                    if not isinstance(mine, Tensor):
+                        book(owner, part, len(mine))
+        return {part: FromRank(ids, rows) for (_, part, owner, ids), rows in came if owner == HOST}
+
+    def _given_back(
+        self, buffers: Mapping[int, Tensor], trade: Trade, line: Line, step: int
+    ) -> list[tuple[Crossing, Tensor]]:
+        """Sends the gradients of rows of other ranks there; returns those that they have sent for rows of this one."""
+        sent, down = [], Line("d2h", line.kind, line.phase, line.layer)
+        for get in trade.gets:
+            place = self._place_of[get.part]
+            with place.active():
+                rows = self._taken(buffers[get.part], get.rows, get.part)
+                # Rows of a host leave the device for a host, as in one process.
+                leave = self.to_host(rows, down, get.part) if get.owner == HOST else None
+                found = place.device.fetch(rows, down, place.device.traffic) if leave is None else leave()
+            sent.append((get.rank, found.numpy()))
+        with self.span(self.places[0].part, "d2d", step):
+            return list(zip(trade.gives, self._swapped(sent, trade.gives, buffers, line), strict=True))
+
+    def _swapped(
+        self, sent: Sequence[tuple[int, Array]], coming: Sequence[Crossing], buffers: Mapping[int, Tensor], line: Line
+    ) -> list[Tensor]:
+        """Exchanges rows with the other ranks, and books those that come."""
+        assert self.ranks is not None
+        buffer = next(iter(buffers.values()))
+        counts = [(each.rank, len(each.rows)) for each in coming]
+        with _disable_current_modes():  # messages are in the host's memory
+            found = self.ranks.swap(sent, counts, torch.empty(0, buffer.shape[1], dtype=buffer.dtype).numpy())
+            rows = [torch.from_numpy(each) for each in found]
+        of_ranks = Line("rank", line.kind, line.phase, line.layer)
+        for each in rows:
+            self.ledger.crossed(of_ranks, each.nbytes, requests=len(each))
+        return rows
+
+    def _copied(self, buffer: Tensor, give: Crossing) -> Array:
+        """Returns rows of an own part's buffer on the host."""
+        place = self._place_of[give.owner]
+        with place.active():
+            out = torch.empty((len(give.rows), buffer.shape[1]), dtype=buffer.dtype, device=buffer.device)
+            place_rows(_array(buffer), self._sent([give.rows], give.owner)[0], _array(out), None, self.threads)
+            return place.device.fetch(out, IDS, place.device.traffic).numpy()
+
+    def _arrived(self, rows: Tensor, part: int) -> Tensor:
+        """Returns rows of a message on a part's device."""
+        device = self._place_of[part].device
+        return device.send_tensor(rows, IDS, device.traffic)
 
     def flush(self, buffer: Tensor, incoming: Incoming, sums: HostRows, line: Line, part: int, step: int) -> None:
         """Moves gradients out of a part's buffer and adds them to the host's (Algorithm 3, lines 7 to 9)."""
@@ -175,8 +289,19 @@ class Mover:
             with self.timeline.span(STEP, "accumulate", step):
                 sums.add(incoming.ids, found)
 
-        with self.places[part].active():
+        with self._place_of[part].active():
             self._leave(self._taken(buffer, incoming.rows, part), line, part, step, add)
+
+    def add_from_rank(self, came: FromRank, sums: HostRows, part: int, step: int) -> None:
+        """Adds gradients of another rank's part to the host's, after those that left before."""
+
+        def add() -> None:
+            with self.timeline.span(STEP, "accumulate", step):
+                sums.add(*came)
+
+        self._leaving.append((part, step, add))
+        if not self.overlaps:
+            self.settle()
 
     def store(self, rows: Tensor, ids: Array, kept: HostRows, line: Line, part: int, step: int) -> None:
         """Moves rows that a part computed to the host."""
@@ -195,7 +320,7 @@ class Mover:
         """Sends rows to the host, after those of the part's step before have arrived."""
         while any(other == part and before != step for other, before, _ in self._leaving):
             self._leaving.popleft()[-1]()
-        link, num_bytes = self.places[part].device.link("d2h"), rows.nbytes
+        link, num_bytes = self._place_of[part].device.link("d2h"), rows.nbytes
         since = 0 if link is None else link.now()
         with self.span(part, "d2h", step):
             arrived = self.to_host(rows, line, part)
@@ -213,42 +338,49 @@ class Mover:
 
     def to_host(self, rows: Tensor, line: Line, part: int) -> Callable[[], Tensor]:
         """Starts to move rows of a part's device to the host, and books their bytes; returns a function that waits and returns them."""
-        device = self.places[part].device
+        device = self._place_of[part].device
         if not device.remote:
             self.ledger.crossed(line, rows.nbytes)
         return device.fetch_later(rows, line, self.ledger)
 
     def _taken(self, buffer: Tensor, rows: Array, part: int) -> Tensor:
         """Returns rows of a buffer side by side, and leaves zeros in their places (section 6, compaction)."""
-        device = self.places[part].device
+        device = self._place_of[part].device
         out = torch.empty((len(rows), buffer.shape[1]), dtype=buffer.dtype, device=device.torch_device)
         (listed,) = self._sent([rows], part)
         take_rows(_array(buffer), listed, _array(out), self.threads)
         return out
 
     def _sent(self, lists: Sequence[Array], part: int) -> list[Array]:
-        return self.places[part].device.send(lists, IDS, self.ledger)
+        return self._place_of[part].device.send(lists, IDS, self.ledger)
 
     @contextmanager
-    def _exchange(self, buffer: Tensor, line: Line, step: int) -> Iterator[Callable[[int, int, int], None]]:
+    def _exchange(
+        self, buffers: Mapping[int, Tensor], line: Line, step: int
+    ) -> Iterator[Callable[[int, int, int], None]]:
         """Yields a function that books rows: (receiving part, giving part, their number). Then waits until every device has its rows.
 
         All devices receive at once; in Algorithms 2 and 3 no two of them read one device at the same time.
         """
-        since = next((link.now() for link in self._peer_links.values()), 0)
-        crossed = [0 for _ in self.places]
+        since, buffer = next((link.now() for link in self._peer_links.values()), 0), next(iter(buffers.values()))
+        crossed = {place.part: 0 for place in self.places}
 
         def book(part: int, peer: int, num_rows: int) -> None:
-            if self.places[part].device is not self.places[peer].device:
+            if self._place_of[part].device is not self._place_of[peer].device:
                 num_bytes = num_rows * buffer.shape[1] * buffer.element_size()
                 self.ledger.crossed(line, num_bytes, requests=num_rows)
                 crossed[part] += num_bytes
 
         yield book
-        for place, num_bytes in zip(self.places, crossed, strict=True):
-            if num_bytes and self._peer_links:
+        for place in self.places:
+            if crossed[place.part] and self._peer_links:
                 with self.span(place.part, "d2d", step):
-                    self._peer_links[place.device.index].carry(num_bytes, since)
+                    self._peer_links[place.device.index].carry(crossed[place.part], since)
+
+
+def _of_hosts(crossing: Sequence[Crossing], sharded: bool) -> Sequence[Crossing]:
+    """Returns the rows that cross, without those of hosts if every host has them."""
+    return crossing if sharded else [each for each in crossing if each.owner != HOST]
 
 
 def _array(tensor: Tensor) -> Any:

@@ -12,7 +12,13 @@ An epoch is one optimiser step. Dropout is keyed by node, so masks are those of 
 which sums are rounded. That order is fixed by the chunks and the mode: two runs end with the same bits, for any number of devices that
 share the parts and whether aggregates are cached or computed again.
 
-`mode = "device"` is uncut: the whole pass runs on the device. It is the baseline for chunks.
+Ranks may share the parts (rank_rows.py, chunk_gradients.py). The host of a rank has the rows of its parts' nodes alone, so this memory
+falls with the number of ranks. Rows that its chunks read of other parts come by messages, and their gradients go back. Gradients of
+parameters and rows are added in the order of one process, so the bits are those of one process. Each rank has the topology and reads
+features from the table; in modes p2p and p2p+reuse the rank that has a row of a step loads it, features too. An evaluation is shared
+(evaluation_turns.py).
+
+`mode = "device"` is uncut: the whole pass runs on the device of one process. It is the baseline for chunks.
 
 The losses do not show whether rows were moved as few times as the mode promises. The ledger does (`planned`).
 """
@@ -20,9 +26,9 @@ The losses do not show whether rows were moved as few times as the mode promises
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,8 +42,6 @@ from kernels.sampling.transpose import order_weights, transpose
 from kernels.types import Array, Block
 from trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from trainers.batches.send import LABELS, send_blocks
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import Device
 from trainers.inference.bounds import OUTPUT_ROWS
 from trainers.inference.exact import EVALUATION
 from trainers.loop.executor import Done, Executor, Run
@@ -45,18 +49,22 @@ from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
 from trainers.models.own import require_layers
 from trainers.models.precision import computing, kept_dtype, widened
+from trainers.ranks.group import Lane, PeerError
 from trainers.record.checks import count_name, move_name
 from trainers.record.timeline import STEP
 from trainers.rows.source import RowIds
 from trainers.techniques.fullgraph.budget import require_memory
-from trainers.techniques.fullgraph.buffers import Mover, Place
-from trainers.techniques.fullgraph.lists import walk
+from trainers.techniques.fullgraph.buffers import Mover
+from trainers.techniques.fullgraph.chunk_gradients import ChunkGradients
+from trainers.techniques.fullgraph.lists import Walk, walk
 from trainers.techniques.fullgraph.mapped import maps_apart
 from trainers.techniques.fullgraph.memory import Way
 from trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
 from trainers.techniques.fullgraph.passes import Passes
+from trainers.techniques.fullgraph.rank_rows import RankRows
 from trainers.techniques.fullgraph.reads import splits
 from trainers.techniques.fullgraph.settings import FullGraphSettings
+from trainers.techniques.fullgraph.shares import open_lane, open_places, part_share, rows_of_nodes
 from trainers.techniques.fullgraph.supply import ChunkBlocks, sums_back
 from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
@@ -65,11 +73,16 @@ def open_executor(run: Run) -> Executor:
     """Returns the executor that trains the run's model on the whole graph.
 
     Raises:
-        InputError: the model cannot be cut, the chunks lack the nodes' own rows, or the number of devices does not fit.
+        InputError: the model cannot be cut, the chunks lack the nodes' own rows, or the number of devices or ranks does not fit.
     """
     settings = run.semantic.train.settings
     model = require_layers(run.model, "fullgraph")
     if settings.mode == "device":
+        if run.ranks.world > 1:
+            problem = (
+                f'{run.ranks.world} ranks, but mode = "device" does not cut the graph into parts that they could share'
+            )
+            raise InputError(problem, 'leave --ranks out, or set mode = "p2p+reuse"')
         return Uncut(run, model)
     if buffers := [name for name, _ in model.named_buffers()]:
         problem = (
@@ -83,51 +96,90 @@ def open_executor(run: Run) -> Executor:
     return FullGraph(run, model, chunks, settings)
 
 
+class Crossed(NamedTuple):
+    """Rows that cross between ranks, of all of them, in a pass over all steps.
+
+    Attributes:
+        up: the rows that parts read of other ranks when steps run upwards; the gradients that go back are as many.
+        down: those when steps run downwards.
+    """
+
+    up: int = 0
+    down: int = 0
+
+
 class OneStep(Executor):
-    """The base of both executors: an epoch is one optimiser step over all training nodes, and no state is kept between two."""
+    """The base of both executors: an epoch is one optimiser step over all training nodes, and no state is kept between two.
+
+    Attributes:
+        crossing: rows that cross between ranks in a pass over all steps.
+        num_seeds: number of training nodes of this rank.
+    """
+
+    crossing: Crossed
+    num_seeds: int
 
     def total_loss(self, random: StepRandom) -> float | Tensor:
         """Adds the gradients of the model's parameters, and returns the sum of the losses."""
         raise NotImplementedError
 
     def planned(self, epochs: int) -> dict[str, int]:
-        """Returns the numbers of the ledger: volumes x bytes of rows x layers."""
+        """Returns the numbers of the ledger: volumes x bytes of rows x layers, of all ranks."""
         run = self.run
-        settings, train, model = run.semantic.train.settings, run.semantic.train, run.model
+        settings, train = run.semantic.train.settings, run.semantic.train
         planned = {count_name("seeds", 0): epochs * len(run.graph.train_ids)}
         # The widths of a user's own layers are not known beforehand.
         if settings.mode == "device" or run.features.stored.row_of is not None or is_reference(train.model):
             return planned
-        assert isinstance(model, LayeredModel)
         counts, value = open_chunks(run.inputs["chunks"]).counts, np.dtype(kept_dtype(train.dtype)).itemsize
         volume = {"vanilla": counts.v_ori, "p2p": counts.v_p2p, "p2p+reuse": counts.v_ru}[settings.mode]
-        loads = leaving = 0
+        loads = leaving = came = 0
+        for columns, again, features in self._buffered():
+            row_bytes = run.features.stored.row_bytes if features else value * columns
+            loads += row_bytes * (1 + again)
+            leaving += 0 if features else row_bytes
+            # In mode vanilla every rank reads features itself.
+            if not (features and settings.mode == "vanilla"):
+                came += value * columns * (self.crossing.up + self.crossing.down * again)
+        if run.ranks.world > 1:
+            planned[move_name("rank", "neighbour")] = epochs * came
+            planned[move_name("rank", "gradient")] = epochs * leaving * self.crossing.up
+        return planned | {
+            move_name("h2d", "neighbour"): epochs * volume * loads,
+            move_name("d2h", "gradient"): epochs * volume * leaving,
+        }
+
+    def _buffered(self) -> Iterator[tuple[int, bool, bool]]:
+        """Yields for each layer that fills buffers their columns, whether the backward pass fills them again, and whether with features."""
+        run, model = self.run, self.run.model
+        assert isinstance(model, LayeredModel)
         for index, layer in enumerate(model.layers):
             first = index == 0 and model.projection is None
             if first and keeps_first(run):
                 continue  # its aggregates are known, and nothing below it needs a gradient
             columns = run.features.table.width if first else self._width_below(model, index)
             apart = maps_apart(layer, columns)
-            row_bytes = value * int(layer.projected_width if apart else columns)  # pyright: ignore[reportArgumentType]
-            if first and not apart:
-                row_bytes = run.features.stored.row_bytes
-            loads += row_bytes * (1 if settings.hybrid and splits(layer, apart) else 2)
-            leaving += 0 if first and not apart else row_bytes
-        return planned | {
-            move_name("h2d", "neighbour"): epochs * volume * loads,
-            move_name("d2h", "gradient"): epochs * volume * leaving,
-        }
+            again = not (run.semantic.train.settings.hybrid and splits(layer, apart))
+            yield int(layer.projected_width if apart else columns), again, first and not apart  # pyright: ignore
 
     def _width_below(self, model: LayeredModel, index: int) -> int:
         """Returns the columns of the rows that a layer behind the features reads."""
         return self.run.semantic.train.hidden if index or model.projection is None else model.projection.width
 
     def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
-        """Yields the one `Done` of an epoch."""
-        if start == 0:
+        """Yields the one `Done` of an epoch; an error ends this process if there are others (trainers/ranks/leave.py)."""
+        if start > 0:
+            return
+        try:
             loss = self.total_loss(StepRandom(self.run.semantic.seed, epoch, 0))
-            self.run.ledger.count("seeds", 0, len(self.run.graph.train_ids))
-            yield Done(0, loss, len(self.run.graph.train_ids), True)
+        except PeerError:
+            raise
+        except BaseException as error:
+            if self.run.ranks.world > 1:
+                self.run.ranks.leave(error)
+            raise
+        self.run.ledger.count("seeds", 0, self.num_seeds)
+        yield Done(0, loss, len(self.run.graph.train_ids), True)
 
 
 class FullGraph(OneStep):
@@ -144,24 +196,45 @@ class FullGraph(OneStep):
         super().__init__(run)
         assert settings.mode != "device"
         train, device = run.semantic.train, run.features.device
-        places = open_places(device, chunks.num_parts, settings.devices)
-        mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, train.num_threads, settings.overlap)
-        shared = chunks.num_parts // len({place.device.index for place in places})
+        share = part_share(run, chunks, settings)
+        lane = None if share is None else open_lane(run, settings)
+        places = open_places(device, chunks.num_parts, settings.devices, share)
+        rows = None if lane is None else RankRows(lane)
+        mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, train.num_threads, settings.overlap, rows)
+        shared = len(places) // len({place.device.index for place in places})
         require_memory(run, chunks, settings, Way(hybrid=settings.hybrid, parts=shared, overlap=mover.overlaps))
-        free = free_bytes()
-        most_bytes = sys.maxsize if free is None else free // KEPT_BLOCKS_SHARE
+        walked = walk(chunks, settings.mode, share)
+        own = run.graph.topology.num_nodes if share is None else sum(len(chunks.nodes_of(part)) for part in share.parts)
+        folder, most_bytes = self._room(own)
         passes = Passes(
             model=model,
-            walk=walk(chunks, settings.mode),
+            walk=walked,
             blocks=ChunkBlocks(chunks, run.graph.topology, model, most_bytes),
             mover=mover,
             dtype=train.dtype,
             hybrid=settings.hybrid,
-            folder=self._folder(),
+            folder=folder,
+            gradients=None if lane is None else ChunkGradients(model, lane, device, run.ledger),
+            rows_of=None if share is None else rows_of_nodes(chunks, share),
         )
         inputs = InputRows(run.features.table, model, kept_dtype(train.dtype))
         train_ids = np.array(run.graph.train_ids)
         self.whole = WholePass(passes, inputs, run.graph.labels, train_ids, run.loss)
+        self.num_seeds, self.crossing = self.whole.num_seeds, Crossed()
+        if lane is not None:
+            self.crossing, self.record = self._of_all_ranks(walked, lane, own)
+
+    def _of_all_ranks(self, walked: Walk, lane: Lane, nodes: int) -> tuple[Crossed, dict[str, Any]]:
+        """Returns the rows that cross, and facts about the share of each rank; all ranks call it."""
+        up, down = (
+            sum(len(get.rows) for trades in walked.trades for get in getattr(trades, way).gets)
+            for way in ("up", "down")
+        )
+        record = {"parts": list(walked.lists), "nodes": nodes, "host_row_bytes": self._row_bytes(nodes)}
+        record |= {"rows_of_other_ranks": up}
+        found = lane.gather_values([up, down, record])
+        crossed = Crossed(*(sum(each[way] for each in found) for way in (0, 1)))
+        return crossed, {"ranks": [record for _, _, record in found]}
 
     def total_loss(self, random: StepRandom) -> float | Tensor:
         """Walks over the chunks of all layers and back; the first call keeps the first layer's aggregates, if they stay the same."""
@@ -171,16 +244,25 @@ class FullGraph(OneStep):
             whole.summed = whole.first_sums(run.features.device.traffic, random)
         return whole(random)
 
-    def _folder(self) -> Path | None:
-        """Returns the folder of the rows between two passes; None, for memory, if they take little enough of the free memory."""
-        run, train = self.run, self.run.semantic.train
-        # An output and a cached aggregate per layer, and two layers' gradients.
-        width = max(train.hidden, run.graph.num_classes) * (2 * train.layers + 2)
-        num_bytes = run.graph.topology.num_nodes * width * np.dtype(kept_dtype(train.dtype)).itemsize
+    def _room(self, nodes: int) -> tuple[Path | None, int]:
+        """Returns the folder of the rows between two passes, None for memory, and the most bytes of kept blocks; all ranks call it.
+
+        Rows are in memory if those of all ranks of this machine take little enough of the free memory.
+        """
+        run = self.run
+        beside = run.ranks.beside(nodes) if run.ranks.world > 1 else [nodes]
         free = free_bytes()
-        if free is None or ROWS_SHARE * num_bytes <= free:
-            return None
-        return run.execution.checkpoints.parent / "spill"  # pyright: ignore[reportAttributeAccessIssue]
+        if free is None:
+            return None, sys.maxsize
+        spills = ROWS_SHARE * self._row_bytes(sum(beside)) > free
+        folder = run.execution.checkpoints.parent / "spill" if spills else None  # pyright: ignore
+        return folder, free // KEPT_BLOCKS_SHARE // len(beside)
+
+    def _row_bytes(self, nodes: int) -> int:
+        """Returns the bytes of the rows of nodes on the host: an output and a cached aggregate per layer, and two layers' gradients."""
+        run, train = self.run, self.run.semantic.train
+        width = max(train.hidden, run.graph.num_classes) * (2 * train.layers + 2)
+        return nodes * width * np.dtype(kept_dtype(train.dtype)).itemsize
 
 
 class Uncut(OneStep):
@@ -193,6 +275,7 @@ class Uncut(OneStep):
 
     def __init__(self, run: Run, model: LayeredModel):
         super().__init__(run)
+        self.num_seeds, self.crossing = len(run.graph.train_ids), Crossed()
         self.model, graph, device = model, run.graph, run.features.device
         self.summed: Tensor | None = None
         block = whole_block(run)
@@ -271,27 +354,3 @@ def whole_block(run: Run) -> Block:
     block = transpose(block)
     attach_weights((block,), topology, run.model.edge_weight)
     return block
-
-
-def open_places(first: Device, num_parts: int, devices: int) -> list[Place]:
-    """Returns the place of each part.
-
-    Args:
-        first: the run's device.
-        num_parts: m, number of parts.
-        devices: number of devices; 0 for one per part on the CPU, or for the one device with memory of its own.
-
-    Raises:
-        InputError: the parts cannot be shared evenly.
-    """
-    count = devices or (1 if first.remote else num_parts)
-    if num_parts % count:
-        problem = f"devices = {count} does not divide [partitions] parts = {num_parts}"
-        raise InputError(problem, "give a divisor, so that each device has as many parts")
-    all_devices = [first]
-    if isinstance(first, LogicalDevice):
-        limits = first.work_bytes, first.cache_bytes, first.link_gbps
-        all_devices += [LogicalDevice(index, *limits) for index in range(1, count)]
-    return [
-        Place(part=part, device=all_devices[part * count // num_parts], several=count > 1) for part in range(num_parts)
-    ]

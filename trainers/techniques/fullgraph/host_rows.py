@@ -1,7 +1,7 @@
 """Rows of all nodes on the host that a full-graph pass reads and writes in any order: outputs of layers, cached aggregates, gradients.
 
 They are in memory, which a device with memory of its own reads over the bus, or in an unnamed file that is mapped if memory is short; the
-file disappears with the process.
+file disappears with the process. If ranks share the parts, each has the rows of the nodes of its own parts alone.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ class HostRows:
         folder: folder of the file; None for memory.
         threads: number of the kernels' threads.
         lends: whether rows may be read where they are; not by layers that might write to what they read.
+        places: i32[all nodes], the row of each node that this rank has, if ranks share the nodes; then N is the number of these.
+
+    Attributes:
+        sharded: whether other ranks have the rows of other nodes.
 
     Raises:
         InputError: the disk has no space.
@@ -49,8 +53,10 @@ class HostRows:
         folder: Path | None,
         threads: int,
         lends: bool = True,
+        places: Array | None = None,
     ):
         self.width, self.threads, self.lends = width, threads, lends
+        self.places, self.sharded = places, places is not None
         self.row_bytes = width * np.dtype(dtype).itemsize
         self.mapped = folder is not None
         if folder is None:
@@ -76,6 +82,7 @@ class HostRows:
         Returns:
             `out`, and the bytes that crossed the link for it.
         """
+        ids = self._rows_of(ids)
         lists = [ids] if places is None else [ids, places]
         if not device.remote:
             place_rows(self.values, ids, kernel_array(out), places, self.threads)
@@ -100,7 +107,7 @@ class HostRows:
 
     def in_place(self, ids: Array, device: Device, purpose: str = "staged") -> Tensor | None:
         """Returns float[c, F], the rows of nodes where they are, to be read or written; None if a device needs a copy."""
-        return rows_in_place(self.values, ids, device, purpose) if self.lends else None
+        return rows_in_place(self.values, self._rows_of(ids), device, purpose) if self.lends else None
 
     def loads_to(self, device: Device) -> bool:
         """Returns whether `load` writes rows to their places on a device; it always does."""
@@ -112,10 +119,21 @@ class HostRows:
 
     def store(self, ids: Array, rows: Tensor) -> None:
         """Writes rows, float[c, F] on the host, as those of nodes; results that were made in place are there already."""
+        ids = self._rows_of(ids)
         if len(ids) and rows.data_ptr() == self.values[ids[0]].ctypes.data:
             return
         place_rows(rows.contiguous().numpy(), None, self.values, ids, self.threads)
 
     def add(self, ids: Array, rows: Tensor) -> None:
         """Adds rows, float[c, F] on the host, to those of nodes, which are distinct."""
-        add_rows(rows.contiguous().numpy(), None, self.values, ids, self.threads)
+        add_rows(rows.contiguous().numpy(), None, self.values, self._rows_of(ids), self.threads)
+
+    def copied(self, ids: Array) -> Array:
+        """Returns float[c, F], a copy of the rows of nodes on the host."""
+        out = np.empty((len(ids), self.width), self.values.dtype)
+        place_rows(self.values, self._rows_of(ids), out, None, self.threads)
+        return out
+
+    def _rows_of(self, ids: Array) -> Array:
+        """Returns the rows of nodes, which this rank has."""
+        return ids if self.places is None else self.places[ids]

@@ -7,7 +7,7 @@ are row-wise passes over the chunks' own nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from trainers.models.precision import BF16, computing, widened
 from trainers.record.ledger import Line
 from trainers.record.timeline import COMPUTE
 from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
+from trainers.techniques.fullgraph.chunk_gradients import ChunkGradients
 from trainers.techniques.fullgraph.host_rows import HostRows
 from trainers.techniques.fullgraph.lists import Walk
 
@@ -34,12 +35,13 @@ class MapPasses:
     """The passes of a layer's map over the own nodes of all chunks.
 
     Attributes:
-        walk, mover, dtype: as for `Passes`.
+        walk, mover, dtype, gradients: as for `Passes`.
     """
 
     walk: Walk
     mover: Mover
     dtype: str
+    gradients: ChunkGradients | None = None
 
     def forward(self, layer: Any, index: int, rows: Loadable, out: HostRows) -> HostRows:
         """Returns `out` with the mapped rows of all nodes.
@@ -48,7 +50,7 @@ class MapPasses:
             layer, index: the layer and its number.
             rows: the rows that it reads.
         """
-        for place, j, ids in self._chunks():
+        for place, j, ids in (each for of_step in self._chunks() for each in of_step):
             with place.active(), torch.no_grad():
                 read = self.mover.loaded(rows, ids, Line("h2d", "output", "forward", index), place.part, j)
                 with self._computing(place, j):
@@ -68,16 +70,20 @@ class MapPasses:
         """
         line = Line("h2d", "output", "backward", index)
         leave = self.mover.add if layer.reads_own else self.mover.store
-        for place, j, ids in reversed(self._chunks()):
-            with place.active():
-                above = self.mover.loaded(gradients, ids, Line("h2d", "gradient", "backward", index), place.part, j)
-                read = self.mover.loaded(rows, ids, line, place.part, j)
-                into = None if sums is None or layer.reads_own else sums.in_place(ids, place.device, "work")
-                with self._computing(place, j):
-                    found = self._differentiated(layer, read, above, sums is not None, into)
-                if sums is not None:
-                    assert found is not None
-                    leave(found, ids, sums, Line("d2h", "own_gradient", "backward", index), place.part, j)
+        for of_step in reversed(self._chunks()):
+            for place, j, ids in reversed(of_step):
+                adding = nullcontext() if self.gradients is None else self.gradients.of(place.part)
+                with adding, place.active():
+                    above = self.mover.loaded(gradients, ids, Line("h2d", "gradient", "backward", index), place.part, j)
+                    read = self.mover.loaded(rows, ids, line, place.part, j)
+                    into = None if sums is None or layer.reads_own else sums.in_place(ids, place.device, "work")
+                    with self._computing(place, j):
+                        found = self._differentiated(layer, read, above, sums is not None, into)
+                    if sums is not None:
+                        assert found is not None
+                        leave(found, ids, sums, Line("d2h", "own_gradient", "backward", index), place.part, j)
+            if self.gradients is not None:
+                self.gradients.add(down=True)
         self.mover.settle()
 
     def _differentiated(
@@ -95,11 +101,11 @@ class MapPasses:
         mapped.backward(above)
         return read.grad
 
-    def _chunks(self) -> list[tuple[Place, int, Array]]:
-        """Returns every part's place, the step, and the ids of the chunk's nodes, for the chunks that have some."""
-        steps = range(len(self.walk.dst_ids[0]))
-        found = [(place, j, self.walk.dst_ids[place.part][j]) for j in steps for place in self.mover.places]
-        return [each for each in found if len(each[2])]
+    def _chunks(self) -> list[list[tuple[Place, int, Array]]]:
+        """Returns every part's place, the step, and the ids of the chunk's nodes, step by step, for the chunks that have some."""
+        steps = range(self.walk.num_steps)
+        found = ([(place, j, self.walk.dst_ids[place.part][j]) for place in self.mover.places] for j in steps)
+        return [[each for each in of_step if len(each[2])] for of_step in found]
 
     @contextmanager
     def _computing(self, place: Place, j: int) -> Iterator[None]:

@@ -1,4 +1,8 @@
-"""The memory of a full-graph training on the CPU, term by term, without torch: rows of all nodes, kept blocks, and what a device holds."""
+"""The memory of a full-graph training on the CPU, term by term, without torch: rows of all nodes, kept blocks, and what a device holds.
+
+The terms are of all ranks of a machine together. They share the rows of all nodes and the blocks; each has a process, a model, buffers for
+its parts, and an evaluation of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from assets.storage.user_code import is_reference
 from trainers.recipe.batch_sizes import batch_sizes
 from trainers.recipe.need import (
     HEAP,
+    LAUNCHER_BYTES,
     Case,
     evaluation_terms,
     exact_term,
@@ -38,6 +43,8 @@ from trainers.techniques.fullgraph.memory import (
 CHUNKS = "[chunks] chunks_per_part"
 KEPT_BLOCKS_SHARE = 4
 """Prepared blocks stay in memory up to the free memory divided by this number."""
+MESSAGE_COPIES = 3
+"""Copies of the rows that come to a rank in a step: as sent, as received, and aligned."""
 HOLES = 0.6
 """Share of an uncut step's activations that the heap holds at most beside them, in holes between tensors of 100 MB and more."""
 ROWS_SHARE = 2
@@ -47,27 +54,32 @@ ROWS_SHARE = 2
 def terms(case: Case) -> list[Term]:
     """Returns the terms of `fullgraph`: cut into chunks, or uncut."""
     settings: Any = case.semantic.train.settings
-    found = _uncut(case) if settings.mode == "device" else _cut(case, settings)
+    ranks = 1 if settings.mode == "device" else case.ranks
+    found = _uncut(case) if settings.mode == "device" else _cut(case, settings, ranks)
     taken = sum(term.num_bytes for term in found)
+    rows = [replace(term, num_bytes=ranks * term.num_bytes) for term in row_terms(case)]
     return [
-        *process_terms(case),
+        *([Term(what="the process that starts the ranks", num_bytes=LAUNCHER_BYTES)] if ranks > 1 else []),
+        *process_terms(case, ranks),
         *found,
-        parameter_term(case),
-        *_evaluated(case, taken),
-        *row_terms(case),
+        parameter_term(case, ranks),
+        *(_rank_terms(case, settings, ranks) if ranks > 1 else []),
+        *_evaluated(case, taken, ranks),
+        *rows,
     ]
 
 
-def _evaluated(case: Case, taken: int) -> list[Term]:
-    """Returns the terms of an evaluation: exact, after a pass whose memory is free again, or of sampled batches.
+def _evaluated(case: Case, taken: int, ranks: int) -> list[Term]:
+    """Returns the terms of an evaluation: exact, after a pass whose memory is free again, or of sampled batches; each rank has one.
 
     An uncut pass evaluates exactly with what it holds, in less memory than a step takes.
     """
     sampling, settings = case.semantic.sampling, case.semantic.train.settings
     if case.semantic.train.eval == "exact" or sampling is None:
-        return [] if settings.mode == "device" else [exact_term(case, beside=taken)]
+        return [] if settings.mode == "device" else [exact_term(case, ranks, taken // ranks)]
     drawn = replace(case, batch=batch_sizes(sampling, case.sizes))
-    return [*evaluation_terms(drawn, 0), *sampler_terms(drawn)]
+    waiting = [replace(term, num_bytes=ranks * term.num_bytes) for term in evaluation_terms(drawn, 0)]
+    return [*waiting, *sampler_terms(drawn, ranks)]
 
 
 def _uncut(case: Case) -> list[Term]:
@@ -93,22 +105,38 @@ def _first_sums(case: Case) -> list[Term]:
     return [Term(what="sums of the features", num_bytes=num_bytes, key="fullgraph.keep_first", at_most=not sizes.exact)]
 
 
-def _cut(case: Case, settings: Any) -> list[Term]:
+def _cut(case: Case, settings: Any, ranks: int) -> list[Term]:
     train, sizes = case.semantic.train, case.sizes
     rows = _host_bytes(case, settings)
     free, sure = free_bytes(), "chunks" in sizes.artifacts
     counts, num_parts, blocks = _counted(case, settings.mode)
     classes = max(2, sizes.num_classes)
     num_parameters = parameter_bytes(train, sizes.width, classes) // item_bytes(train)
+    own_parts = -(-num_parts // ranks)
     held = device_bytes(
-        train, sizes.width, classes, num_parameters, counts, Way(hybrid=settings.hybrid, parts=num_parts)
+        train, sizes.width, classes, num_parameters, counts, Way(hybrid=settings.hybrid, parts=own_parts)
     )
     kept = blocks if free is None else min(blocks, free // KEPT_BLOCKS_SHARE)
     spills = free is not None and ROWS_SHARE * rows > free
     return [
         Term(what="rows of all nodes between layers", num_bytes=0 if spills else rows, key="hidden", at_most=not sure),
-        Term(what="a chunk's rows and activations", num_bytes=int(HEAP * held), key=CHUNKS, at_most=True),
+        Term(what="a chunk's rows and activations", num_bytes=ranks * int(HEAP * held), key=CHUNKS, at_most=True),
         Term(what="blocks of chunks", num_bytes=kept, at_most=not sure),
+    ]
+
+
+def _rank_terms(case: Case, settings: Any, ranks: int) -> list[Term]:
+    """Returns the terms of what ranks send each other in a step, and of the places of nodes."""
+    train, sizes = case.semantic.train, case.sizes
+    counts, num_parts, _ = _counted(case, settings.mode)
+    shapes = layer_shapes(train, sizes.width, max(2, sizes.num_classes))
+    rows = counts.rows * max(shape.read for shape in shapes) * item_bytes(train) * -(-num_parts // ranks)
+    # Those of this rank's chunks, and of all chunks as they come and as tensors.
+    gradients = 3 * num_parts * parameter_bytes(train, sizes.width, max(2, sizes.num_classes))
+    return [
+        Term(what="places of rows", num_bytes=ranks * 4 * sizes.num_nodes),
+        Term(what="rows of other ranks for a step", num_bytes=ranks * MESSAGE_COPIES * rows, key=CHUNKS, at_most=True),
+        Term(what="gradients of a step's chunks", num_bytes=ranks * gradients, key="hidden", at_most=True),
     ]
 
 

@@ -14,10 +14,10 @@ rows before it sums them has its map in a pass of its own (mapped.py), and the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from kernels.types import Block
+from kernels.types import Array, Block
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import LayerRandom, StepRandom
 from trainers.models.own import OwnLayers, seeded
@@ -33,8 +33,9 @@ from trainers.models.precision import BF16, computing, kept_dtype, widened
 from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import COMPUTE
 from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
+from trainers.techniques.fullgraph.chunk_gradients import ChunkGradients
 from trainers.techniques.fullgraph.host_rows import HostRows
-from trainers.techniques.fullgraph.lists import Incoming, Walk
+from trainers.techniques.fullgraph.lists import Incoming, Trades, Walk
 from trainers.techniques.fullgraph.mapped import MapPasses, maps_apart
 from trainers.techniques.fullgraph.reads import ABOVE, AGGREGATE, BUFFER, OWN, Reads, differentiated, splits
 from trainers.techniques.fullgraph.supply import ChunkBlocks, HostRequest, Supply, supplies
@@ -66,6 +67,8 @@ class Passes:
         dtype: the key of the train table.
         hybrid: whether aggregates are cached if layers allow it.
         folder: folder of rows that do not fit into memory, None for memory.
+        gradients: adds the gradients of all ranks' chunks; None for one process.
+        rows_of: i32[N], the row of each node that this rank has on its host; None for all nodes.
     """
 
     model: LayeredModel
@@ -75,17 +78,29 @@ class Passes:
     dtype: str
     hybrid: bool
     folder: Path | None
+    gradients: ChunkGradients | None = None
+    rows_of: Array | None = None
 
     @property
     def num_steps(self) -> int:
         """Number of steps of a pass."""
-        return len(self.walk.dst_ids[0])
+        return self.walk.num_steps
+
+    @cached_property
+    def num_nodes(self) -> int:
+        """Number of nodes of this rank's parts."""
+        return sum(len(ids) for of_part in self.walk.dst_ids.values() for ids in of_part)
 
     def host_rows(self, width: int) -> HostRows:
-        """Returns rows of all nodes on the host, not yet written."""
-        device, num_nodes = self.mover.places[0].device, self.blocks.topology.num_nodes
+        """Returns rows of all nodes of this rank's parts on the host, not yet written."""
+        device, dtype, threads = self.mover.places[0].device, kept_dtype(self.dtype), self.mover.threads
         lends = not isinstance(self.model, OwnLayers)  # a user's layer may change the rows that it is given
-        return HostRows(num_nodes, width, kept_dtype(self.dtype), device, self.folder, self.mover.threads, lends)
+        num_nodes = self.blocks.topology.num_nodes if self.rows_of is None else self.num_nodes
+        return HostRows(num_nodes, width, dtype, device, self.folder, threads, lends, self.rows_of)
+
+    def adding(self, part: int) -> AbstractContextManager[None]:
+        """Returns a context in which a part's chunk is differentiated."""
+        return nullcontext() if self.gradients is None else self.gradients.of(part)
 
     @contextmanager
     def computing(self, index: int, place: Place, j: int, random: StepRandom) -> Iterator[None]:
@@ -97,7 +112,7 @@ class Passes:
             if not isinstance(self.model, OwnLayers):
                 yield
                 return
-            chunk = (index * len(self.mover.places) + place.part) * self.num_steps + j
+            chunk = (index * self.walk.num_parts + place.part) * self.num_steps + j
             with seeded(replace(random, position=chunk + 1)):
                 yield
 
@@ -124,7 +139,7 @@ class Passes:
         made.mapped = source if apart and not keeps else None
         reads = Reads(index=index, layer=layer, rows=rows, source=source, aggregates=summed, apart=apart)
         neighbours = Line("h2d", "neighbour", "forward", index)
-        buffers = self._buffers(source.width) if summed is None else []
+        buffers = self._buffers(source.width) if summed is None else {}
 
         def keep(kind: str, found: Tensor, kept: HostRows | None, part: int, j: int) -> HostRows:
             kept = self.host_rows(found.shape[1]) if kept is None else kept
@@ -132,11 +147,11 @@ class Passes:
             return kept
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
-            return reads.of(self.walk.dst_ids[part][j], self.walk.lists[part][j].up.ids, "forward")
+            return reads.of(self.walk.dst_ids[part][j], self._up(part, j, source.sharded).ids, "forward")
 
         for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps), wanted):
             if summed is None:
-                self._bring(buffers, found, [each[j].up for each in self.walk.lists], neighbours, j)
+                self._bring(buffers, found, source, neighbours, j)
             for place, supply in zip(self.mover.places, found, strict=True):
                 part = place.part
                 if not supply.has_block:
@@ -187,11 +202,11 @@ class Passes:
         mover.ledger = ledger
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
-            return {BUFFER: HostRequest(rows, self.walk.lists[part][j].up.ids, line)}
+            return {BUFFER: HostRequest(rows, self._up(part, j, rows.sharded).ids, line)}
 
         try:
             for j, brought in supplies(mover, self.blocks, self.walk.dst_ids, range(self.num_steps), wanted):
-                self._bring(buffers, brought, [each[j].up for each in self.walk.lists], line, j)
+                self._bring(buffers, brought, rows, line, j)
                 for place, supply in zip(mover.places, brought, strict=True):
                     if not supply.has_block:
                         continue
@@ -229,42 +244,56 @@ class Passes:
         apart, aggregates = self.maps_apart(index, rows), kept.aggregates
         source = kept.mapped if kept.mapped is not None else rows
         below = self.zeros(layer.projected_width) if apart else sums
-        buffers = self._buffers(source.width) if aggregates is None else []
-        grads = self._buffers(below.width) if below is not None else []
+        buffers = self._buffers(source.width) if aggregates is None else {}
+        grads = self._buffers(below.width) if below is not None else {}
         reads = Reads(
             index=index, layer=layer, rows=rows, source=source, aggregates=aggregates, apart=apart, output=kept.output
         )
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
-            return reads.backward(gradients, self.walk.dst_ids[part][j], self.walk.lists[part][j].down.ids)
+            down = self.walk.lists[part][j].down.of(source.sharded)
+            return reads.backward(gradients, self.walk.dst_ids[part][j], down.ids)
 
         for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps)[::-1], wanted):
             if buffers:
-                lists, line = [each[j].down for each in self.walk.lists], Line("h2d", "neighbour", "backward", index)
-                self._bring(buffers, found, lists, line, j)
+                self._bring(buffers, found, source, Line("h2d", "neighbour", "backward", index), j)
             for place, supply in zip(self.mover.places, found, strict=True):
                 if supply.has_block:
-                    held, grad = (each[place.part] if each else None for each in (buffers, grads))
-                    with place.active(), supply.block() as block:
+                    held, grad = (each.get(place.part) for each in (buffers, grads))
+                    with self.adding(place.part), place.active(), supply.block() as block:
                         own = self._chunk_backward(reads, j, place, block, held, supply, grad, sums, random)
                         assert own is not None or sums is None or not (apart and layer.reads_own)
                         if own is not None and sums is not None:
                             ids, line = self.walk.dst_ids[place.part][j], Line("d2h", "own_gradient", "backward", index)
                             # These are the first: its own map adds to them.
                             self.mover.store(own, ids, sums, line, place.part, j)
+            if self.gradients is not None:
+                self.gradients.add()
             if below is not None:
                 self._leave(index, j, grads, below)
         self.mover.settle()
         if apart and below is not None:
             self._maps().backward(layer, index, rows, below, sums)
 
-    def _leave(self, index: int, j: int, grads: Sequence[Tensor], sums: HostRows) -> None:
+    def _up(self, part: int, j: int, sharded: bool) -> Incoming:
+        """Returns the rows that enter a part's buffer on the way up."""
+        return self.walk.lists[part][j].up.of(sharded)
+
+    def _trade(self, j: int) -> Trades | None:
+        """Returns the rows that cross between ranks in a step; None for one process."""
+        return self.walk.trades[j] if self.walk.trades else None
+
+    def _leave(self, index: int, j: int, grads: Mapping[int, Tensor], sums: HostRows) -> None:
         """Moves the gradients of a step's rows to their owners, and those that the next step does not need to the host (Algorithm 3)."""
-        up = [each[j].up for each in self.walk.lists]
-        self.mover.pull(grads, up, Line("d2d", "gradient", "backward", index), j)
-        for place in self.mover.places:
-            line = Line("d2h", "gradient", "backward", index)
-            self.mover.flush(grads[place.part], up[place.part], sums, line, place.part, j)
+        up, trades = {part: self._up(part, j, sums.sharded) for part in grads}, self._trade(j)
+        line, num_parts = Line("d2d", "gradient", "backward", index), self.walk.num_parts
+        came = self.mover.pull(grads, up, line, j, num_parts, None if trades is None else trades.up)
+        for part in range(num_parts):
+            if part in grads:
+                line = Line("d2h", "gradient", "backward", index)
+                self.mover.flush(grads[part], up[part], sums, line, part, j)
+            elif part in came:
+                self.mover.add_from_rank(came[part], sums, part, j)
 
     def _chunk_backward(
         self,
@@ -336,23 +365,28 @@ class Passes:
         return self.host_rows(rows.width) if self.maps_apart(index, rows) else self.zeros(rows.width)
 
     def _maps(self) -> MapPasses:
-        return MapPasses(walk=self.walk, mover=self.mover, dtype=self.dtype)
+        return MapPasses(walk=self.walk, mover=self.mover, dtype=self.dtype, gradients=self.gradients)
 
     def _bring(
-        self, buffers: Sequence[Tensor], found: Sequence[Supply], lists: Sequence[Incoming], line: Line, j: int
+        self, buffers: Mapping[int, Tensor], found: Sequence[Supply], source: Loadable, line: Line, j: int
     ) -> None:
         """Fills the buffers for a step (Algorithm 2)."""
-        for place, supply, incoming in zip(self.mover.places, found, lists, strict=True):
+        ways, trades = {part: self.walk.lists[part][j] for part in buffers}, self._trade(j)
+        down = line.phase == "backward"
+        lists = {part: (each.down if down else each.up).of(source.sharded) for part, each in ways.items()}
+        for place, supply in zip(self.mover.places, found, strict=True):
             with place.active():
-                supply.fill(BUFFER, buffers[place.part], incoming.rows)
+                supply.fill(BUFFER, buffers[place.part], lists[place.part].rows)
         self.mover.fetch(buffers, lists, Line("d2d", line.kind, line.phase, line.layer), j)
+        if trades is not None:
+            self.mover.receive(buffers, trades.down if down else trades.up, source, line, j)
 
-    def _buffers(self, width: int) -> list[Tensor]:
+    def _buffers(self, width: int) -> dict[int, Tensor]:
         """Returns a buffer of zeros per part: unused rows must not hold NaN."""
-        made = []
-        for place, count in zip(self.mover.places, self.walk.buffer_rows, strict=True):
+        made = {}
+        for place in self.mover.places:
+            shape = (self.walk.buffer_rows[place.part], width)
             with place.active():
-                made.append(
-                    place.device.alloc((count, width), getattr(torch, kept_dtype(self.dtype)), "buffer").zero_()
-                )
+                rows = place.device.alloc(shape, getattr(torch, kept_dtype(self.dtype)), "buffer")
+                made[place.part] = rows.zero_()
         return made

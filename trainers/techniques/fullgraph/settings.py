@@ -18,7 +18,13 @@ class FullGraphSettings(Settings):
     # the device that has it; p2p+reuse = a row that two steps in a row need is loaded once. device = the graph is not cut, everything is on
     # the device.
     mode: Literal["vanilla", "p2p", "p2p+reuse", "device"] = "p2p+reuse"
-    # Devices that share the parts, a divisor of [partitions] parts; 0 = one for each part. The sums do not depend on it.
+    # Processes on this machine that graphmill train starts; a divisor of [partitions] parts. Each has the rows between layers of its own
+    # parts. --ranks and torchrun override it. The bits do not depend on it.
+    ranks: int = field(default=1, metadata=within(1, 4096, hashed=False))
+    # Seconds that a rank waits for the others before the run ends.
+    timeout: float = field(default=45.0, metadata=within(1, 3600, hashed=False))
+    # Devices that share the parts, a divisor of [partitions] parts and a multiple of the ranks; 0 = one for each part. The sums do not
+    # depend on it.
     devices: int = field(default=0, metadata=within(0, hashed=False))
     # Aggregates are kept on the host between the two passes of a layer, if the layer allows it, instead of computed again.
     hybrid: bool = field(default=True, metadata={"hashed": False})
@@ -28,7 +34,7 @@ class FullGraphSettings(Settings):
     # Inputs of a step are loaded while the step before it is computed, and its results leave while the next one is, if a device has a link
     # to the host. It takes memory for two steps' rows.
     overlap: bool = field(default=True, metadata={"hashed": False})
-    # GB/s at which each device receives rows of the others, modelled by waiting; None = the machine's own speed.
+    # GB/s at which each device, and each rank, receives rows of the others, modelled by waiting; None = the machine's own speed.
     peer_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS, hashed=False))
 
     @property
@@ -39,15 +45,18 @@ class FullGraphSettings(Settings):
     def problems(self) -> Iterator[KeyProblem]:
         """Yields keys that have no effect where the graph is not cut."""
         yield from super().problems()
-        for name in ("devices", "hybrid", "overlap", "peer_gbps") if self.mode == "device" else ():
+        for name in ("timeout", "devices", "hybrid", "overlap", "peer_gbps") if self.mode == "device" else ():
             if getattr(self, name) != self.__dataclass_fields__[name].default:
                 text = f'{name} is for a graph that is cut, and mode = "device" does not cut it: remove the key'
                 yield KeyProblem(f"{name} mode", text)
 
     def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields devices that cannot share the parts evenly."""
+        """Yields devices that cannot share the parts, or be shared by the ranks, evenly."""
         yield from super().conflicts(table, tables)
         partitions = tables.get("partitions")
         if self.devices and not self.unread and partitions and partitions.parts % self.devices:
             text = f"devices = {self.devices} does not divide [partitions] parts = {partitions.parts}: give a divisor"
+            yield (table.trainer, "devices"), text
+        if self.devices and not self.unread and self.devices % self.ranks:
+            text = f"devices = {self.devices} is not a multiple of ranks = {self.ranks}: remove the key, or give a multiple"
             yield (table.trainer, "devices"), text

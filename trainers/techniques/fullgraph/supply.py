@@ -190,7 +190,7 @@ class Supply:
 def supplies(
     mover: Mover,
     blocks: ChunkBlocks,
-    dst_ids: Sequence[Sequence[Array]],
+    dst_ids: Mapping[int, Sequence[Array]],
     order: Sequence[int],
     wanted: Callable[[int, int], Mapping[str, HostRequest]],
 ) -> Iterator[tuple[int, list[Supply]]]:

@@ -41,10 +41,12 @@ class InputRows:
         table: the features.
         model: the model with the row-wise beginning.
         dtype: NumPy's name of the type of gathered rows.
+
+    If ranks share the parts, each reads the rows of any node from the table.
     """
 
     def __init__(self, table: TableSource, model: LayeredModel, dtype: str):
-        self.table, self.model, self.dtype = table, model, getattr(torch, dtype)
+        self.table, self.model, self.dtype, self.sharded = table, model, getattr(torch, dtype), False
         self.width = table.width if model.projection is None else model.projection.width
         self.random = StepRandom(0)
         plain = getattr(table, "plain", None)  # a table behind a link, or a cache, has rows to be gathered only
@@ -122,7 +124,15 @@ class WholePass:
         self.model, self.mover = passes.model, passes.mover
         trained = torch.zeros(len(labels), dtype=torch.bool).numpy()
         trained[train_ids] = True
-        self._seeds = [(place, j, ids[trained[ids]]) for place, j, ids in self._chunks() if trained[ids].any()]
+        self._seeds = [
+            [(place, j, ids[trained[ids]]) for place, j, ids in of_step if trained[ids].any()]
+            for of_step in self._chunks()
+        ]
+
+    @property
+    def num_seeds(self) -> int:
+        """Number of training nodes of this rank's parts."""
+        return sum(len(ids) for of_step in self._seeds for _, _, ids in of_step)
 
     def __call__(self, random: StepRandom) -> float | Tensor:
         """Adds the gradients to the model's parameters and returns the sum of the losses; float64[] if a device holds it."""
@@ -165,13 +175,12 @@ class WholePass:
         self.inputs.random = random
         return self.passes.sums(0, self.inputs, ledger, random)
 
-    def _chunks(self) -> list[tuple[Place, int, Array]]:
-        """Returns every part's place, the step, and the ids of the chunk's nodes, in the order of batches."""
+    def _chunks(self) -> list[list[tuple[Place, int, Array]]]:
+        """Returns every part's place, the step, and the ids of the chunk's nodes, step by step."""
         passes = self.passes
         return [
-            (place, j, passes.walk.dst_ids[place.part][j])
+            [(place, j, passes.walk.dst_ids[place.part][j]) for place in passes.mover.places]
             for j in range(passes.num_steps)
-            for place in passes.mover.places
         ]
 
     def _added(self, gradients: HostRows | None, from_head: FromHead, width: int) -> HostRows:
@@ -187,30 +196,39 @@ class WholePass:
         layers = range(len(outputs)) if self.model.jumps else [len(outputs) - 1]
         from_head: list[FromHead] = [[] for _ in outputs]
         down, up = Line("h2d", "logit", "forward", len(outputs)), Line("d2h", "logit", "backward", len(outputs))
-        for place, j, ids in self._seeds:
-            with place.active(), torch.enable_grad():
-                leaves = [
-                    self.mover.loaded(outputs[layer], ids, down, place.part, j).requires_grad_() for layer in layers
-                ]
-                with self.mover.span(place.part, COMPUTE, j):
-                    with computing(self.passes.dtype, place.device.torch_device):
-                        logits = widened(self.model.head(leaves))
-                    labels = torch.from_numpy(self.labels[ids]).long()
-                    if place.device.remote:
-                        (labels,) = place.device.send([labels.numpy()], Line("h2d", "label"), self.mover.ledger)
-                    loss = self.loss(logits, labels)
-                    loss.backward()
-                total = total + (loss.detach().double() if place.device.remote else loss.item())
-                for layer, leaf in zip(layers, leaves, strict=True):
-                    assert leaf.grad is not None
-                    # A copy, since on the CPU the device's memory is the host's.
-                    from_head[layer].append((ids, self.mover.to_host(leaf.grad, up, place.part)().numpy().copy()))
+        for of_step in self._seeds:
+            losses: dict[int, float | Tensor] = {}
+            for place, j, ids in of_step:
+                with self.passes.adding(place.part), place.active(), torch.enable_grad():
+                    leaves = [
+                        self.mover.loaded(outputs[layer], ids, down, place.part, j).requires_grad_() for layer in layers
+                    ]
+                    losses[place.part] = self._head(place, j, ids, leaves)
+                    for layer, leaf in zip(layers, leaves, strict=True):
+                        assert leaf.grad is not None
+                        # A copy, since on the CPU the device's memory is the host's.
+                        from_head[layer].append((ids, self.mover.to_host(leaf.grad, up, place.part)().numpy().copy()))
+            gradients = self.passes.gradients
+            for loss in losses.values() if gradients is None else gradients.add(losses):
+                total = total + loss
         return total, from_head
+
+    def _head(self, place: Place, j: int, ids: Array, leaves: list[Tensor]) -> float | Tensor:
+        """Returns the sum of the losses of a chunk's training nodes, and differentiates it."""
+        with self.mover.span(place.part, COMPUTE, j):
+            with computing(self.passes.dtype, place.device.torch_device):
+                logits = widened(self.model.head(leaves))
+            labels = torch.from_numpy(self.labels[ids]).long()
+            if place.device.remote:
+                (labels,) = place.device.send([labels.numpy()], Line("h2d", "label"), self.mover.ledger)
+            loss = self.loss(logits, labels)
+            loss.backward()
+        return loss.detach().double() if place.device.remote else loss.item()
 
     def _projected(self) -> HostRows:
         """Computes the input rows of the first layer for all nodes."""
         kept = self.passes.host_rows(self.inputs.width)
-        for place, j, ids in self._chunks():
+        for place, j, ids in (each for of_step in self._chunks() for each in of_step):
             if len(ids):
                 with place.active(), torch.no_grad():
                     rows = self.mover.loaded(self.inputs, ids, Line("h2d", "feature"), place.part, j)
@@ -220,14 +238,17 @@ class WholePass:
 
     def _project_backward(self, gradients: HostRows) -> None:
         """Adds the gradients of the projection's parameters."""
-        for place, j, ids in reversed(self._chunks()):
-            if not len(ids):
-                continue
-            with place.active(), torch.enable_grad():
-                above = self.mover.loaded(gradients, ids, Line("h2d", "gradient", "backward"), place.part, j)
-                with self.mover.span(place.part, "h2d", j):
-                    x = self.mover.staged(self.inputs.stage, ids, Line("h2d", "feature", "backward"), place.part)
-                with self.mover.span(place.part, COMPUTE, j):
-                    with computing(self.passes.dtype, place.device.torch_device):
-                        rows: Any = self.inputs.transformed(x, ids, place.device, self.mover.ledger)
-                    rows.backward(above)
+        for of_step in reversed(self._chunks()):
+            for place, j, ids in reversed(of_step):
+                if not len(ids):
+                    continue
+                with self.passes.adding(place.part), place.active(), torch.enable_grad():
+                    above = self.mover.loaded(gradients, ids, Line("h2d", "gradient", "backward"), place.part, j)
+                    with self.mover.span(place.part, "h2d", j):
+                        x = self.mover.staged(self.inputs.stage, ids, Line("h2d", "feature", "backward"), place.part)
+                    with self.mover.span(place.part, COMPUTE, j):
+                        with computing(self.passes.dtype, place.device.torch_device):
+                            rows: Any = self.inputs.transformed(x, ids, place.device, self.mover.ledger)
+                        rows.backward(above)
+            if self.passes.gradients is not None:
+                self.passes.gradients.add(down=True)
