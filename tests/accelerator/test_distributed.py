@@ -89,3 +89,24 @@ def test_packed_rows_of_ranks_on_accelerators_have_the_bits_of_the_exchange(tmp_
     found = work(ALONE) if world == 1 else run_threads(world, work)[0]
     assert content(found)["weights.safetensors"] == content(exchanged)["weights.safetensors"]
     assert all(check["passed"] for check in found.summary["checks"] if check["name"] == "ledger equals plan")
+
+
+@pytest.mark.parametrize("fresh", [None, {}], ids=["rows", "rows and embeddings"])
+@pytest.mark.parametrize("topology", ["device", "uva"])
+def test_batches_of_ranks_are_drawn_on_their_accelerators(tmp_path, place, topology, fresh):
+    """The bits of samplers of the CPU, on one rank and on two, and with batches that have no seed."""
+    parts_inputs(tmp_path, 4)
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=4, reuse=2)
+    options = {"fresh": fresh, "sampling": sampling, "accumulate": 1, "epochs": 2, "dropout": 0.3, "retrain": True}
+    by_cpu = train_parts(tmp_path, 4, device="cuda", **options)
+    assert by_cpu
+    expected = content(by_cpu)["weights.safetensors"]
+    place.begin()
+    one = train_parts(tmp_path, 4, device="cuda", topology=topology, **options)
+    crossed = place.crossed()
+    assert one and content(one)["weights.safetensors"] == expected
+    assert ledger(one)[0]["batches", 0] > ledger(one)[0]["seeds", 0] / 4
+    read = moves(json.loads(one.file("ledger.json").read_text())["moves"], "h2d").get("topology", 0)
+    assert_booked(one, crossed, ("topology", "ids", "label") if topology == "uva" else ("ids", "label"), pulled=read)
+    two = run_threads(2, lambda ranks: train_parts(tmp_path, 4, ranks, device="cuda", topology=topology, **options))[0]
+    assert two and content(two)["weights.safetensors"] == expected

@@ -22,7 +22,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 }
 ROWS = Recipe(**TYPED, table={"model": "rgcn", "input": "typed", "embedding": "node", "norm": "layer"})
 RECIPE_OF = RECIPES | {"rows of nodes": ROWS}
-ON_DEVICE = ("minibatch", "factored", "fresh", "fresh-factored")
+ON_DEVICE = ("minibatch", "factored", "fresh", "fresh-factored", "distributed", "fresh-distributed")
 """Techniques that sample on the device, too."""
 BOTH = ("everything", "rows of nodes")
 """What the simulated accelerator runs, too; the others differ by kernels that its own tests cover."""

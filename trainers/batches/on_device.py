@@ -44,7 +44,7 @@ from trainers.devices.protocol import Device
 from trainers.record.ledger import Ledger, Line
 from trainers.rows.source import FeatureSource, FindsRows, RowIds
 
-TOPOLOGY, SEEDS, SIZES = Line("h2d", "topology"), Line("h2d", "ids"), Line("d2h", "ids")
+TOPOLOGY, SEEDS, DRAWN_IDS = Line("h2d", "topology"), Line("h2d", "ids"), Line("d2h", "ids")
 SIZE_BYTES = 8 * NUM_SIZES
 """Bytes downloaded per layer."""
 
@@ -113,7 +113,7 @@ class DeviceDrawer:
             blocks = tuple(self._weighted(block) for block in blocks)
         moved.crossed(SEEDS, len(item.seeds) * blocks[0].src_ids.itemsize)
         sizes = len(blocks) * SIZE_BYTES + WAIT_BYTES * sum(map(self.sampler.waits, self.sampler.fanouts))
-        moved.crossed(SIZES, sizes)
+        moved.crossed(DRAWN_IDS, sizes)
         if self.uva:
             moved.crossed(TOPOLOGY, self.sampler.topology_bytes(blocks), requests=len(blocks))
         return blocks, moved
@@ -166,16 +166,19 @@ def gather_drawn(batching: Batching, features: FeatureSource, batch: MiniBatch) 
     Args:
         batching: the run's batching.
         features: the source of rows.
-        batch: the batch; `moved` has the transfers for it so far.
+        batch: the batch; `moved` has the transfers for it so far, `staged` rows that are on the host already.
     """
     device, dtype, moved = batching.device, np.dtype(batching.dtype), batch.moved or Ledger()
     with device.preparing():
         node_ids = cast(torch.Tensor, batch.blocks[0].src_ids)
         batch.x = device.alloc((len(node_ids), features.width), dtype, "inputs")
-        if isinstance(features, FindsRows) and features.finds_on(device):
+        if batch.staged is not None:
+            features.gather(RowIds(None, staged=batch.staged), batch.x, moved)
+            batch.staged = None
+        elif isinstance(features, FindsRows) and features.finds_on(device):
             features.gather_found(node_ids, batch.x, moved, device)
         else:
-            features.gather(RowIds(device.fetch(node_ids, SIZES, moved).numpy()), batch.x, moved)
+            features.gather(RowIds(device.fetch(node_ids, DRAWN_IDS, moved).numpy()), batch.x, moved)
         (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
         count_batch(batch, moved)
         device.hand_over(tensors_of(batch))

@@ -100,6 +100,13 @@ class Ledger:
         for (name, layer), n in list(other._counts.items()):
             self.count(name, layer, n)
 
+    def without(self, link: str) -> Ledger:
+        """Returns a copy that lacks the transfers over a link."""
+        kept = Ledger()
+        kept.merge(self)
+        kept._moves = {line: row for line, row in kept._moves.items() if line.link != link}
+        return kept
+
     def rows(self) -> dict[str, list[dict[str, Any]]]:
         """Returns JSON-ready rows in a fixed order: {"moves": [...], "counts": [...]}."""
         with self._lock:

@@ -18,7 +18,7 @@ ON_DEVICE = (
     *each("topology", "reads batches that were drawn before", whens="stored"),
     *each("schedule own_sampling", "draws no such batches", whens="on_device"),
 )
-ON_THE_CPU = each("topology", "samples on the CPU") + each("booked", "books no graph on devices", useless=True)
+UNBOOKED = each("booked", "books no graph on devices", useless=True)
 HALVES = each(
     "module pyg",
     "runs the two halves of a layer at different times, which such a module does not have",
@@ -60,7 +60,9 @@ def exchanged(when: str = "") -> tuple[Limit, ...]:
 
 
 BY_PARTS = (
-    *ON_THE_CPU,
+    *ON_DEVICE,
+    *UNBOOKED,
+    *each("topology", "samples on the CPU", whens="unfused"),
     *DRAWN,
     *each("stored", "trains on batches of single parts", whens="shuffled", remedy='set plan = "parts" in [samples]'),
     *each("stored", "draws batches by a sampler of its own", whens="unfused", remedy='set scheme = "hybrid"'),
@@ -78,7 +80,7 @@ MINIBATCH = (
     *DRAWN,
     *ON_DEVICE,
     *OF_ALL_SEEDS,
-    *each("booked", "books no graph on devices", useless=True),
+    *UNBOOKED,
 )
 DISK = (
     *each("part_plan", ALL_SEEDS, remedy=SECOND_FILE),
@@ -135,7 +137,7 @@ FRESH = (
     *OTHER_HOTNESS,
     *HALVES,
     *ON_DEVICE,
-    *each("booked", "books no graph on devices", useless=True),
+    *UNBOOKED,
     *DRAWN,
     *OF_ALL_SEEDS,
     *PACKED_OR_NOT,
@@ -149,7 +151,8 @@ FRESH_FACTORED = (
 FULLGRAPH = (
     *UNPACKED,
     *HALVES,
-    *ON_THE_CPU,
+    *each("topology", "takes all neighbours"),
+    *UNBOOKED,
     *each("stored", "has no mini-batches"),
     *each("queue", "has no mini-batches that could wait", whens="exact", useless=True),
     *each("samplers", "samples nothing", whens="exact", useless=True),
@@ -190,6 +193,7 @@ DISTRIBUTED = (
     *each("samplers", "samples nothing", whens="packed_exact", useless=True),
     *each("stored", "draws batches with the other ranks", whens="vanilla", remedy='set scheme = "hybrid"'),
     *two_step("vanilla"),
+    *each("topology", "draws batches with the other ranks", whens="vanilla"),
     *each("schedule", "knows no schedule of fan-outs", whens="vanilla"),
     *each("relations edge_weight", "draws edges without relations and weights", whens="vanilla"),
 )

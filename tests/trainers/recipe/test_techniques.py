@@ -176,7 +176,7 @@ def test_a_technique_asks_for_what_it_needs_of_a_stage(tmp_path: Path, tables: s
     assert asked == replace(plain, layers="inputs") != plain
 
 
-@pytest.mark.parametrize("trainer", ["disk", "fullgraph", "distributed", "fresh-distributed"])
+@pytest.mark.parametrize("trainer", ["disk", "fullgraph"])
 def test_a_topology_that_a_trainer_would_not_use_is_refused(trainer: str) -> None:
     with pytest.raises(InputError, match=f'topology = "uva", but trainer = "{trainer}"'):
         TrainTable(name="x", trainer=trainer, topology="uva", device="cuda")

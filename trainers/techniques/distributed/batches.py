@@ -16,14 +16,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
+import torch
 
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
 from kernels.types import Array, BatchKey, Block
 from trainers.batches.batch import MiniBatch, attach_weights, batch_bytes, block_bytes
 from trainers.batches.flow import Task, Work
+from trainers.batches.on_device import DRAWN_IDS, DeviceDrawer, gather_drawn
 from trainers.batches.online import SAMPLER, extract_batch
 from trainers.batches.queue import OrderedByteQueue
 from trainers.batches.source import Batching, PreparedSource
@@ -43,6 +46,7 @@ class RankSource(PreparedSource):
         features: the source of rows.
         samplers: one sampler per thread; or one that draws with the other ranks, on the exchanging thread.
         num_parts: P, number of parts.
+        draw: draws the blocks on the device, in the place of samplers; None if they are drawn on the host.
     """
 
     def __init__(
@@ -51,9 +55,10 @@ class RankSource(PreparedSource):
         features: ShardedSource,
         samplers: Sequence[AnySampler] | VanillaSampler,
         num_parts: int,
+        draw: DeviceDrawer | None = None,
     ):
         super().__init__(batching)
-        self.features, self.samplers, self.num_parts = features, samplers, num_parts
+        self.features, self.samplers, self.num_parts, self.draw = features, samplers, num_parts, draw
 
     def supplies(self, key: BatchKey) -> bool:
         """Returns whether a batch belongs to a part of this rank."""
@@ -73,7 +78,11 @@ class RankSource(PreparedSource):
         def sampled(lane: int, item: PlannedBatch, _: None) -> tuple[MiniBatch, Request]:
             assert not isinstance(samplers, VanillaSampler)
             try:
-                batch, request = self._drawn(self.batching.draw(samplers[lane], item), item, epoch)
+                if self.draw is None:
+                    batch, request = self._drawn(self.batching.draw(samplers[lane], item), item, epoch)
+                else:
+                    blocks, moved = self.draw(item, self.batching.transpose)
+                    batch, request = self._drawn(blocks, item, epoch, moved)
             except BaseException as error:  # the exchanger may wait for this batch
                 ahead.fail(error)
                 raise
@@ -93,6 +102,7 @@ class RankSource(PreparedSource):
             assert drawn is not None
             batch, request = drawn
             assert batch.slots is not None
+            moved = batch.moved or moved
             batch.staged = self.features.fetch(batch.slots, request, counts, moved)
             return batch, moved
 
@@ -106,19 +116,26 @@ class RankSource(PreparedSource):
             return [exchanger]
         sampler = Task(
             name=SAMPLER,
-            lanes=len(samplers),
+            lanes=len(samplers),  # 0 for the one thread of a device
             prepare=Work("sample", sampled),
             num_bytes=lambda item, drawn: block_bytes(drawn[0].blocks) + 16 * len(drawn[0].input_ids),
         )
         return [sampler, replace(exchanger, after=(SAMPLER,))]
 
-    def _drawn(self, blocks: tuple[Block, ...], item: PlannedBatch, epoch: int) -> tuple[MiniBatch, Request]:
-        slots = np.empty(blocks[0].num_src, np.int32)
-        self.features.mark(blocks[0].src_ids, slots)
-        batch = self.batching.batch(item, epoch, blocks, slots=slots)
-        return batch, self.features.request(batch.input_ids, slots)
+    def _drawn(
+        self, blocks: tuple[Block, ...], item: PlannedBatch, epoch: int, moved: Ledger | None = None
+    ) -> tuple[MiniBatch, Request]:
+        """Returns a batch and its request to other ranks; `moved` has the transfers of blocks that the device drew."""
+        slots, node_ids = np.empty(blocks[0].num_src, np.int32), blocks[0].src_ids
+        if moved is not None:  # rows are exchanged through the host
+            node_ids = self.batching.device.fetch(cast(torch.Tensor, node_ids), DRAWN_IDS, moved).numpy()
+        self.features.mark(node_ids, slots)
+        batch = self.batching.batch(item, epoch, blocks, slots=slots, moved=moved)
+        return batch, self.features.request(node_ids, slots)
 
     def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
+        if batch.moved is not None:
+            return gather_drawn(self.batching, self.features, batch)
         batch, gathered = extract_batch(self.batching, self.features, self.batching.device, self.inputs, batch)
         moved.merge(gathered)
         return batch, moved

@@ -48,7 +48,7 @@ from trainers.techniques.distributed.row_gradients import Placed, exchange_rows
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.distributed.sharded import ShardedSource
 from trainers.techniques.distributed.vanilla import VanillaSampler
-from trainers.techniques.minibatch import open_sampler, open_stored, scheduled
+from trainers.techniques.minibatch import device_drawers, open_sampler, open_stored, samples_on_device, scheduled
 
 GRADIENTS, LOSS = Line("rank", "gradient", "backward"), Line("d2h", "loss")
 TO_HOST, TO_DEVICE_AGAIN = Line("d2h", "gradient", "backward"), Line("h2d", "gradient", "backward")
@@ -67,7 +67,9 @@ def open_executor(run: Run) -> Distributed:
     if settings.rows == "packed":
         batches = open_packed_source(run, source.owned)
     else:
-        batches = RankSource(run.batching, source, open_samplers(run, settings, source), plan.num_parts)
+        (draw,) = device_drawers(run, 1) if samples_on_device(run) else [None]
+        samplers = open_samplers(run, settings, source) if draw is None else []
+        batches = RankSource(run.batching, source, samplers, plan.num_parts, draw)
     return Distributed(run, batches, plan.num_parts, run.ranks.main, settings.gradients == "ordered")
 
 

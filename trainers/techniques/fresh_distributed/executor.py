@@ -35,6 +35,7 @@ from trainers.loop.executor import Done, Run
 from trainers.models.layer import Between
 from trainers.models.own import require_layers
 from trainers.record.checks import ledger_numbers
+from trainers.record.ledger import Ledger
 from trainers.record.timeline import STEP
 from trainers.rows.source import RowIds
 from trainers.techniques.distributed.executor import Distributed, Member, open_samplers, require_shareable
@@ -42,6 +43,7 @@ from trainers.techniques.distributed.sharded import FILL_ROWS, ShardedSource
 from trainers.techniques.distributed.vanilla import VanillaSampler
 from trainers.techniques.fresh.batches import PrunedSource
 from trainers.techniques.fresh.history import PLAIN, BetweenLayers, SteppedHistory, epoch_numbers
+from trainers.techniques.minibatch import device_drawers, samples_on_device
 
 
 def open_executor(run: Run) -> FreshDistributed:
@@ -63,9 +65,10 @@ def open_executor(run: Run) -> FreshDistributed:
             allowed &= owned.part_of != part
         fill = ExchangedFill(source, allowed, int(shards.num_rows.sum()) * shards.row_bytes // owned.num_parts)
         histories[part] = SteppedHistory(run, settings, fill, per_step=plan.accumulate, presampled=presampled)
-    samplers = open_samplers(run, settings, source)
+    (draw,) = device_drawers(run, 1) if samples_on_device(run) else [None]
+    samplers = open_samplers(run, settings, source) if draw is None else []
     assert not isinstance(samplers, VanillaSampler), "the settings refuse a sampler that needs the other ranks"
-    batches = PrunedSource(run.batching, histories, plan.num_parts, source, samplers)
+    batches = PrunedSource(run.batching, histories, plan.num_parts, source, samplers, draw=draw)
     return FreshDistributed(run, batches, settings.gradients == "ordered")
 
 
@@ -86,7 +89,10 @@ class ExchangedFill:
         for first in range(0, self.source.exchange.lane.most(len(node_ids)), FILL_ROWS):
             ids = node_ids[first : first + FILL_ROWS]
             rows = torch.empty((len(ids), self.width), dtype=getattr(torch, dtype))
-            self.source.gather(RowIds(ids), rows, self.source.device.traffic)
+            moved, device = Ledger(), self.source.device
+            self.source.gather(RowIds(ids), rows, moved)
+            # The history books the rows that it sends to a device with memory of its own.
+            device.traffic.merge(moved.without("h2d") if device.remote else moved)
             if len(ids):
                 yield first, rows
 
