@@ -57,12 +57,10 @@ def choose_evaluation(semantic: ModelConfig, graph: Graph, drawing: Drawing | No
     train, sampling = semantic.train, semantic.sampling
     if train.eval != "auto" or drawing is None or sampling is None:
         return None
-    topology, plan = (
-        graph.topology,
-        EpochPlan(np.array(graph.train_ids), sampling.batch_size, seed=semantic.sampling_seed),
-    )
+    topology, seed = graph.topology, semantic.sampling_seed
+    plan = EpochPlan(np.array(graph.train_ids), sampling.batch_size, seed=seed)
     item = next(plan.batches(0))
-    blocks = drawing.sampler(topology, seed=semantic.sampling_seed).sample(item.key, item.seeds, transpose="none")
+    blocks = drawing.sampler(topology, seed=seed).sample(item.key, item.seeds, transpose="none")
     epoch = plan.num_batches * sum(block.num_dst + len(block.indices) for block in blocks)
     workspace, limit = parse_size(train.eval_workspace), max(FEW, epoch)
     bounds = Bounds(workspace_bytes=workspace, threads=train.num_threads, drawing=drawing)

@@ -208,7 +208,7 @@ class _Layers:
             assert made is not None
             rows = self.nodes.shared(made)
             if model.jumps:
-                carried = self.nodes.shared(folded or made)
+                carried = folded or made
         for low, high, out in self._layer(len(model.layers) - 1, rows, carried):
             if model.readout is None:
                 yield ExactRange(low=low, high=high, logits=out, inputs=rows)

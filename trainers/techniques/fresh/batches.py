@@ -85,7 +85,7 @@ class PrunedSource(PreparedSource):
 
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
         """Returns the samplers, and the pruner behind them, which prunes a batch when it is asked for."""
-        send = Work("send", lambda lane, item, drawn: self._sent(*drawn))
+        send = Work("h2d", lambda lane, item, drawn: self._sent(*drawn))
         return [
             Task(
                 name=SAMPLER,

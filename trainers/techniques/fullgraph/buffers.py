@@ -138,6 +138,16 @@ class Mover:
         # (part, step, function that waits for rows and stores or adds them)
         self._leaving: deque[tuple[int, int, Callable[[], None]]] = deque()
 
+    @contextmanager
+    def beside(self, ledger: Ledger) -> Iterator[None]:
+        """Returns a context in which a ledger receives the transfers, and nothing the time-line: a pass beside the training's own."""
+        own = self.ledger, self.timeline
+        self.ledger, self.timeline = ledger, Timeline()
+        try:
+            yield
+        finally:
+            self.ledger, self.timeline = own
+
     def span(self, part: int, phase: str, step: int) -> AbstractContextManager[None]:
         """Returns a span of the time-line for the work of a part's device, or of the host for it, in a step."""
         return self.timeline.span(f"device {self._place_of[part].device.index}", phase, step)

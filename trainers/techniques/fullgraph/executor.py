@@ -15,8 +15,10 @@ share the parts and whether aggregates are cached or computed again.
 Ranks may share the parts (rank_rows.py, chunk_gradients.py). The host of a rank has the rows of its parts' nodes alone, so this memory
 falls with the number of ranks. Rows that its chunks read of other parts come by messages, and their gradients go back. Gradients of
 parameters and rows are added in the order of one process, so the bits are those of one process. Each rank has the topology and reads
-features from the table; in modes p2p and p2p+reuse the rank that has a row of a step loads it, features too. An evaluation is shared
-(evaluation_turns.py).
+features from the table; in modes p2p and p2p+reuse the rank that has a row of a step loads it, features too.
+
+An exact evaluation is a forward pass over the same chunks; its logits are those of exact inference, in less time, since rows are loaded as
+few times as in training. Ranks share it, and the batches of a sampled one (evaluation_turns.py).
 
 `mode = "device"` is uncut: the whole pass runs on the device of one process. It is the baseline for chunks.
 
@@ -53,6 +55,7 @@ from trainers.ranks.group import Lane, PeerError
 from trainers.record.checks import count_name, move_name
 from trainers.record.timeline import STEP
 from trainers.rows.source import RowIds
+from trainers.techniques.distributed.inference import collected_of_ranks
 from trainers.techniques.fullgraph.budget import require_memory
 from trainers.techniques.fullgraph.buffers import Mover
 from trainers.techniques.fullgraph.chunk_gradients import ChunkGradients
@@ -220,7 +223,7 @@ class FullGraph(OneStep):
         inputs = InputRows(run.features.table, model, kept_dtype(train.dtype))
         train_ids = np.array(run.graph.train_ids)
         self.whole = WholePass(passes, inputs, run.graph.labels, train_ids, run.loss)
-        self.num_seeds, self.crossing = self.whole.num_seeds, Crossed()
+        self.num_seeds, self.crossing, self.lane = self.whole.num_seeds, Crossed(), lane
         if lane is not None:
             self.crossing, self.record = self._of_all_ranks(walked, lane, own)
 
@@ -243,6 +246,17 @@ class FullGraph(OneStep):
             # Not a part of an epoch: a training that goes on computes them once more.
             whole.summed = whole.first_sums(run.features.device.traffic, random)
         return whole(random)
+
+    def exact_logits(self, node_ids: Array) -> Tensor:
+        """Returns the logits of nodes by a forward pass over the chunks; all ranks call it, and each gets all logits."""
+        ids, back = np.unique(np.asarray(node_ids, np.int64), return_inverse=True)
+        pieces = self.whole.logits(ids)
+        if self.lane is not None:
+            return collected_of_ranks(self.lane, pieces, len(ids))[torch.from_numpy(back)]
+        found = torch.empty((len(ids), self.run.graph.num_classes), dtype=pieces[0].rows.dtype)
+        for places, rows in pieces:
+            found[torch.from_numpy(places).long()] = rows
+        return found[torch.from_numpy(back)]
 
     def _room(self, nodes: int) -> tuple[Path | None, int]:
         """Returns the folder of the rows between two passes, None for memory, and the most bytes of kept blocks; all ranks call it.

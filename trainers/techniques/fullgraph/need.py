@@ -1,7 +1,7 @@
 """The memory of a full-graph training on the CPU, term by term, without torch: rows of all nodes, kept blocks, and what a device holds.
 
 The terms are of all ranks of a machine together. They share the rows of all nodes and the blocks; each has a process, a model, buffers for
-its parts, and an evaluation of its own.
+its parts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from trainers.recipe.need import (
     LAUNCHER_BYTES,
     Case,
     evaluation_terms,
-    exact_term,
     parameter_term,
     process_terms,
     row_terms,
@@ -56,7 +55,6 @@ def terms(case: Case) -> list[Term]:
     settings: Any = case.semantic.train.settings
     ranks = 1 if settings.mode == "device" else case.ranks
     found = _uncut(case) if settings.mode == "device" else _cut(case, settings, ranks)
-    taken = sum(term.num_bytes for term in found)
     rows = [replace(term, num_bytes=ranks * term.num_bytes) for term in row_terms(case)]
     return [
         *([Term(what="the process that starts the ranks", num_bytes=LAUNCHER_BYTES)] if ranks > 1 else []),
@@ -64,19 +62,19 @@ def terms(case: Case) -> list[Term]:
         *found,
         parameter_term(case, ranks),
         *(_rank_terms(case, settings, ranks) if ranks > 1 else []),
-        *_evaluated(case, taken, ranks),
+        *_evaluated(case, ranks),
         *rows,
     ]
 
 
-def _evaluated(case: Case, taken: int, ranks: int) -> list[Term]:
-    """Returns the terms of an evaluation: exact, after a pass whose memory is free again, or of sampled batches; each rank has one.
+def _evaluated(case: Case, ranks: int) -> list[Term]:
+    """Returns the terms of an evaluation by sampled batches, after a pass whose memory is free again; each rank has one.
 
-    An uncut pass evaluates exactly with what it holds, in less memory than a step takes.
+    An exact evaluation is a forward pass, cut or not, with what the training holds, in less memory than a step takes.
     """
-    sampling, settings = case.semantic.sampling, case.semantic.train.settings
+    sampling = case.semantic.sampling
     if case.semantic.train.eval == "exact" or sampling is None:
-        return [] if settings.mode == "device" else [exact_term(case, ranks, taken // ranks)]
+        return []
     drawn = replace(case, batch=batch_sizes(sampling, case.sizes))
     waiting = [replace(term, num_bytes=ranks * term.num_bytes) for term in evaluation_terms(drawn, 0)]
     return [*waiting, *sampler_terms(drawn, ranks)]

@@ -198,13 +198,12 @@ class Passes:
         """
         layer: Any = self.model.layers[index]
         line, buffers, mover = Line("h2d", "neighbour", "forward", index), self._buffers(rows.width), self.mover
-        found, kept, kind = None, mover.ledger, Line("d2h", "checkpoint", "forward", index)
-        mover.ledger = ledger
+        found, kind = None, Line("d2h", "checkpoint", "forward", index)
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
             return {BUFFER: HostRequest(rows, self._up(part, j, rows.sharded).ids, line)}
 
-        try:
+        with mover.beside(ledger):
             for j, brought in supplies(mover, self.blocks, self.walk.dst_ids, range(self.num_steps), wanted):
                 self._bring(buffers, brought, rows, line, j)
                 for place, supply in zip(mover.places, brought, strict=True):
@@ -217,8 +216,6 @@ class Passes:
                         found = self.host_rows(agg.shape[1]) if found is None else found
                         mover.store(widened(agg), self.walk.dst_ids[place.part][j], found, kind, place.part, j)
             mover.settle()
-        finally:
-            mover.ledger = kept
         assert found is not None
         return found
 

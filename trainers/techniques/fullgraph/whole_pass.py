@@ -8,14 +8,19 @@ gradient, which waits on the host, for the training nodes alone, until the backw
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from kernels.rows.move_rows import place_rows
 from kernels.types import Array
 from trainers.devices.protocol import Device, kernel_array
+from trainers.inference.bounds import OUTPUT_ROWS
+from trainers.inference.domain import Piece
+from trainers.inference.exact import EVALUATION
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
 from trainers.models.own import OwnLayers
@@ -164,6 +169,36 @@ class WholePass:
             assert gradients is not None
             self._project_backward(gradients)
         return loss
+
+    def logits(self, node_ids: Array) -> list[Piece]:
+        """Returns the logits of those of some nodes that are in this rank's parts, by a forward pass without dropout; all ranks call it.
+
+        Nothing is kept for a backward pass, and nothing is booked as the training's.
+
+        Args:
+            node_ids: ids[n], distinct.
+        """
+        model, passes, traffic = self.model, replace(self.passes, hybrid=False), self.mover.places[0].device.traffic
+        self.inputs.random = EVALUATION
+        model.train(False)
+        place_of = np.full(len(self.labels), -1, np.int32)
+        place_of[node_ids] = np.arange(len(node_ids))
+        down, pieces = Line("h2d", "logit", "forward", len(model.layers)), []
+        with self.mover.beside(traffic), torch.no_grad():
+            below: Loadable = self.inputs if model.projection is None else self._projected()
+            outputs: list[Loadable] = []
+            for index in range(len(model.layers)):
+                output = passes.forward(index, below, EVALUATION, self.summed if index == 0 else None).output
+                assert output is not None
+                below = output
+                outputs = [*outputs, output] if model.jumps else [output]
+            for place, j, ids in (each for of_step in self._chunks() for each in of_step):
+                ids = ids[place_of[ids] >= 0]
+                if len(ids):
+                    with place.active(), computing(passes.dtype, place.device.torch_device):
+                        found = model.head([self.mover.loaded(each, ids, down, place.part, j) for each in outputs])
+                    pieces.append(Piece(place_of[ids], place.device.fetch(widened(found), OUTPUT_ROWS, traffic)))
+        return pieces
 
     def first_sums(self, ledger: Ledger, random: StepRandom) -> HostRows:
         """Returns the first layer's aggregates of the features for all nodes.

@@ -21,7 +21,7 @@ from trainers.ranks.group import ALONE
 from trainers.recipe.config import TrainTable
 from trainers.record.checks import LEDGER_EQUALS_PLAN
 from trainers.run import train_table
-from trainers.techniques.fullgraph.evaluation_turns import RangeTurns
+from trainers.techniques.fullgraph.executor import FullGraph
 from trainers.techniques.fullgraph.host_rows import HostRows
 from trainers.techniques.fullgraph.whole_pass import WholePass
 
@@ -100,23 +100,29 @@ def test_transfers_beside_computing_and_shared_devices_change_no_bit(tmp_path, w
 @pytest.mark.parametrize(
     "options",
     [
-        {"eval_workspace": "16kB", "eval_every": 1, "head": "linear", "jk": "max"},
-        pytest.param({"eval_workspace": "20kB", "model": "gat", "heads": 2}, marks=pytest.mark.slow("ranges of GAT")),
+        {"eval_every": 1, "head": "linear", "jk": "max"},
+        pytest.param({"model": "gat", "heads": 2, "input": "linear"}, marks=pytest.mark.slow("evaluation of GAT")),
     ],
     ids=str,
 )
-def test_ranks_share_the_ranges_of_an_evaluation(tmp_path, monkeypatch, options):
-    computed, real = [], RangeTurns.ranges
+def test_a_rank_evaluates_the_nodes_of_its_parts(tmp_path, monkeypatch, options):
+    """The bits of exact inference by ranges of nodes, which an evaluation without the pass makes."""
+    asked, computed, real = [], [], WholePass.logits
 
-    def ranges(self, *arguments):
-        found = [*real(self, *arguments)]
-        computed.append((self.lane.rank, sum(high - low for low, high in found)))
-        return iter(found)
+    def logits(self, node_ids):
+        pieces = real(self, node_ids)
+        asked.append(len(node_ids))
+        computed.append(sum(len(piece.places) for piece in pieces))
+        return pieces
 
-    monkeypatch.setattr(RangeTurns, "ranges", ranges)
+    monkeypatch.setattr(WholePass, "logits", logits)
     assert_same(tmp_path, **options)
-    whole = sum(nodes for _, nodes in computed)
-    assert all(0 < sum(nodes for each, nodes in computed if each == rank) < 0.7 * whole for rank in (0, 1))
+    assert sum(computed) > 0 and max(computed) == max(asked)  # one process computes all of them
+    split = sorted(each for each, of in zip(computed, asked, strict=True) if each < of)
+    assert split and all(0.3 * max(asked) < each < 0.7 * max(asked) for each in split[-2:])
+    by_pass = ranked(tmp_path / "pass", 1, **options)
+    monkeypatch.setattr(FullGraph, "exact_logits", lambda self, node_ids: None)
+    assert bits(ranked(tmp_path / "ranges", 1, **options)) == bits(by_pass)
 
 
 def test_ranks_share_the_batches_of_a_sampled_evaluation(tmp_path):
