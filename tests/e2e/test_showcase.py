@@ -85,3 +85,20 @@ def test_its_models_are_equal_and_moved_what_they_say(tmp_path: Path, run: Calla
     assert moved["cached"] == moved["stored"] and moved["cached"]["mapped"] < moved["online"]["mapped"]
     assert set(moved["memory"]) == {"h2d"} and set(moved["disk"]) == {"disk", "h2d", "d2d"}
     assert all(row["peak_memory_bytes"] > 0 and row["epoch_seconds"] > 0 for row in shown["rows"])
+
+
+@pytest.mark.slow("ranks on batches that are stored by part, by one command")
+def test_ranks_that_read_packed_rows_exchange_none(tmp_path: Path) -> None:
+    text = SHIPPED.with_name("showcase-ranks.toml").read_text()
+    for old, new in SMALLER.items():
+        text = text.replace(old, new)
+    path, home = tmp_path / "ranks.toml", tmp_path / "home"
+    path.write_text(text)
+    run = graphmill("run", str(path), home=home)
+    assert run.returncode == 0, run.stderr
+    (equal,) = [line for line in run.stdout.splitlines() if line.startswith("Equal to the bit")]
+    assert set(equal.rstrip(".").partition(": ")[2].split(" = ")) == {"exchange", "stored", "packed"}
+    shown = json.loads(graphmill("leaderboard", str(path), "--json", home=home).stdout)
+    moved = {row["name"]: row["bytes_per_epoch"] for row in shown["rows"]}
+    assert moved["packed"]["rank"] < moved["exchange"]["rank"] == moved["stored"]["rank"]
+    assert moved["packed"]["disk"] > 0 and "disk" not in moved["exchange"]
