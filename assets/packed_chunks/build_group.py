@@ -61,6 +61,12 @@ class _Region(NamedTuple):
     page_words: Array | None = None
 
 
+def _tiers_in(segments: SegmentRange, samples: Samples) -> tuple[str, ...]:
+    """Returns the static tiers of a part: they are in that of segment 0, or in one of their own beside parts that machines read apart."""
+    first = segments.low == 0 and (samples.order.num_parts == 1 or segments.high == 0)
+    return ("device", "host") if first else ()
+
+
 def build_group(
     inputs: Mapping[str, Artifact],
     segments: SegmentRange,
@@ -82,9 +88,7 @@ def build_group(
     chunk_words = np.zeros((layout.chunks[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
     chunks = _chunk_sinks(plan, layout, table, chunk_file, chunk_words)
     cache_words = np.zeros((layout.caches[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
-    # The static tiers are in the first part: that of segment 0, or one of their own beside parts that different machines read.
-    first = segments.low == 0 and (samples.order.num_parts == 1 or segments.high == 0)
-    tiers = ("device", "host") if first else ()
+    tiers = _tiers_in(segments, samples)
     regions = _placed_regions(inputs["cache_plan"], plan, layout, cache_words, table, tiers, writer)
     reorderer = Reorderer(table.row_bytes, sizes.span_bytes)
     for region in regions:

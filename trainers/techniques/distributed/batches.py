@@ -76,13 +76,8 @@ class RankSource(PreparedSource):
         samplers = self.samplers
 
         def sampled(lane: int, item: PlannedBatch, _: None) -> tuple[MiniBatch, Request]:
-            assert not isinstance(samplers, VanillaSampler)
             try:
-                if self.draw is None:
-                    batch, request = self._drawn(self.batching.draw(samplers[lane], item), item, epoch)
-                else:
-                    blocks, moved = self.draw(item, self.batching.transpose)
-                    batch, request = self._drawn(blocks, item, epoch, moved)
+                batch, request = self._sampled(lane, item, epoch)
             except BaseException as error:  # the exchanger may wait for this batch
                 ahead.fail(error)
                 raise
@@ -121,6 +116,14 @@ class RankSource(PreparedSource):
             num_bytes=lambda item, drawn: block_bytes(drawn[0].blocks) + 16 * len(drawn[0].input_ids),
         )
         return [sampler, replace(exchanger, after=(SAMPLER,))]
+
+    def _sampled(self, lane: int, item: PlannedBatch, epoch: int) -> tuple[MiniBatch, Request]:
+        """Returns a batch that a thread or the device draws, and its request to other ranks."""
+        assert not isinstance(self.samplers, VanillaSampler)
+        if self.draw is None:
+            return self._drawn(self.batching.draw(self.samplers[lane], item), item, epoch)
+        blocks, moved = self.draw(item, self.batching.transpose)
+        return self._drawn(blocks, item, epoch, moved)
 
     def _drawn(
         self, blocks: tuple[Block, ...], item: PlannedBatch, epoch: int, moved: Ledger | None = None

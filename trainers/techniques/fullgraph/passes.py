@@ -238,8 +238,7 @@ class Passes:
             sums: receives the gradients of the rows that it reads; None if they are not needed.
         """
         layer: Any = self.model.layers[index]
-        apart, aggregates = self.maps_apart(index, rows), kept.aggregates
-        source = kept.mapped if kept.mapped is not None else rows
+        apart, aggregates, source = self.maps_apart(index, rows), kept.aggregates, kept.mapped or rows
         below = self.zeros(layer.projected_width) if apart else sums
         buffers = self._buffers(source.width) if aggregates is None else {}
         grads = self._buffers(below.width) if below is not None else {}
@@ -248,22 +247,21 @@ class Passes:
         )
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
-            down = self.walk.lists[part][j].down.of(source.sharded)
-            return reads.backward(gradients, self.walk.dst_ids[part][j], down.ids)
+            down, dst_ids = self.walk.lists[part][j].down, self.walk.dst_ids[part][j]
+            return reads.backward(gradients, dst_ids, down.of(source.sharded).ids)
 
         for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps)[::-1], wanted):
             if buffers:
                 self._bring(buffers, found, source, Line("h2d", "neighbour", "backward", index), j)
             for place, supply in zip(self.mover.places, found, strict=True):
                 if supply.has_block:
-                    held, grad = (each.get(place.part) for each in (buffers, grads))
+                    held, grad = buffers.get(place.part), grads.get(place.part)
                     with self.adding(place.part), place.active(), supply.block() as block:
                         own = self._chunk_backward(reads, j, place, block, held, supply, grad, sums, random)
                         assert own is not None or sums is None or not (apart and layer.reads_own)
-                        if own is not None and sums is not None:
-                            ids, line = self.walk.dst_ids[place.part][j], Line("d2h", "own_gradient", "backward", index)
-                            # These are the first: its own map adds to them.
-                            self.mover.store(own, ids, sums, line, place.part, j)
+                        if own is not None and sums is not None:  # these are the first: its own map adds to them
+                            kind = Line("d2h", "own_gradient", "backward", index)
+                            self.mover.store(own, self.walk.dst_ids[place.part][j], sums, kind, place.part, j)
             if self.gradients is not None:
                 self.gradients.add()
             if below is not None:
