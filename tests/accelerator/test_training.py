@@ -47,6 +47,16 @@ def moves(rows, link):
     return found
 
 
+def assert_drawn_there(found, by_cpu, crossed, topology):
+    """A device that draws the batches ends with the bits of samplers of the CPU, and every byte is booked."""
+    assert found.version == by_cpu.version
+    for file in ("weights.safetensors", "metrics.jsonl"):
+        assert found.files[file]["digest"] == by_cpu.files[file]["digest"]
+    read = moves(json.loads(found.file("ledger.json").read_text())["moves"], "h2d").get("topology", 0)
+    kinds = ("topology", "ids", "label") if topology == "uva" else ("ids", "label")
+    assert_booked(found, crossed, kinds, pulled=read)
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("memory", [None, MEMORY], ids=["table", "cache"])
 def test_minibatch_ends_with_the_weights_of_the_cpu(tmp_path, place, model, memory):
@@ -120,12 +130,7 @@ def test_who_draws_by_weight_and_by_walks_changes_no_bit(tmp_path, place, name, 
     place.begin()
     found = train_small(tmp_path / topology, topology=topology, **how)
     crossed = place.crossed()
-    assert found.version == by_cpu.version
-    for file in ("weights.safetensors", "metrics.jsonl"):
-        assert found.files[file]["digest"] == by_cpu.files[file]["digest"]
-    read = moves(json.loads(found.file("ledger.json").read_text())["moves"], "h2d").get("topology", 0)
-    kinds = ("topology", "ids", "label") if topology == "uva" else ("ids", "label")
-    assert_booked(found, crossed, kinds, pulled=read)
+    assert_drawn_there(found, by_cpu, crossed, topology)
 
 
 @pytest.mark.parametrize("wrong", [{"device": "cpu"}, {"device": "cuda", "samples": "stored"}])
@@ -282,12 +287,7 @@ def test_samplers_and_one_trainer_share_the_device(tmp_path, place, topology, me
     place.begin()
     found = train_small(tmp_path / "device", memory=memory, topology=topology, **split)
     crossed = place.crossed()
-    assert found.version == by_cpu.version
-    for file in ("weights.safetensors", "metrics.jsonl"):
-        assert found.files[file]["digest"] == by_cpu.files[file]["digest"]
-    read = moves(json.loads(found.file("ledger.json").read_text())["moves"], "h2d").get("topology", 0)
-    kinds = ("topology", "ids", "label") if topology == "uva" else ("ids", "label")
-    assert_booked(found, crossed, kinds, pulled=read)
+    assert_drawn_there(found, by_cpu, crossed, topology)
     assert sum(found.run_record()["executors"]["sampled_by"].values()) == 7
 
 

@@ -120,7 +120,7 @@ class Crew:
 
     def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         """Returns the drawer of a sampler at a place."""
-        if self.draws:
+        if minibatch.samples_on_device(self.run):
             return DeviceBatchDrawer(self.run.batching, self.draws.pop())
         return BatchDrawer(self.run.batching, self.open_sampler(), self.features, place.parts if place else None)
 

@@ -20,6 +20,7 @@ from trainers.techniques.factored.roles import EXTRACT, BatchDrawer, DeviceBatch
 from trainers.techniques.factored.watch import Activity
 from trainers.techniques.fresh.batches import Pruner
 from trainers.techniques.fresh.history import BetweenLayers, SteppedHistory
+from trainers.techniques.minibatch import samples_on_device
 
 
 class PrunedTraining(ReplicaTraining):
@@ -77,7 +78,7 @@ class PrunedCrew(Crew):
     def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         """Returns the drawer of a sampler: transposes are made of pruned blocks, and rows are found behind the update."""
         batching = replace(self.run.batching, transpose="none")
-        if self.draws:
+        if samples_on_device(self.run):
             return DeviceBatchDrawer(batching, self.draws.pop())
         return BatchDrawer(batching, self.open_sampler(), None)
 
