@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 import time
 from contextlib import nullcontext, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -49,21 +51,36 @@ def main() -> None:
     address, build, num_missing = pipe.recv()
     asked: queue.Queue[str | None] = queue.Queue()
     listen(pipe, asked.put, lambda: asked.put(None))
-    ended = threading.Event()
 
-    def run() -> None:
+    def work(cluster: Cluster, mark: str) -> None:
+        from ray.exceptions import RayError
+
+        try:
+            cluster.require_ready(build.store.home, mark)
+            _Parts(cluster, build, num_missing, mark, pipe).run(asked)
+        except RayError as error:
+            raise _silent(address, error) from error
+
+    def connect() -> None:
         # With an object store every node has a home of its own.
         mark = nullcontext("") if STORE_VARIABLE in os.environ else marked(build.store.home)
         with connected(address) as cluster, mark as name:
-            cluster.require_ready(build.store.home, name)
-            _Parts(cluster, build, num_missing, name, pipe).run(asked)
-            ended.set()
+            _tell_failure(pipe, answer_of(partial(work, cluster, name)))
             _leave_by(END_SECONDS)
 
-    answer = answer_of(run)
-    if answer != ("done",) and not ended.is_set():
+    _tell_failure(pipe, answer_of(connect))
+
+
+def _tell_failure(pipe: Connection, answer: Answer) -> None:
+    if answer != ("done",):
         with suppress(ConnectionError):
             pipe.send(("failed", answer))
+
+
+def _silent(address: str, error: Exception) -> InputError:
+    """Returns the error of a cluster that does not answer any more."""
+    problem = f"the Ray cluster at {address} does not answer: {str(error).strip().splitlines()[0]}"
+    return InputError(problem, "see `ray status`; finished parts stay, so run the same command again")
 
 
 def _leave_by(seconds: float) -> None:
@@ -121,12 +138,7 @@ class _Parts:
         if not self._running:
             return
         ended, _ = self.ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_SECONDS)
-        for part, num_done in self.ray.get(self._post.take.remote()):
-            # A part that was begun again counts from the beginning; what it had reported stands.
-            more = num_done - self._reported.get(part, 0)
-            if more > 0:
-                self._reported[part] = num_done
-                self.pipe.send(("advance", more))
+        self._take_reports()
         for task in ended:
             part = self._running.pop(task)
             answer = self._answer(task, part)
@@ -134,6 +146,17 @@ class _Parts:
                 work = self.build.stage.work(self.build.inputs, self.build.semantic, part)
                 self.pipe.send(("advance", work - self._reported.pop(part, 0)))
             self.pipe.send(("part", part, answer))
+
+    def _take_reports(self) -> None:
+        reports, lines = self.ray.get(self._post.take.remote())
+        for line in lines:
+            print(line, file=sys.stderr, flush=True)
+        for part, num_done in reports:
+            # A part that was begun again counts from the beginning; what it had reported stands.
+            more = num_done - self._reported.get(part, 0)
+            if more > 0:
+                self._reported[part] = num_done
+                self.pipe.send(("advance", more))
 
     def _answer(self, task: Any, part: str) -> Answer:
         from ray.exceptions import NodeDiedError, RayTaskError, WorkerCrashedError
