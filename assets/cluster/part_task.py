@@ -72,13 +72,20 @@ def build_part(build: Build, order: PartOrder, part: str, post: Any) -> Answer:
     """
 
     def publish() -> None:
-        here = build_here(build, order)
+        here = replace(build_here(build, order), node=node_id())
         if here.find(part) is None:  # an attempt on a node that died may have published it
             lines: Any = _Lines(post)
             with redirect_stdout(lines), redirect_stderr(lines):
                 here.publish(_Posted(post, part), part=part)
 
     return answer_of(publish)
+
+
+def node_id() -> str:
+    """Returns Ray's id of the node that this process works on."""
+    import ray
+
+    return ray.get_runtime_context().get_node_id()
 
 
 def build_here(build: Build, order: PartOrder) -> Build:
