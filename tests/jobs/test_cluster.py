@@ -113,3 +113,15 @@ def test_an_address_that_names_no_cluster_is_refused_with_its_line(tmp_path):
         pipeline_on(tmp_path, "nowhere")
     with pytest.raises(InputError, match=r"'nowhere' names no cluster(?s:.*)write auto"):
         launch(Launch(pipeline=pipeline_on(tmp_path), home=tmp_path, on="nowhere"))
+
+
+def test_memory_of_nodes_is_not_asked_of_this_machine(tmp_path, monkeypatch):
+    from jobs.commands import needs
+
+    monkeypatch.setattr(needs, "memory_bytes", lambda: 1 << 20)
+    found = needs.pipeline_needs(pipeline_on(tmp_path, "auto"), tmp_path / "home")
+    assert found.elsewhere == {"samples", "packed_chunks", "shared"}
+    said = list(found.lines())
+    assert "on the nodes of the cluster auto, whose memory counts: packed_chunks, samples, shared" in said
+    assert not [line for line in said if line.startswith(("note: shared", "note: samples"))]
+    assert needs.pipeline_needs(pipeline_on(tmp_path), tmp_path / "home").elsewhere == frozenset()
