@@ -14,6 +14,7 @@ from typing import Any
 from assets.building.needs import Need
 from assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary, TogetherFanOut
 from assets.storage.artifact import Artifact, read_artifact
+from assets.storage.home import store_url
 from assets.storage.machine import processor_name
 from assets.storage.refused import reporting_refusals
 from assets.storage.store import Store
@@ -91,7 +92,8 @@ class Build:
         """
         for role, artifact in {**self.inputs, **self.reads}.items():
             try:
-                read_artifact(artifact.path)
+                if not (store_url() and not artifact.path.is_dir() and self.store.has(artifact.stage, artifact.version)):
+                    read_artifact(artifact.path)
             except (FileNotFoundError, ValueError) as error:
                 name = f"{role} {artifact.label}"
                 raise InputError(
