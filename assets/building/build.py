@@ -7,11 +7,12 @@ import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from assets.building.needs import Need
+from assets.building.raw import keep_raw, raw_digests
 from assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary, TogetherFanOut
 from assets.storage.artifact import Artifact, read_artifact
 from assets.storage.home import store_url
@@ -65,7 +66,7 @@ class Build:
         if wanted != given:
             problem = f"stage {self.stage.name} reads {wanted}, but was given {given}"
             raise InputError(problem, "pass one artifact for each role")
-        raw = dict(self.stage.raw(self.semantic) if self.raw is None else self.raw)
+        raw = dict(raw_digests(self.stage, self.semantic) if self.raw is None else self.raw)
         places = locations(self.semantic)
         # A path is not hashed; if the bytes behind it were not either, two different graphs would share a version.
         assert raw or not places, f"stage {self.stage.name} reads {places} without a raw digest"
@@ -84,6 +85,12 @@ class Build:
         """Returns the artifact, or a part of it, if the store has it and it is sound."""
         return self.store.find(*self.address(part))
 
+    def share(self, found: Artifact) -> Artifact:
+        """Makes an artifact that is reused one of the object store, if there is one that lacks it; returns it with `reused` set."""
+        self.store.share(found)
+        keep_raw(self.stage, self.semantic, self.raw or {})
+        return replace(found, reused=True)
+
     def require_inputs(self) -> None:
         """Checks the inputs again after they were leased: a collector may have removed them before.
 
@@ -92,7 +99,9 @@ class Build:
         """
         for role, artifact in {**self.inputs, **self.reads}.items():
             try:
-                if not (store_url() and not artifact.path.is_dir() and self.store.has(artifact.stage, artifact.version)):
+                if not (
+                    store_url() and not artifact.path.is_dir() and self.store.has(artifact.stage, artifact.version)
+                ):
                     read_artifact(artifact.path)
             except (FileNotFoundError, ValueError) as error:
                 name = f"{role} {artifact.label}"
@@ -183,7 +192,9 @@ class Build:
         hashed = {"code_version": self.stage.code_version, "raw": self.raw or {}}
         read = self.stage.reads_aspects
         aspects = {"aspects": self._aspects()} if self.stage.aspects else {}
-        return writer.publish(self.semantic, self.inputs, summary, run, more={**more, **aspects}, read=read, **hashed)
+        made = writer.publish(self.semantic, self.inputs, summary, run, more={**more, **aspects}, read=read, **hashed)
+        keep_raw(self.stage, self.semantic, self.raw or {})
+        return made
 
     def _aspects(self) -> dict[str, str]:
         """Returns the version of each aspect of the artifact."""

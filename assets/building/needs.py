@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact, find_artifact, find_stored
+from assets.storage.artifact import Artifact, find_artifact
+from assets.storage.remote.door import find_stored
 from kernels.errors import InputError
 from kernels.types import id_dtype
 

@@ -8,26 +8,26 @@
 
 The parts of a fan-out artifact (see assets/building/parts.py) are artifacts of their own in `<home>/store/<stage>.parts/`; its
 manifest lists them, and it is sound when they are. An artifact that only the object store has (assets/storage/remote/) is known by its
-manifest, and its folder is fetched when the first of its files is read. Opening checks the manifest and all sizes. `array` and `file` compare the
-whole file with its digest before they hand it out, once per process (assets/storage/verified.py); `verify` reads every byte of all files.
+manifest, and its folder is fetched when the first of its files is read. Opening checks the manifest and all sizes. `array` and `file`
+compare the whole file with its digest before they hand it out, once per process (assets/storage/verified.py); `verify` reads every byte of
+all files.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from assets.storage.arrays import DATA_OFFSET, open_array, read_header
 from assets.storage.digests import block_digests, words_digest
-from assets.storage.home import store_url
 from assets.storage.leases import Address
+from assets.storage.manifest import content_digest, whole_of
 from assets.storage.refused import is_unread
+from assets.storage.remote.door import find_stored, is_remote, make_here, stored_addresses, stored_file
 from assets.storage.sealed_json import unseal, unseal_if_sound
 from assets.storage.table import FeatureTable
 from assets.storage.verified import damaged_block, repair_remedy, verify_again, verify_once
@@ -65,13 +65,7 @@ class Artifact:
         Raises:
             InputError: the object store does not have them any more, or has them damaged, or the disk is full.
         """
-        if store_url():
-            from assets.storage.remote.eviction import note_use
-            from assets.storage.remote.fetch import fetch_artifact
-
-            if not self.path.is_dir():
-                fetch_artifact(self.path.parent.parent, (self.stage, self.version))
-            note_use(self.path)
+        make_here(self.path)
         return self.path
 
     @property
@@ -204,15 +198,8 @@ class Artifact:
             InputError: as `file`.
         """
         self._entry(name)
-        if store_url() and not self.path.is_dir():
-            from assets.storage.remote.entries import read_entry
-            from assets.storage.remote.fetch import read_file
-            from assets.storage.remote.objects import require_objects
-
-            entry = read_entry(require_objects(), (self.stage, self.version))
-            if entry is not None:
-                return read_file(require_objects(), entry, name)
-        return self.file(name).read_bytes()
+        content = stored_file(self.path, name) if is_remote(self.path) else None
+        return self.file(name).read_bytes() if content is None else content
 
     def require_unchanged(self) -> None:
         """Compares files that this process has read once more with their digests if they were changed since.
@@ -220,7 +207,7 @@ class Artifact:
         Raises:
             InputError: a file is damaged now.
         """
-        if store_url() and not self.path.is_dir():
+        if is_remote(self.path):
             return  # it was not fetched, so nothing was read
         for name, entry in self.files.items():
             verify_again(self.path / name, self._words(entry), entry["bytes"])
@@ -251,15 +238,12 @@ class Artifact:
         """Returns the parts that cannot be opened, one text per problem."""
         problems, stored = [], None
         for name, entry in self.parts.items():
+            if is_remote(self.path.parent.parent / entry["stage"] / entry["version"]):
+                # One listing answers for all parts.
+                stored = stored_addresses(entry["stage"]) if stored is None else stored
+                if (entry["stage"], entry["version"]) in stored:
+                    continue
             try:
-                if store_url() and not (self.path.parent.parent / entry["stage"] / entry["version"]).is_dir():
-                    from assets.storage.remote.entries import listed_entries
-                    from assets.storage.remote.objects import require_objects
-
-                    # One listing answers for all parts.
-                    stored = listed_entries(require_objects(), entry["stage"]) if stored is None else stored
-                    if (entry["stage"], entry["version"]) in stored:
-                        continue
                 self.open_part(name)
             except InputError as error:
                 problems.append(error.problem)
@@ -346,28 +330,6 @@ class Artifact:
                 yield f"{name}: {damaged_block(int(bad[0]), entry['bytes'])}{more}"
 
 
-def content_digest(manifest: Mapping[str, Any]) -> str:
-    """Returns a digest of the contents that a manifest lists, 32 hex digits.
-
-    Figures do not count: another version of the library that draws them makes other bytes of the same numbers.
-    """
-    figures = set(manifest["summary"].get("figures", {}).values())
-    digests = {name: entry["digest"] for name, entry in manifest["files"].items() if name not in figures}
-    return xxhash.xxh3_128_hexdigest(json.dumps(digests, sort_keys=True).encode())
-
-
-def references(manifest: Mapping[str, Any]) -> tuple[Address, ...]:
-    """Returns the addresses of the inputs and parts that a manifest names; of an empty one none."""
-    named = (*manifest.get("inputs", {}).values(), *manifest.get("parts", ()))
-    return tuple((entry["stage"], entry["version"]) for entry in named)
-
-
-def whole_of(manifest: Mapping[str, Any]) -> Address | None:
-    """Returns the address of the artifact that a manifest's own is a part of, None if it is not a part."""
-    part = manifest.get("part")
-    return (part["stage"], part["of"]) if part else None
-
-
 def read_artifact(path: Path) -> Artifact:
     """Opens the artifact in a directory `.../<stage>/<version>` after the shallow checks.
 
@@ -392,23 +354,6 @@ def find_artifact(path: Path) -> Artifact | None:
         return read_artifact(path)
     except (FileNotFoundError, ValueError):
         return None
-
-
-def find_stored(root: Path, stage: str, version: str) -> Artifact | None:
-    """Returns the artifact of the object store by its manifest alone; None if the object store does not have it, or there is none.
-
-    Args:
-        root: the store's folder of the home, into which its files are fetched when they are first read.
-        stage, version: the address.
-
-    Raises:
-        InputError: the object store cannot be used, or has a damaged entry.
-    """
-    if not store_url():
-        return None
-    from assets.storage.remote.fetch import find_remote
-
-    return find_remote(root, (stage, version))
 
 
 def identity(path: Path) -> tuple[int, int, int] | None:

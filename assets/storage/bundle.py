@@ -25,11 +25,12 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from assets.storage.artifact import MANIFEST, Artifact, read_artifact, references
+from assets.storage.artifact import MANIFEST, Artifact, read_artifact
 from assets.storage.collect import lineage
 from assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
 from assets.storage.keep import closure
 from assets.storage.leases import Address
+from assets.storage.manifest import references
 from assets.storage.sealed_json import seal, unseal
 from assets.storage.staging import Staging
 from assets.storage.store import Store

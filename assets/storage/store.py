@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from assets.storage.artifact import Artifact, find_artifact, find_stored, read_artifact
+from assets.storage.artifact import Artifact, find_artifact, read_artifact
 from assets.storage.home import home_folder, store_url
 from assets.storage.leases import Address, Leases
 from assets.storage.refused import unread
+from assets.storage.remote.door import find_stored, share_published, stored_addresses, stored_artifacts
 from assets.storage.staging import STAGING, Staging, sweep
 from assets.storage.verified import repair_remedy
 from assets.storage.version import SHORT_DIGITS, short
@@ -85,15 +86,8 @@ class Store:
 
     def stored_only(self, stage: str = "") -> list[Artifact]:
         """Returns the artifacts, of one stage or of all, that the object store has and the home lacks; their files are not fetched."""
-        if not store_url():
-            return []
-        from assets.storage.remote.entries import listed_entries, read_entries
-        from assets.storage.remote.fetch import lazy_artifact
-        from assets.storage.remote.objects import require_objects
-
-        objects = require_objects()
-        lacking = [each for each in listed_entries(objects, stage) if not self.root.joinpath(*each).is_dir()]
-        return [lazy_artifact(self.root, entry) for entry in read_entries(objects, lacking)]
+        lacking = [each for each in stored_addresses(stage) if not self.root.joinpath(*each).is_dir()]
+        return stored_artifacts(self.root, sorted(lacking))
 
     def share(self, artifact: Artifact) -> None:
         """Makes an artifact one of the object store, if there is one that lacks it, with all that it was built from.
@@ -101,10 +95,8 @@ class Store:
         Raises:
             InputError: the object store cannot be used.
         """
-        if store_url() and artifact.path.is_dir():
-            from assets.storage.remote.upload import upload_artifact
-
-            upload_artifact(self.root, artifact)
+        if artifact.path.is_dir():
+            share_published(self.root, artifact)
 
     def artifacts(self) -> list[Artifact]:
         """Returns all sound artifacts, by stage and version; those that cannot be read now are left out."""
@@ -168,13 +160,7 @@ class Store:
 
     def _addresses(self) -> set[Address]:
         """Returns the address of everything that stands in the home or is in the object store."""
-        found = {(path.parent.name, path.name) for path in self.folders()}
-        if store_url():
-            from assets.storage.remote.entries import listed_entries
-            from assets.storage.remote.objects import require_objects
-
-            found |= listed_entries(require_objects()).keys()
-        return found
+        return {(path.parent.name, path.name) for path in self.folders()} | set(stored_addresses())
 
     def writer(self, stage: str, version: str, threads: int = 1, *, replaces: bool = False) -> Writer:
         """Returns a writer for one artifact, to be used as a context manager; see `Writer`."""

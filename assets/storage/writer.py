@@ -47,7 +47,7 @@ from assets.storage.filesystem import (
     sync_path,
     write_durably,
 )
-from assets.storage.home import store_url
+from assets.storage.remote.door import share_published
 from assets.storage.sealed_json import seal
 from assets.storage.staging import Staging
 from assets.storage.verified import note_sound
@@ -181,21 +181,8 @@ class Writer:
             }
             self._complete(manifest, words, run)
             won = publish_folder(self._staging.folder, self.target, self._staging, replaces=self._replaces)
-        return self._share(replace(read_artifact(self.target), reused=not won))
-
-    def _share(self, artifact: Artifact) -> Artifact:
-        """Makes the published artifact one of the object store, if there is one; returns the one that another machine stored first."""
-        if not store_url():
-            return artifact
-        from assets.storage.remote.fetch import fetch_artifact
-        from assets.storage.remote.upload import upload_artifact
-
-        stands = upload_artifact(self._root, artifact, replaces=self._replaces and not artifact.reused)
-        if stands.manifest == artifact.manifest:
-            return artifact
-        # What is built from it names its content: it has to be that of all machines.
-        fetch_artifact(self._root, stands.address, replaces=True)
-        return replace(read_artifact(self.target), reused=True)
+        made = replace(read_artifact(self.target), reused=not won)
+        return share_published(self._root, made, replaces=self._replaces and won)
 
     def _complete(self, manifest: dict[str, Any], words: Array, run: Mapping[str, Any]) -> None:
         """Adds the store's own files; every file and entry is durable before the manifest exists."""

@@ -15,8 +15,9 @@ from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline
 from assets.pipeline.steps import Step, Versions
 from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact, find_artifact, find_stored
+from assets.storage.artifact import Artifact, find_artifact
 from assets.storage.home import home_folder
+from assets.storage.remote.door import find_stored
 from assets.storage.store import Store
 from assets.storage.version import short
 from jobs.commands.aligned import named_values

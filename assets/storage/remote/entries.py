@@ -18,12 +18,14 @@ from kernels.errors import InputError
 ENTRIES, CONTENT = "artifacts", "content"
 FORMAT = 1
 PLACE = re.compile(rf"{ENTRIES}/([A-Za-z0-9_][A-Za-z0-9_.-]*)/([0-9a-f]{{64}})\.json")
+IS_DAMAGED = "is damaged"
+"""Words of every message about damage."""
 REQUESTS = 8
 """Requests for entries at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class StoredEntry:
     """One artifact of the object store.
 
     Attributes:
@@ -59,7 +61,7 @@ def content_prefix(address: Address) -> str:
     return f"{CONTENT}/{address[0]}/{address[1]}"
 
 
-def read_entry(objects: Objects, address: Address) -> Entry | None:
+def read_entry(objects: Objects, address: Address) -> StoredEntry | None:
     """Returns the entry of an artifact, None if the object store does not have it.
 
     Raises:
@@ -71,22 +73,22 @@ def read_entry(objects: Objects, address: Address) -> Entry | None:
     label = f"{address[0]}/{short(address[1])}"
     try:
         found = unseal_bytes(data, "its entry")
-        entry = Entry(upload=found["upload"], manifest=found["manifest"], run=found["run"])
+        entry = StoredEntry(upload=found["upload"], manifest=found["manifest"], run=found["run"])
         if found["format"] != FORMAT or entry.address != address:
             raise ValueError(f"its entry has format {found['format']} and is of {'/'.join(entry.address)}")
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{label} in {objects.url} is damaged: {error}", damaged_remedy(address)) from error
+        raise InputError(f"{label} in {objects.url} {IS_DAMAGED}: {error}", damaged_remedy(address)) from error
     return entry
 
 
-def read_entries(objects: Objects, addresses: Iterable[Address]) -> list[Entry]:
+def read_entries(objects: Objects, addresses: Iterable[Address]) -> list[StoredEntry]:
     """Returns the entries of artifacts by several requests at a time; those that vanished or are damaged are left out."""
 
-    def read(address: Address) -> Entry | None:
+    def read(address: Address) -> StoredEntry | None:
         try:
             return read_entry(objects, address)
         except InputError as error:
-            if "is damaged" not in error.problem:
+            if IS_DAMAGED not in error.problem:
                 raise
             return None
 

@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from assets.sizes import format_bytes, parse_size
-from assets.storage.artifact import MANIFEST, RUN, whole_of
+from assets.storage.artifact import MANIFEST, RUN
+from assets.storage.manifest import whole_of
 from assets.storage.remote.entries import listed_entries
 from assets.storage.remote.objects import require_objects
 from assets.storage.sealed_json import unseal_if_sound

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -21,8 +21,15 @@ from assets.storage.artifact import MANIFEST, RUN, WORDS, Artifact, find_artifac
 from assets.storage.digests import BLOCK_BYTES, words_digest
 from assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
 from assets.storage.leases import Address, Leases
-from assets.storage.remote.entries import Entry, damaged_remedy, read_entry
-from assets.storage.remote.eviction import make_space
+from assets.storage.remote.entries import (
+    IS_DAMAGED,
+    StoredEntry,
+    damaged_remedy,
+    listed_entries,
+    read_entries,
+    read_entry,
+)
+from assets.storage.remote.eviction import make_space, note_use
 from assets.storage.remote.objects import Objects, open_objects, require_objects
 from assets.storage.sealed_json import seal
 from assets.storage.staging import Staging
@@ -64,10 +71,38 @@ def find_remote(root: Path, address: Address) -> Artifact | None:
     return lazy_artifact(root, entry)
 
 
-def lazy_artifact(root: Path, entry: Entry) -> Artifact:
+def lazy_artifact(root: Path, entry: StoredEntry) -> Artifact:
     """Returns the artifact of an entry, whose files are fetched when they are first read."""
     stage, version = entry.address
     return Artifact(stage=stage, version=version, path=root / stage / version, manifest=entry.manifest, run=entry.run)
+
+
+def make_here(path: Path) -> None:
+    """Fetches the artifact of a folder `store/STAGE/VERSION` if the home does not have it, and notes that it is read."""
+    if not path.is_dir():
+        fetch_artifact(path.parent.parent, (path.parent.name, path.name))
+    note_use(path)
+
+
+def stored_addresses(stage: str) -> set[Address]:
+    """Returns the addresses of all artifacts of the object store, or of one stage unless that is ""."""
+    return set(listed_entries(require_objects(), stage))
+
+
+def stored_artifacts(root: Path, addresses: Collection[Address]) -> list[Artifact]:
+    """Returns artifacts of the object store by their manifests; those that vanished or have damaged entries are left out."""
+    return [lazy_artifact(root, entry) for entry in read_entries(require_objects(), addresses)]
+
+
+def stored_file(address: Address, name: str) -> bytes | None:
+    """Returns the content of one small file of an artifact, compared with its digest; None if the object store lacks the artifact.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    objects = require_objects()
+    entry = read_entry(objects, address)
+    return None if entry is None else _read_file(objects, entry, name)
 
 
 def fetch_artifact(root: Path, address: Address, *, replaces: bool = False) -> None:
@@ -95,19 +130,14 @@ def fetch_artifact(root: Path, address: Address, *, replaces: bool = False) -> N
                 return _take(objects, root, entry, replaces)
             except Vanished as error:
                 if entry.upload == before:
-                    problem = f"{label} in {objects.url} is damaged: the object {error} is missing"
+                    problem = f"{label} in {objects.url} {IS_DAMAGED}: the object {error} is missing"
                     raise InputError(problem, damaged_remedy(address)) from error
                 before = entry.upload  # it may have been replaced between the two requests
 
 
-def read_file(objects: Objects, entry: Entry, name: str) -> bytes:
-    """Returns the content of one small file of an artifact of the object store, compared with its digest.
-
-    Raises:
-        InputError: it is damaged.
-    """
+def _read_file(objects: Objects, entry: StoredEntry, name: str) -> bytes:
     facts = entry.manifest["files"][name]
-    words = read_words(objects, entry)[facts["first_block"] :][: facts["num_blocks"]]
+    words = _read_words(objects, entry)[facts["first_block"] :][: facts["num_blocks"]]
     data = objects.read(entry.key(name)) or b""
     blocks = [data[start : start + BLOCK_BYTES] for start in range(0, len(data), BLOCK_BYTES)]
     if len(data) != facts["bytes"] or [xxhash.xxh3_64_intdigest(block) for block in blocks] != words.tolist():
@@ -115,7 +145,7 @@ def read_file(objects: Objects, entry: Entry, name: str) -> bytes:
     return data
 
 
-def read_words(objects: Objects, entry: Entry) -> Array:
+def _read_words(objects: Objects, entry: StoredEntry) -> Array:
     """Returns u64[blocks], the block digests of all files of an artifact of the object store.
 
     Raises:
@@ -130,28 +160,40 @@ def read_words(objects: Objects, entry: Entry) -> Array:
     return np.frombuffer(data, "<u8")
 
 
-def remote_problems(objects: Objects, entry: Entry) -> list[str]:
+def stored_problems(address: Address) -> list[str]:
     """Reads every byte of an artifact of the object store and returns its damage, one text each; nothing is kept."""
-    problems = []
+    objects, problems = require_objects(), []
     try:
-        words = read_words(objects, entry)
+        entry = read_entry(objects, address)
+        if entry is None:
+            return []  # removed meanwhile
+        words = _read_words(objects, entry)
     except (InputError, Vanished) as error:
-        return [error.problem if isinstance(error, InputError) else f"the object {error} is missing"]
+        return [_said(error)]
     for name in entry.manifest["files"]:
         try:
             for start, end in _spans(entry, name):
                 _fetch_span(objects, entry, name, words, start, end)
         except (InputError, Vanished) as error:
-            problems.append(error.problem if isinstance(error, InputError) else f"the object {error} is missing")
+            problems.append(_said(error))
     return problems
 
 
-def _take(objects: Objects, root: Path, entry: Entry, replaces: bool) -> None:
+def _said(error: InputError | Vanished) -> str:
+    """Returns damage in words; an error of the object store itself is raised."""
+    if isinstance(error, Vanished):
+        return f"the object {error} is missing"
+    if IS_DAMAGED not in error.problem:
+        raise error
+    return error.problem
+
+
+def _take(objects: Objects, root: Path, entry: StoredEntry, replaces: bool) -> None:
     """Fetches all files of an entry and publishes them in the home."""
     target = root.joinpath(*entry.address)
     num_bytes = sum(facts["bytes"] for facts in entry.manifest["files"].values())
     make_space(root, num_bytes, f"{entry.address[0]}/{short(entry.address[1])}")
-    words = read_words(objects, entry)
+    words = _read_words(objects, entry)
     with closing(Staging(root)) as staging, reporting_full_disk(target, num_bytes):
         staging.open()
         folder = staging.folder
@@ -168,7 +210,7 @@ def _take(objects: Objects, root: Path, entry: Entry, replaces: bool) -> None:
         publish_folder(folder, target, staging, replaces=replaces)
 
 
-def _fetch_file(objects: Objects, entry: Entry, name: str, words: Array, path: Path) -> None:
+def _fetch_file(objects: Objects, entry: StoredEntry, name: str, words: Array, path: Path) -> None:
     """Writes one file, whose spans arrive in any order."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -193,13 +235,13 @@ def _fetch_file(objects: Objects, entry: Entry, name: str, words: Array, path: P
     note_sound(path, words[facts["first_block"] :][: facts["num_blocks"]])
 
 
-def _spans(entry: Entry, name: str) -> Iterator[tuple[int, int]]:
+def _spans(entry: StoredEntry, name: str) -> Iterator[tuple[int, int]]:
     """Yields first and last byte (exclusive) of each request for a file; none for an empty one."""
     size, step = entry.manifest["files"][name]["bytes"], SPAN_BLOCKS * BLOCK_BYTES
     yield from ((start, min(start + step, size)) for start in range(0, size, step))
 
 
-def _fetch_span(objects: Objects, entry: Entry, name: str, words: Array, start: int, end: int) -> bytes:
+def _fetch_span(objects: Objects, entry: StoredEntry, name: str, words: Array, start: int, end: int) -> bytes:
     """Returns bytes [start, end) of a file, compared with their digests; they are asked for once more if they differ."""
     first = entry.manifest["files"][name]["first_block"] + start // BLOCK_BYTES
     bad, data = 0, b""
@@ -216,9 +258,9 @@ def _fetch_span(objects: Objects, entry: Entry, name: str, words: Array, start: 
     raise _damaged(objects, entry, f"{name}: {damaged_block(bad, entry.manifest['files'][name]['bytes'])}")
 
 
-def _damaged(objects: Objects, entry: Entry, problem: str) -> InputError:
+def _damaged(objects: Objects, entry: StoredEntry, problem: str) -> InputError:
     label = f"{entry.address[0]}/{short(entry.address[1])}"
-    return InputError(f"{label} in {objects.url} is damaged: {problem}", damaged_remedy(entry.address))
+    return InputError(f"{label} in {objects.url} {IS_DAMAGED}: {problem}", damaged_remedy(entry.address))
 
 
 @contextmanager

@@ -5,9 +5,8 @@ again when more come, and removed with the last; a thread writes it again every 
 than `EXPIRY_SECONDS` has expired: its process was killed, or was cut off from the object store for that long.
 
 Clocks: the age of a lease is the time that the server says it was written, taken from the time that the server says it is now
-(`Objects.now`). The clocks of the machines do not enter. A holder counts the seconds between two renewals by a clock that runs evenly; if it
-stands still for longer than the expiry (a suspended machine), its leases end, and a collector may take what it reads: the error then says
-how to build it again.
+(`Objects.now`). The clocks of the machines do not enter. A holder that stands still for longer than the expiry (a suspended machine) loses
+its leases, and a collector may take what it reads: the error then says how to build it again.
 
 The order that makes this safe is that of assets/storage/leases.py: leases first, then the look whether the artifacts are there. A collector
 looks for leases, takes the entry away, looks again, and puts the entry back if a lease has come (assets/storage/remote/collect.py).

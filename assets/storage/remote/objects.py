@@ -107,7 +107,9 @@ class Objects:
         """Returns all objects below a folder of keys, in the order of their names."""
         with self._telling():
             found = [each for page in self._api.list(self._store, prefix) for each in page]
-        return sorted((Stored(each["path"], each["size"], each["last_modified"]) for each in found), key=lambda s: s.key)
+        return sorted(
+            (Stored(each["path"], each["size"], each["last_modified"]) for each in found), key=lambda s: s.key
+        )
 
     def remove(self, keys: Iterable[str]) -> None:
         """Removes objects; a missing one is not an error."""
@@ -115,7 +117,7 @@ class Objects:
             self._if_there(lambda key=key: self._api.delete(self._store, key))
 
     def now(self) -> datetime:
-        """Returns the time of the server, which it is asked for by an object that is removed again: ages of objects are told by one clock."""
+        """Returns the time of the server, by an object that is written and removed again: one clock tells the ages of all objects."""
         key = f"{CLOCK}/{uuid.uuid4().hex}"
         self.write(key, b"")
         try:

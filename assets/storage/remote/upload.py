@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
-from assets.storage.artifact import RUN, WORDS, Artifact, find_artifact, references
+from assets.storage.artifact import RUN, WORDS, Artifact, find_artifact
 from assets.storage.leases import Address
-from assets.storage.remote.entries import Entry, content_prefix, entry_key, listed_entries, read_entry
+from assets.storage.manifest import references
+from assets.storage.remote.entries import StoredEntry, content_prefix, entry_key, listed_entries, read_entry
 from assets.storage.remote.leases import hold_remote
 from assets.storage.remote.objects import Objects, require_objects
 from assets.storage.sealed_json import unseal_if_sound
 
 
-def upload_artifact(root: Path, artifact: Artifact, *, replaces: bool = False) -> Entry:
+def upload_artifact(root: Path, artifact: Artifact, *, replaces: bool = False) -> StoredEntry:
     """Makes an artifact of a home one of the object store, with those that it was built from and its parts, if these lack there.
 
     Args:
@@ -32,14 +32,15 @@ def upload_artifact(root: Path, artifact: Artifact, *, replaces: bool = False) -
     found = read_entry(objects, address)
     if found is not None and not replaces:
         return found
-    with hold_remote((address,)):
-        for each in reversed(list(_lacking(objects, root, artifact))):  # inputs before the artifacts built from them
+    lacking = _lacking(objects, root, artifact)
+    with hold_remote((address, *((each.stage, each.version) for each in lacking))):
+        for each in reversed(lacking):  # inputs before the artifacts built from them
             _send(objects, each, replaced=None)
         return _send(objects, artifact, replaced=found)
 
 
-def _lacking(objects: Objects, root: Path, artifact: Artifact) -> Iterator[Artifact]:
-    """Yields what an artifact refers to, directly or through others, that the home has and the object store lacks; readers come first."""
+def _lacking(objects: Objects, root: Path, artifact: Artifact) -> list[Artifact]:
+    """Returns what an artifact refers to, directly or through others, that the home has and the object store lacks; readers come first."""
     known: dict[str, set[Address]] = {}
     waiting, seen = list(references(artifact.manifest)), set()
     order: list[Artifact] = []
@@ -57,13 +58,13 @@ def _lacking(objects: Objects, root: Path, artifact: Artifact) -> Iterator[Artif
             seen.add(address)
             order.append(made)
             waiting.extend(references(made.manifest))
-    yield from order
+    return order
 
 
-def _send(objects: Objects, artifact: Artifact, replaced: Entry | None) -> Entry:
+def _send(objects: Objects, artifact: Artifact, replaced: StoredEntry | None) -> StoredEntry:
     """Uploads one artifact; returns the entry that stands in the end."""
     run = unseal_if_sound(artifact.path / RUN)
-    entry = Entry(upload=uuid.uuid4().hex, manifest=artifact.manifest, run=run)
+    entry = StoredEntry(upload=uuid.uuid4().hex, manifest=artifact.manifest, run=run)
     for name in (*artifact.files, WORDS):
         objects.send(entry.key(name), artifact.path / name)
     key = entry_key(entry.address)
@@ -80,7 +81,7 @@ def _send(objects: Objects, artifact: Artifact, replaced: Entry | None) -> Entry
     return stands
 
 
-def remove_upload(objects: Objects, entry: Entry) -> None:
+def remove_upload(objects: Objects, entry: StoredEntry) -> None:
     """Removes the files of an upload."""
     found = objects.listed(f"{content_prefix(entry.address)}/{entry.upload}")
     objects.remove(each.key for each in found)
