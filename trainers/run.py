@@ -103,7 +103,8 @@ def _checkpointed(
     path = checkpoint_path(execution.checkpoints, training.version)
     if retrain and old is not None and path.exists() and path.stat().st_mtime < old.published:
         remove_checkpoint(path)
-    if not execution.resume and (old is None or retrain) and (path.exists() or is_stored(path)):
+    waits = path.exists() or (old is None and is_stored(path))
+    if waits and not execution.resume and (old is None or retrain):
         say(f"starts over; --resume would go on from {path}{'' if path.exists() else ', which the object store has'}")
     if old is not None or path.exists() or training.stage.ranks.world > 1:
         return execution

@@ -15,9 +15,9 @@ from assets.building.needs import Need
 from assets.building.raw import keep_raw, raw_digests
 from assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary, TogetherFanOut
 from assets.storage.artifact import Artifact, read_artifact
-from assets.storage.home import store_url
 from assets.storage.machine import processor_name
 from assets.storage.refused import reporting_refusals
+from assets.storage.remote.door import is_remote
 from assets.storage.store import Store
 from assets.storage.version import canonical, locations, part_version, version_of
 from assets.storage.writer import Writer
@@ -87,9 +87,8 @@ class Build:
 
     def share(self, found: Artifact) -> Artifact:
         """Makes an artifact that is reused one of the object store, if there is one that lacks it; returns it with `reused` set."""
-        self.store.share(found)
         keep_raw(self.stage, self.semantic, self.raw or {})
-        return replace(found, reused=True)
+        return replace(self.store.share(found), reused=True)
 
     def require_inputs(self) -> None:
         """Checks the inputs again after they were leased: a collector may have removed them before.
@@ -99,9 +98,7 @@ class Build:
         """
         for role, artifact in {**self.inputs, **self.reads}.items():
             try:
-                if not (
-                    store_url() and not artifact.path.is_dir() and self.store.has(artifact.stage, artifact.version)
-                ):
+                if not (is_remote(artifact.path) and self.store.has(artifact.stage, artifact.version)):
                     read_artifact(artifact.path)
             except (FileNotFoundError, ValueError) as error:
                 name = f"{role} {artifact.label}"

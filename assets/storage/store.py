@@ -18,7 +18,7 @@ from assets.storage.artifact import Artifact, find_artifact, read_artifact
 from assets.storage.home import home_folder, store_url
 from assets.storage.leases import Address, Leases
 from assets.storage.refused import unread
-from assets.storage.remote.door import find_stored, share_published, stored_addresses, stored_artifacts
+from assets.storage.remote.door import find_stored, is_remote, share_published, stored_addresses, stored_artifacts
 from assets.storage.staging import STAGING, Staging, sweep
 from assets.storage.verified import repair_remedy
 from assets.storage.version import SHORT_DIGITS, short
@@ -89,14 +89,16 @@ class Store:
         lacking = [each for each in stored_addresses(stage) if not self.root.joinpath(*each).is_dir()]
         return stored_artifacts(self.root, sorted(lacking))
 
-    def share(self, artifact: Artifact) -> None:
+    def share(self, artifact: Artifact) -> Artifact:
         """Makes an artifact one of the object store, if there is one that lacks it, with all that it was built from.
+
+        Returns:
+            The artifact, or the one that another machine stored first.
 
         Raises:
             InputError: the object store cannot be used.
         """
-        if artifact.path.is_dir():
-            share_published(self.root, artifact)
+        return artifact if is_remote(artifact.path) else share_published(self.root, artifact)
 
     def artifacts(self) -> list[Artifact]:
         """Returns all sound artifacts, by stage and version; those that cannot be read now are left out."""

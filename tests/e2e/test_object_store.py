@@ -60,7 +60,7 @@ def test_another_home_without_the_raw_files_predicts_the_same_bytes(folder: Path
     assert (folder / "one.parquet").read_bytes() == (folder / "other.parquet").read_bytes()
     assert {path.parent.name for path in Store(other).folders()} == {"graph", "features", "model"}
     lines = command(other, "gc", "--keep", "1", "--yes").splitlines()
-    assert [line.split(";")[0] for line in lines if "to remove" in line][0].startswith("0 to remove")
+    assert next(line.split(";")[0] for line in lines if "to remove" in line).startswith("0 to remove")
     assert any("checkpoint whose model is published" in line for line in lines) and lines[-1].startswith("freed ")
     assert command(other, "ls").count("ONLY IN THE OBJECT STORE") == num_artifacts - 3
 

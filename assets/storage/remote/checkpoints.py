@@ -59,8 +59,8 @@ class CheckpointCopies:
     def _run(self) -> None:
         while True:
             self._wake.wait()
-            ends = self._ends  # looked at first: a save that comes later wakes this thread again
-            self._wake.clear()
+            self._wake.clear()  # first: a save or an end that comes later wakes this thread again
+            ends = self._ends
             try:
                 if self.path.exists():
                     require_objects().send(checkpoint_key(self.path), self.path)
@@ -112,7 +112,7 @@ def fetch_checkpoint(path: Path) -> None:
     with reporting_full_disk(path, len(data)):
         try:
             write_durably(part, data)
-            os.utime(part, (found.written.timestamp(),) * 2)
+            os.utime(part, (found.written.timestamp(), found.written.timestamp()))
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
