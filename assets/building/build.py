@@ -85,6 +85,10 @@ class Build:
         """Returns the artifact, or a part of it, if the store has it and it is sound."""
         return self.store.find(*self.address(part))
 
+    def find_parts(self, parts: Sequence[str]) -> dict[str, Artifact | None]:
+        """Returns name -> part, None for each that the store does not have, or has damaged."""
+        return dict(zip(parts, self.store.find_many([self.address(part) for part in parts]), strict=True))
+
     def share(self, found: Artifact) -> Artifact:
         """Makes an artifact that is reused one of the object store, if there is one that lacks it; returns it with `reused` set."""
         keep_raw(self.stage, self.semantic, self.raw or {})

@@ -151,6 +151,20 @@ class Objects:
             raise refused(self.url, error) from error
 
 
+def creates_once(objects: Objects) -> bool:
+    """Returns whether a store refuses to create an object that exists, by which of two writers one wins.
+
+    Raises:
+        InputError: the store cannot be used.
+    """
+    key = f"{CLOCK}/{uuid.uuid4().hex}"
+    first = objects.create(key, b"")
+    try:
+        return first and not objects.create(key, b"")
+    finally:
+        objects.remove([key])
+
+
 CAUSES = (
     (("NoSuchBucket",), "its bucket does not exist", f"create the bucket, or correct {STORE_VARIABLE}"),
     (

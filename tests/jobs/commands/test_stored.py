@@ -10,6 +10,7 @@ from assets.storage.remote.entries import read_entry
 from assets.storage.remote.objects import require_objects
 from assets.storage.store import Store
 from assets.storage.version import short
+from jobs.commands import doctor
 from jobs.commands.gc import collect_garbage
 from jobs.commands.repair import repair_store
 from jobs.commands.show import artifacts_json, print_artifact, print_artifacts, verify_artifacts
@@ -93,6 +94,19 @@ def test_gc_frees_both_places(homes, capsys):
     assert not other.has(*address(old)) and other.has(*address(new))
     assert "1 to remove" in capsys.readouterr().out
     assert collect_stored_garbage(one, 1, yes=True) == 0
+
+
+def test_the_doctor_tries_the_object_store(homes, monkeypatch):
+    (found,) = doctor._object_store()
+    assert (found.state, found.needed) == ("ok", True) and "file://" in found.found
+    monkeypatch.setattr("assets.storage.remote.objects.creates_once", lambda objects: False)
+    (found,) = doctor._object_store()
+    assert found.state == "missing" and "If-None-Match" in found.remedy
+    monkeypatch.setenv("GRAPHMILL_STORE", "bogus://a")
+    (found,) = doctor._object_store()
+    assert found.state == "missing" and "GRAPHMILL_STORE" in found.remedy
+    monkeypatch.delenv("GRAPHMILL_STORE")
+    assert list(doctor._object_store()) == [], homes
 
 
 def test_a_bundle_has_what_only_the_object_store_has(homes, tmp_path):

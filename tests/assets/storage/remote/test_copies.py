@@ -234,6 +234,16 @@ def test_threads_that_want_one_artifact_fetch_it_once(stores, monkeypatch):
     assert len(taken) == 1 and other.open("toy", version(0)).array("values")[1] == 1
 
 
+def test_many_are_found_at_once(stores):
+    one, other = stores
+    far, near = publish(one), publish(other, 1)
+    addresses = [address(far), ("toy", version(5)), address(near)]
+    assert [each and each.version for each in other.find_many(addresses)] == [version(0), None, version(1)]
+    assert present(other) == {address(near)}
+    os.truncate(one.root / "toy" / version(0) / "values.npy", 100)
+    assert one.find_many(addresses)[0].verify() == [], "it was fetched again"
+
+
 def test_versions_of_both_places_are_resolved(stores):
     one, other = stores
     publish(one)

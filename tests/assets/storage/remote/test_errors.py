@@ -1,11 +1,15 @@
+import http.client
 import os
 import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
 from assets.storage.remote import objects as client
 from assets.storage.remote.fetch import fetch_artifact
-from assets.storage.remote.objects import Objects, require_objects
+from assets.storage.remote.objects import Objects, creates_once, require_objects
 from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.storage.remote.test_copies import publish, version
@@ -43,6 +47,55 @@ def test_http_that_was_not_allowed(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="its endpoint is http") as error:
         Store(tmp_path).find("toy", version(0))
     assert "AWS_ALLOW_HTTP" in error.value.remedy
+
+
+class Flaky(BaseHTTPRequestHandler):
+    """Passes requests on to a server, each after one answer that the server is busy."""
+
+    endpoint = ""
+    busy: ClassVar[set[str]] = set()
+
+    def answer(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if f"{self.command} {self.path}" not in self.busy:
+            self.busy.add(f"{self.command} {self.path}")
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        server = http.client.HTTPConnection(self.endpoint.removeprefix("http://"))
+        server.request(self.command, self.path, body, dict(self.headers))
+        answer = server.getresponse()
+        data = answer.read()
+        self.send_response(answer.status)
+        for name in ("ETag", "Last-Modified", "Content-Length", "Content-Range", "Content-Type"):
+            if name in answer.headers:
+                self.send_header(name, answer.headers[name])
+        self.end_headers()
+        self.wfile.write(data)
+        server.close()
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = answer  # noqa: N815
+
+    def log_message(self, *given): ...
+
+
+@pytest.mark.usefixtures("objects")
+def test_requests_that_fail_for_a_moment_are_repeated(endpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(Flaky, "endpoint", endpoint)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Flaky) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        publish(Store(tmp_path / "a"))
+        assert Store(tmp_path / "b").open("toy", version(0)).array("values")[1] == 1
+        assert creates_once(require_objects()) and len(Flaky.busy) > 5
+        server.shutdown()
+
+
+def test_a_store_that_does_not_keep_conditions_is_found_out(objects, monkeypatch):
+    assert creates_once(objects)
+    monkeypatch.setattr(Objects, "create", lambda self, key, data: self.write(key, data) is None)
+    assert not creates_once(objects) and objects.listed("clock") == []
 
 
 @pytest.mark.parametrize(
