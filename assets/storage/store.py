@@ -51,7 +51,7 @@ class Store:
         return None if artifact is None or artifact.part_problems() else artifact
 
     def find_many(self, addresses: Sequence[Address]) -> list[Artifact | None]:
-        """Returns what `find` returns of each address; those that the home lacks are asked for by several requests at a time."""
+        """Finds the artifact of each address as `find` does; those that the home lacks are asked for by several requests at a time."""
         found = [self.find(*each) if not is_remote(self.root.joinpath(*each)) else None for each in addresses]
         lacking = [each for each, artifact in zip(addresses, found, strict=True) if artifact is None]
         stored = (
