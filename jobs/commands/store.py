@@ -70,10 +70,11 @@ def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
 
     Example: graphmill verify
     """
+    from assets.storage.home import store_url
     from jobs.commands.show import print_verified, verify_artifacts
 
     found = []
-    for each in verify_artifacts(_store(home, there=True), names):
+    for each in verify_artifacts(_store(home, there=not store_url()), names):
         found.append(each)
         if not as_json:
             print_verified(each)
@@ -97,9 +98,13 @@ def repair(home: Path | None, names: tuple[str, ...], yes: bool, dry_run: bool) 
 
     Example: graphmill repair --dry-run
     """
+    from assets.storage.home import store_url
     from jobs.commands.repair import repair_store
+    from jobs.commands.stored import repair_stored
 
-    if repair_store(_store(home, there=True), names, yes=yes, dry_run=dry_run):
+    store = _store(home, there=not store_url())
+    kept = repair_store(store, names, yes=yes, dry_run=dry_run)
+    if (store_url() and repair_stored(names, yes=yes, dry_run=dry_run)) or kept:
         sys.exit(EXIT_DAMAGED)
 
 
@@ -179,10 +184,15 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
 
     Example: graphmill gc --keep 3 --runs 30d --dry-run
     """
+    from assets.storage.home import store_url
     from jobs.commands.gc import collect_garbage
+    from jobs.commands.stored import collect_stored_garbage
 
     if keep is not None:
-        collect_garbage(_store(home), keep, yes=yes, dry_run=dry_run, verbose=verbose)
+        store = _store(home)
+        collect_garbage(store, keep, yes=yes, dry_run=dry_run, verbose=verbose)
+        if store_url():
+            collect_stored_garbage(store, keep, yes=yes, dry_run=dry_run)
     if older is not None:
         from jobs.commands.prune_runs import prune_runs
 
