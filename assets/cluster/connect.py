@@ -16,6 +16,7 @@ from assets.building.child import runtime_environment
 from assets.cluster.address import ClusterAddress, parse_address
 from assets.cluster.local import local_nodes
 from assets.cluster.nodes import about_this_node, code_digest
+from assets.cluster.require import require_ray
 from assets.storage.home import ROOT
 from kernels.errors import InputError
 
@@ -23,25 +24,11 @@ NAMESPACE = "graphmill"
 ANSWER_SECONDS = 120.0
 """Seconds for which a node may take to start a process and answer."""
 CONNECT_SECONDS = 60
-RAY_SETTINGS = {
-    # Seconds until a process ends that does not reach the head of its cluster; Ray's default is 60.
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
-    "RAY_gcs_server_request_timeout_seconds": "20",
-    # Seconds for which a client server keeps the work of a client that is gone; Ray's default is 30.
-    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "5",
-    # Every line of a node is printed, in plain text.
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_COLOR_PREFIX": "0",
-    "RAY_SCHEDULER_EVENTS": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-"""Settings of Ray in a process of ours that connects; those of the environment stand."""
 STORE_VARIABLE = "GRAPHMILL_STORE"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class ClusterNode:
     """A node of the cluster that is alive.
 
     Attributes:
@@ -76,13 +63,13 @@ class Cluster:
 
         self.address, self.ray, self.lost = address, ray, False
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[ClusterNode]:
         """Returns the nodes that are alive, by id."""
         found = []
         for each in self.ray.nodes():
             if each["Alive"]:
                 resources = each["Resources"]
-                node = Node(
+                node = ClusterNode(
                     id=each["NodeID"],
                     ip=each["NodeManagerAddress"],
                     host=each["NodeManagerHostname"],
@@ -124,7 +111,7 @@ class Cluster:
         asked = {
             node.id: asking.options(scheduling_strategy=self.on_node(node.id)).remote(str(home), mark) for node in nodes
         }
-        ready, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=ANSWER_SECONDS)
+        _, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=ANSWER_SECONDS)
         if late:
             names = ", ".join(node.host for node in nodes if asked[node.id] in late)
             raise InputError(
@@ -134,7 +121,7 @@ class Cluster:
         _require_equal(nodes, answers, home, mark)
         return answers
 
-    def _answer_of(self, node: Node, question: Any) -> dict[str, Any]:
+    def _answer_of(self, node: ClusterNode, question: Any) -> dict[str, Any]:
         try:
             return self.ray.get(question)
         except Exception as error:
@@ -168,8 +155,6 @@ def connected(
     """
     where = parse_address(address)
     require_ray()
-    for name, value in RAY_SETTINGS.items():
-        os.environ.setdefault(name, value)
     with ExitStack() as stack:
         target = where.text
         if where.num_local:
@@ -211,7 +196,8 @@ def _initialised(where: ClusterAddress, target: str) -> Any:
 def _how_to_reach(where: ClusterAddress) -> str:
     if where.is_client:
         return "start it with `ray start --head --ray-client-server-port PORT`, with the same versions of Python and Ray as here"
-    return "start it: `ray start --head` on one machine, `ray start --address HOST:PORT` on the others and on this one; from a machine that does not belong to it, use ray://HOST:10001"
+    start = "`ray start --head` on one machine, `ray start --address HOST:PORT` on the others and on this one"
+    return f"start it: {start}; from a machine that does not belong to it, use ray://HOST:10001"
 
 
 @contextmanager
@@ -235,19 +221,9 @@ LATE = 76
 """Exit code of a process that Ray did not connect."""
 
 
-def require_ray() -> None:
-    """Refuses to go on without the module `ray`.
-
-    Raises:
-        InputError: it is not installed.
-    """
-    import importlib.util
-
-    if importlib.util.find_spec("ray") is None:
-        raise InputError("Ray is not installed here", f'`pip install -e ".[ray]"` in {ROOT}')
-
-
-def _require_equal(nodes: Sequence[Node], answers: Mapping[str, Mapping[str, Any]], home: Path, mark: str) -> None:
+def _require_equal(
+    nodes: Sequence[ClusterNode], answers: Mapping[str, Mapping[str, Any]], home: Path, mark: str
+) -> None:
     """Checks that all nodes have this process's code and see the home."""
     code = code_digest()
     for node in nodes:

@@ -175,4 +175,14 @@ def test_only_stages_add_rooms_to_assets() -> None:
     """A stage is one room; besides them there are the store, building, sources, figures, the pipeline, and what puts them together."""
     stages = {path.parent.name for path in (ROOT / "assets").glob("*/stage.py")} - {"building", "sources"}
     others = set(ROOMS["assets"].split()) - stages
-    assert others == {"sizes", "storage", "building", "cluster", "figures", "sources", "sampling", "pipeline", "definitions"}
+    assert others == {
+        "sizes",
+        "storage",
+        "building",
+        "cluster",
+        "figures",
+        "sources",
+        "sampling",
+        "pipeline",
+        "definitions",
+    }
