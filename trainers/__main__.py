@@ -183,6 +183,7 @@ def _run_on_cluster(
     order: Order, table: TrainTable, store: Store, world: int, arguments: Sequence[str], heard: Callable[[str], None]
 ) -> None:
     """Runs the ranks on the nodes of a cluster; they get the versions of what they read, so none of them needs the raw data."""
+    from assets.cluster.keeper import kept
     from trainers.ranks.on_cluster import ClusterOrder, run_on_cluster
     from trainers.recipe.inputs import find_table_inputs
 
@@ -191,8 +192,9 @@ def _run_on_cluster(
     # Versions are given, so no text of the recipe names raw data, and the variables of the nodes' environments do not matter.
     given = replace(order, home=store.home, on="", inputs=versions, variables=store.home).plain()
     demand = _demand(order, table, {**found.inputs, **found.reads}, max(1, world))
-    work = ClusterOrder(on=order.on, home=str(store.home), arguments=arguments, order=given, demand=demand)
-    run_on_cluster(work, heard)
+    with kept(order.on) as on:
+        work = ClusterOrder(on=on, home=str(store.home), arguments=arguments, order=given, demand=demand)
+        run_on_cluster(work, heard)
 
 
 def _demand(order: Order, table: TrainTable, artifacts: Mapping[str, Artifact], world: int) -> Demand:

@@ -15,6 +15,8 @@ from trainers.ranks.launch import POLL_SECONDS, Rank, rank_variables
 from trainers.ranks.placing import Bundle, Place
 from trainers.ranks.supervisor import END, Supervisor
 
+MARK = "\x1e"
+"""Begins every line of the launcher that is not Ray's."""
 ASK_SECONDS = 10.0
 """Seconds for which a supervisor keeps a question for events while there is none."""
 THREADS = 4
@@ -43,10 +45,12 @@ class ClusterRank(Rank):
         gone: Ray's message about the end of its supervisor; "" while there is one.
     """
 
+    mark = MARK
+
     def __init__(self, cluster: Cluster, number: int, place: Place, bundle: Bundle, home: str, mark: str):
         super().__init__(number, lambda line: None)
         self.place, self.gone = place, ""
-        self._ray, self._code, self._said, self._how = cluster.ray, None, "", ""
+        self._ray, self._code, self._said, self._how, self._seen = cluster.ray, None, "", "", 0
         resources = {"num_cpus": bundle.cpus, "num_gpus": bundle.gpus, "memory": bundle.memory_bytes or None}
         actor = cluster.ray.remote(Supervisor).options(
             **resources, scheduling_strategy=place.strategy, max_restarts=0, max_concurrency=THREADS
@@ -78,16 +82,21 @@ class ClusterRank(Rank):
 
     def ask(self) -> Any:
         """Asks for events; returns Ray's reference to them."""
-        return self.actor.events.remote(ASK_SECONDS)
+        return self.actor.events.remote(self._seen, ASK_SECONDS)
 
     def take(self, answer: Any) -> bool:
         """Passes on the events of an answer; returns whether there may be more."""
         try:
             events = self._ray.get(answer)
+        except self._ray.exceptions.ActorUnavailableError:
+            # The connection is interrupted. It comes back, or Ray finds out that the node is lost.
+            time.sleep(POLL_SECONDS)
+            return True
         except self._ray.exceptions.RayError as error:
             self.lose(error)
             return False
         for name, value in events:
+            self._seen += 1
             if name == END:
                 self._code, self._how, self._said = value
                 return False
@@ -128,6 +137,7 @@ class Pulse:
         self._silent = self._silent + passed if self._looks == self._seen else 0.0
         self._seen = self._looks
         if self._silent > HEAD_SECONDS:
+            self._cluster.lost = True
             raise head_lost(self._cluster.address.text)
 
     def has(self, place: Place) -> bool:

@@ -213,7 +213,10 @@ class Rank(ABC):
 
     Attributes:
         last: the last lines of its standard error.
+        mark: what stands before each of its lines, for a reader that tells them from others.
     """
+
+    mark = ""
 
     def __init__(self, number: int, tell: Callable[[str], None]):
         self.number, self.last = number, deque[str](maxlen=LAST_LINES)
@@ -264,7 +267,8 @@ class Rank(ABC):
             self.last.append(text)
         target = sys.stderr if stream == ERR else sys.stdout
         # In one write: threads that write a line and its end separately would mix their lines.
-        target.write(f"{text}\n" if self.number == 0 else f"[rank {self.number}] {text}\n")
+        whose = "" if self.number == 0 else f"[rank {self.number}] "
+        target.write(f"{self.mark}{whose}{text}\n")
         target.flush()
         if stream == ERR:
             self.tell(text)

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -34,6 +34,7 @@ from assets.cluster.connect import STORE_VARIABLE, Cluster, connected
 from assets.cluster.nodes import marked
 from trainers.ranks import launch
 from trainers.ranks.cluster_rank import (
+    MARK,
     ClusterRank,
     Events,
     HeadLostError,
@@ -53,9 +54,8 @@ UNDECIDED_SECONDS = 40.0
 END_SECONDS = 20.0
 """Seconds that the launcher has to end its ranks, and the nodes that it started on this machine."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-EXIT_INTERRUPTED = 130
-RAY_LINE = re.compile(r"\[\d{4}-\d\d-\d\d [\d:,. ]+ [CEFIW] \d+ \d+\] |\*\*\* |\(raylet\b|\[state-dump\]")
-"""Begins a line of Ray's own log; the launcher's end says what it means."""
+EXIT_INTERRUPTED, EXIT_DEFECT = 130, 70
+OTHER_LINES = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,20 +99,30 @@ def run_on_cluster(work: ClusterOrder, tell: Callable[[str], None] = lambda line
         raise rank_error([child])
     if child.code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
+    if child.code == EXIT_DEFECT:
+        raise RankError("\n  ".join(["the launcher of the ranks failed:", *child.other]), "report it")
     if child.code:
         raise head_lost(work.on)
 
 
 class _Launcher(LocalRank):
-    """The process that is connected to Ray."""
+    """The process that is connected to Ray; what Ray writes there is not passed on.
+
+    Attributes:
+        other: the last lines that are not of ranks.
+    """
 
     def __init__(self, work: ClusterOrder, tell: Callable[[str], None]):
         command = [sys.executable, "-m", "trainers.ranks.on_cluster"]
+        self.other = deque[str](maxlen=OTHER_LINES)
         super().__init__(0, command, json.dumps(asdict(work)), {}, tell=tell)
 
     def hear(self, stream: str, text: str) -> None:
-        if not RAY_LINE.match(text):
-            super().hear(stream, text)
+        """Passes on a line of a rank, and keeps another one."""
+        if text.startswith(MARK):
+            super().hear(stream, text.removeprefix(MARK))
+        else:
+            self.other.append(text)
 
 
 class NodesLostError(Exception):
@@ -171,27 +181,26 @@ class _Run:
     def train(self) -> None:
         """Runs the ranks until they have ended well, and starts them again when nodes were lost."""
         work, demand, order = self.work, self.work.demand, dict(self.work.order)
-        world, bundle, restarts = demand.world, None, 0
+        world, bundle, restarts, lost = demand.world, None, 0, ""
         while True:
             self.cluster.require_ready(Path(work.home), self.mark)
             nodes = self.cluster.nodes()
             if bundle is not None:
                 world = ranks_left(demand, nodes, bundle)
-                _say(f"{_ranks(world)} go{'es' * (world == 1)} on from the last checkpoint, on {len(nodes)} nodes")
+                on = f"{_count(world, 'rank')} on {_count(len(nodes), 'node')}"
+                _say(f"node {lost} is lost; the training goes on from its last checkpoint with {on}")
             bundle = bundle_for(demand, nodes, world)
             try:
                 self._attempt(bundle, world, order | {"ranks": world})
                 return
-            except NodesLostError as lost:
-                restarts += 1
+            except NodesLostError as error:
+                restarts, lost = restarts + 1, str(error)
                 if restarts > MOST_RESTARTS:
                     problem = f"nodes were lost {restarts} times, at last {lost}"
-                    raise RankError(problem, "see the nodes' logs; --resume goes on from the last checkpoint") from lost
-                _say(f"node {lost} is lost")
+                    raise RankError(
+                        problem, "see the nodes' logs; --resume goes on from the last checkpoint"
+                    ) from error
                 order |= {"resume": True}
-            except HeadLostError:
-                self.cluster.lost = True
-                raise
 
     def _attempt(self, bundle: Bundle, world: int, order: Mapping[str, Any]) -> None:
         """Runs the ranks once.
@@ -262,12 +271,12 @@ def _ignore_interrupts() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _ranks(count: int) -> str:
-    return f"{count} rank{'s' if count > 1 else ''}"
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _say(line: str) -> None:
-    print(f"graphmill: {line}", file=sys.stderr, flush=True)
+    print(f"{MARK}graphmill: {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from assets.cluster.connect import Cluster, Node
+from assets.cluster.connect import Cluster, ClusterNode
 from assets.sizes import format_bytes
 from kernels.errors import InputError
 
@@ -64,7 +64,7 @@ class Bundle:
         named = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory_bytes}
         return {name: value for name, value in named.items() if value}
 
-    def times_in(self, node: Node) -> int:
+    def times_in(self, node: ClusterNode) -> int:
         """Returns how many such ranks fit a node."""
         pairs = ((node.cpus, self.cpus), (node.gpus, self.gpus), (node.memory_bytes, self.memory_bytes))
         return min(math.floor(there / each + 1e-9) for there, each in pairs if each)
@@ -80,18 +80,18 @@ class Place:
         local_rank, local_world: its number among the ranks of the node, and their number.
     """
 
-    node: Node
+    node: ClusterNode
     strategy: Any
     local_rank: int
     local_world: int
 
 
-def room(nodes: Sequence[Node], bundle: Bundle) -> int:
+def room(nodes: Sequence[ClusterNode], bundle: Bundle) -> int:
     """Returns the number of ranks for which nodes have room when nothing else runs on them."""
     return sum(bundle.times_in(node) for node in nodes)
 
 
-def bundle_for(demand: Demand, nodes: Sequence[Node], world: int) -> Bundle:
+def bundle_for(demand: Demand, nodes: Sequence[ClusterNode], world: int) -> Bundle:
     """Returns the resources of each of `world` ranks: the most cores of which all nodes together have that many shares.
 
     Raises:
@@ -117,7 +117,7 @@ def bundle_for(demand: Demand, nodes: Sequence[Node], world: int) -> Bundle:
     )
 
 
-def ranks_left(demand: Demand, nodes: Sequence[Node], bundle: Bundle) -> int:
+def ranks_left(demand: Demand, nodes: Sequence[ClusterNode], bundle: Bundle) -> int:
     """Returns the largest number of ranks that divides the parts and has room on the nodes, at most the demand's; 1 at least."""
     most = min(demand.world, room(nodes, bundle))
     return max((count for count in range(1, most + 1) if demand.parts % count == 0), default=1)
@@ -165,7 +165,7 @@ def _places(cluster: Cluster, group: Any) -> list[Place]:
         node_id = node_of[index]
         place = Place(
             # A node that has died since then is noticed when its actor does not answer.
-            node=nodes.get(node_id) or Node(id=node_id, ip="", host=node_id[:8], cpus=0, gpus=0, memory_bytes=0),
+            node=nodes.get(node_id) or ClusterNode(id=node_id, ip="", host=node_id[:8], cpus=0, gpus=0, memory_bytes=0),
             strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
             local_rank=seen[node_id],
             local_world=counts[node_id],

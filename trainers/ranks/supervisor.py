@@ -49,7 +49,9 @@ class Supervisor:
 
     def __init__(self, home: str, mark: str):
         self._home, self._mark = home, mark
+        # Events that are not known to have arrived, and the number of those before them.
         self._events: list[tuple[str, Any]] = []
+        self._seen = 0
         self._changed = threading.Condition()
         self._listener: socket.socket | None = None
         self._process: RankProcess | None = None
@@ -86,19 +88,21 @@ class Supervisor:
         arguments = [sys.executable, *arguments]
         threading.Thread(target=self._run, args=(arguments, text, variables), name="rank", daemon=True).start()
 
-    def events(self, seconds: float) -> list[tuple[str, Any]]:
-        """Returns the events since the last call, and waits for one if there is none: a line with its stream, or `END`.
+    def events(self, seen: int, seconds: float) -> list[tuple[str, Any]]:
+        """Returns new events, and waits for one if there is none: a line with its stream, or `END`.
 
         Args:
+            seen: number of events that have arrived; others are returned again, since an answer may be lost on its way.
             seconds: longest wait.
         """
         with self._changed:
             self._unasked = 0
+            del self._events[: seen - self._seen]
+            self._seen = seen
             if not self._events:
                 self._changed.wait(seconds)
                 self._changed.wait(GATHER_SECONDS)
-            found, self._events = self._events, []
-            return found
+            return list(self._events)
 
     def signal(self, number: int) -> None:
         """Sends a signal to the rank's process, if it runs."""
