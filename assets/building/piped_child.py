@@ -43,7 +43,7 @@ class PipedChild:
 
     def send(self, value: Any) -> None:
         """Sends a value; one that a dead child does not get is dropped, since the listener reports its end."""
-        with suppress(ConnectionError):
+        with suppress(OSError):
             self._pipe.send(value)
 
     def end(self, grace: float = 0.0) -> int:

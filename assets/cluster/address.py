@@ -35,6 +35,12 @@ class ClusterAddress:
         """Whether this machine need not belong to the cluster: Ray's client server at the address works for it."""
         return self.text.startswith("ray://")
 
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """Host and port of a cluster that is there already, None if Ray finds it."""
+        match = HOST.fullmatch(self.text)
+        return (match[2].strip("[]"), int(match[3])) if match else None
+
 
 def parse_address(text: str) -> ClusterAddress:
     """Returns the address that a text names; "ray" is "auto".

@@ -23,7 +23,7 @@ from kernels.errors import InputError
 NAMESPACE = "graphmill"
 ANSWER_SECONDS = 120.0
 """Seconds for which a node may take to start a process and answer."""
-CONNECT_SECONDS = 60
+CONNECT_SECONDS, ANSWERS_SECONDS = 60, 10
 STORE_VARIABLE = "GRAPHMILL_STORE"
 
 
@@ -144,7 +144,7 @@ def connected(
 ) -> Iterator[Cluster]:
     """Connects this process to a cluster while the block runs. For `local:N` it starts the nodes first and ends them afterwards.
 
-    Lines that processes on the nodes print come out of this process's standard error and output.
+    Ray prints no line of the nodes here, since it would mix its own among them; work that has lines for the user sends them itself.
 
     Args:
         address: text of the address.
@@ -180,11 +180,13 @@ def _initialised(where: ClusterAddress, target: str) -> Any:
     environment = dict(runtime_environment())
     if STORE_VARIABLE in os.environ:
         environment[STORE_VARIABLE] = os.environ[STORE_VARIABLE]
-    options: dict[str, Any] = {"namespace": NAMESPACE, "runtime_env": {"env_vars": environment}, "log_to_driver": True}
+    options: dict[str, Any] = {"namespace": NAMESPACE, "runtime_env": {"env_vars": environment}, "log_to_driver": False}
     if not where.is_client:
         options |= {"configure_logging": False}
     try:
-        with _limited(CONNECT_SECONDS):
+        if where.place:  # Ray would try for half a minute, and end this process
+            socket.create_connection(where.place, ANSWERS_SECONDS).close()
+        with _limited(CONNECT_SECONDS), _silenced():
             ray.init(address=target, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
         said = str(error).strip().splitlines()
@@ -201,14 +203,23 @@ def _how_to_reach(where: ClusterAddress) -> str:
 
 
 @contextmanager
+def _silenced() -> Iterator[None]:
+    """Drops the lines that Ray's native code prints while it connects, one of which says that it prints none; errors are raised."""
+    sys.stderr.flush()
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
+
+
+@contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Ends this process, with a line, if the block takes longer: `ray.init` may wait for ever."""
-
-    def late() -> None:
-        print(f"graphmill: Ray did not connect in {seconds:g} s", file=sys.stderr, flush=True)
-        os._exit(LATE)
-
-    timer = threading.Timer(seconds, late)
+    """Ends this process if the block takes longer: `ray.init` may wait for ever."""
+    timer = threading.Timer(seconds, os._exit, (LATE,))
     timer.daemon = True
     timer.start()
     try:

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 import time
+from collections import Counter
 from contextlib import nullcontext, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -24,6 +27,7 @@ from assets.building.answers import Answer, answer_of
 from assets.building.build import Build
 from assets.building.needs import sizes_of
 from assets.building.piped_child import listen, open_pipe
+from assets.building.stage import FanOut
 from assets.cluster.connect import STORE_VARIABLE, Cluster, connected
 from assets.cluster.nodes import code_digest, marked
 from assets.cluster.part_task import PartOrder, Post, alone, build_part
@@ -49,21 +53,36 @@ def main() -> None:
     address, build, num_missing = pipe.recv()
     asked: queue.Queue[str | None] = queue.Queue()
     listen(pipe, asked.put, lambda: asked.put(None))
-    ended = threading.Event()
 
-    def run() -> None:
+    def work(cluster: Cluster, mark: str) -> None:
+        from ray.exceptions import RayError
+
+        try:
+            cluster.require_ready(build.store.home, mark)
+            _Parts(cluster, build, num_missing, mark, pipe).run(asked)
+        except RayError as error:
+            raise _silent(address, error) from error
+
+    def connect() -> None:
         # With an object store every node has a home of its own.
         mark = nullcontext("") if STORE_VARIABLE in os.environ else marked(build.store.home)
         with connected(address) as cluster, mark as name:
-            cluster.require_ready(build.store.home, name)
-            _Parts(cluster, build, num_missing, name, pipe).run(asked)
-            ended.set()
+            _tell_failure(pipe, answer_of(partial(work, cluster, name)))
             _leave_by(END_SECONDS)
 
-    answer = answer_of(run)
-    if answer != ("done",) and not ended.is_set():
+    _tell_failure(pipe, answer_of(connect))
+
+
+def _tell_failure(pipe: Connection, answer: Answer) -> None:
+    if answer != ("done",):
         with suppress(ConnectionError):
             pipe.send(("failed", answer))
+
+
+def _silent(address: str, error: Exception) -> InputError:
+    """Returns the error of a cluster that does not answer any more."""
+    problem = f"the Ray cluster at {address} does not answer: {str(error).strip().splitlines()[0]}"
+    return InputError(problem, "see `ray status`; finished parts stay, so run the same command again")
 
 
 def _leave_by(seconds: float) -> None:
@@ -85,6 +104,8 @@ class _Parts:
     """
 
     def __init__(self, cluster: Cluster, build: Build, num_missing: int, mark: str, pipe: Connection):
+        assert isinstance(build.stage, FanOut)
+        self.stage = build.stage
         self.cluster, self.ray, self.build, self.pipe = cluster, cluster.ray, build, pipe
         self.nodes = {node.id: node for node in cluster.nodes()}
         threads = self._threads(num_missing)
@@ -112,33 +133,50 @@ class _Parts:
             self._look_at_nodes()
 
     def _start(self, part: str) -> None:
-        more = {"memory": self._memory} if self._memory else {}
-        task = self._task.options(name=f"{self.build.stage.name} {part}", scheduling_strategy="SPREAD", **more)
+        more, nearest = {"memory": self._memory} if self._memory else {}, self._nearest(part)
+        where = self.cluster.on_node(nearest, soft=True, spill=True) if nearest else "SPREAD"
+        task = self._task.options(name=f"{self.stage.name} {part}", scheduling_strategy=where, **more)
         self._running[task.remote(self._build, self._order, part, self._post)] = part
+
+    def _nearest(self, part: str) -> str:
+        """Returns the node that built most bytes of the parts that a part reads, "" if none of them is there."""
+        found: Counter[str] = Counter()
+        for role, names in self.stage.parts_read(self.build.inputs, self.build.semantic, part).items():
+            for name in names:
+                read = self.build.inputs[role].open_part(name)
+                found[read.run_record().get("node", "")] += read.num_bytes
+        there = {node_id: count for node_id, count in found.items() if node_id in self.nodes}
+        return max(sorted(there), key=lambda node_id: there[node_id], default="")
 
     def _collect(self) -> None:
         """Passes on what the parts have reported, and the answers of those that ended."""
         if not self._running:
             return
         ended, _ = self.ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_SECONDS)
-        for part, num_done in self.ray.get(self._post.take.remote()):
+        self._take_reports()
+        for task in ended:
+            part = self._running.pop(task)
+            answer = self._answer(task, part)
+            if answer == ("done",):
+                work = self.stage.work(self.build.inputs, self.build.semantic, part)
+                self.pipe.send(("advance", work - self._reported.pop(part, 0)))
+            self.pipe.send(("part", part, answer))
+
+    def _take_reports(self) -> None:
+        reports, lines = self.ray.get(self._post.take.remote())
+        for line in lines:
+            print(line, file=sys.stderr, flush=True)
+        for part, num_done in reports:
             # A part that was begun again counts from the beginning; what it had reported stands.
             more = num_done - self._reported.get(part, 0)
             if more > 0:
                 self._reported[part] = num_done
                 self.pipe.send(("advance", more))
-        for task in ended:
-            part = self._running.pop(task)
-            answer = self._answer(task, part)
-            if answer == ("done",):
-                work = self.build.stage.work(self.build.inputs, self.build.semantic, part)
-                self.pipe.send(("advance", work - self._reported.pop(part, 0)))
-            self.pipe.send(("part", part, answer))
 
     def _answer(self, task: Any, part: str) -> Answer:
         from ray.exceptions import NodeDiedError, RayTaskError, WorkerCrashedError
 
-        name = f"part {part} of {self.build.stage.name}"
+        name = f"part {part} of {self.stage.name}"
         remedy = "if the memory ran out, lower what the stage takes; finished parts stay, so run the same command again"
         try:
             return self.ray.get(task)
@@ -168,7 +206,7 @@ class _Parts:
         elif self._running and self._looked - self._fitting > EMPTY_SECONDS:
             wanted = f"{self._order.threads} cores and {format_bytes(self._memory)} of memory"
             where = f"no node of the cluster at {self.cluster.address.text}"
-            problem = f"{where} has {wanted} for a part of {self.build.stage.name}"
+            problem = f"{where} has {wanted} for a part of {self.stage.name}"
             raise InputError(problem, "add a node; finished parts stay, so run the same command again")
 
     def _fits(self, node: Any) -> bool:

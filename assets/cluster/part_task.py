@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -27,14 +29,19 @@ class Post:
 
     def __init__(self) -> None:
         self._reports: list[tuple[str, int]] = []
+        self._lines: list[str] = []
 
     def tell(self, part: str, num_done: int) -> None:
         """Keeps the number of units that a part has done."""
         self._reports.append((part, num_done))
 
-    def take(self) -> list[tuple[str, int]]:
-        """Returns the reports that came since the last call."""
-        taken, self._reports = self._reports, []
+    def say(self, line: str) -> None:
+        """Keeps a line that a stage printed."""
+        self._lines.append(line)
+
+    def take(self) -> tuple[list[tuple[str, int]], list[str]]:
+        """Returns the reports and the lines that came since the last call."""
+        taken, self._reports, self._lines = (self._reports, self._lines), [], []
         return taken
 
 
@@ -65,11 +72,20 @@ def build_part(build: Build, order: PartOrder, part: str, post: Any) -> Answer:
     """
 
     def publish() -> None:
-        here = build_here(build, order)
+        here = replace(build_here(build, order), node=node_id())
         if here.find(part) is None:  # an attempt on a node that died may have published it
-            here.publish(_Posted(post, part), part=part)
+            lines: Any = _Lines(post)
+            with redirect_stdout(lines), redirect_stderr(lines):
+                here.publish(_Posted(post, part), part=part)
 
     return answer_of(publish)
+
+
+def node_id() -> str:
+    """Returns Ray's id of the node that this process works on."""
+    import ray
+
+    return ray.get_runtime_context().get_node_id()
 
 
 def build_here(build: Build, order: PartOrder) -> Build:
@@ -117,3 +133,17 @@ class _Posted(Progress):
         if time.monotonic() - self._told > REPORT_SECONDS:
             self._told = time.monotonic()
             self._tell(self._num_done)
+
+
+class _Lines(io.TextIOBase):
+    """A stream whose lines go to the post."""
+
+    def __init__(self, post: Any):
+        self._say, self._rest = post.say.remote, ""
+
+    def write(self, text: str) -> int:
+        """Sends the lines that are whole now."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._say(line)
+        return len(text)

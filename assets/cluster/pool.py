@@ -101,7 +101,7 @@ class ClusterPool:
         elif kind == "capacity":
             self._capacity = values[0]
         elif kind == "failed":  # the cluster, not a part
-            raise_failure(f"the cluster at {self.address}", values[0])
+            raise_failure(f"the parts of {self.build.stage.name}", values[0])
         else:
             part, answer = values
             raise_failure(f"part {part} of {self.build.stage.name}", answer)

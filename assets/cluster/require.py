@@ -14,9 +14,8 @@ SETTINGS = {
     "RAY_gcs_server_request_timeout_seconds": "20",
     # Seconds for which a client server keeps the work of a client that is gone; Ray's default is 30.
     "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "5",
-    # Every line of a node is printed, in plain text.
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_COLOR_PREFIX": "0",
+    # What went wrong is said by our own messages; Ray keeps its logs in its folder on each node.
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_SCHEDULER_EVENTS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
