@@ -145,7 +145,8 @@ def main() -> int:
     work = ClusterOrder(**{**values, "demand": Demand(**values["demand"])})
     try:
         with _home_marked(Path(work.home)) as mark, connected(work.on) as cluster:
-            signal.signal(signal.SIGTERM, _interrupt)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, _interrupt)
             _Run(cluster, work, mark).train()
     except BaseException as error:
         leave(error)
@@ -153,6 +154,9 @@ def main() -> int:
 
 
 def _interrupt(number: int, frame: Any) -> None:
+    """Ends the ranks, once: what follows comes to its own end, and the parent kills this process if that takes too long."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
@@ -227,7 +231,6 @@ class _Run:
                     time.sleep(launch.SETTLE_SECONDS)
                     raise
                 except KeyboardInterrupt:
-                    _ignore_interrupts()
                     end_ranks(ranks, ENDING)
                     raise
                 else:
@@ -263,12 +266,6 @@ class _Run:
         if lost and not any(rank.said for rank in ranks):
             raise NodesLostError(sorted({rank.place.node.host for rank in lost}))
         raise rank_error(ranks)
-
-
-def _ignore_interrupts() -> None:
-    """Lets what ends the ranks come to its own end; the parent kills this process if that takes too long."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
 
 
 def _count(number: int, what: str) -> str:

@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from assets.cluster.local import local_nodes
+from assets.pipeline.file import load_pipeline
 from assets.storage.store import Store
+from jobs.launch import Launch, launch
+from tests.assets.cluster.kept_nodes import kept_nodes
 from tests.recipes import recipe, sbm
-from tests.trainers.ranks.test_faults import GRAPHMILL, PATHS, ROOT
+from tests.trainers.ranks.test_faults import PATHS, ROOT
+from trainers.__main__ import train
+from trainers.recipe.config import TrainTable
+from trainers.recipe.order import Order
 
 pytest.importorskip("ray")
 
@@ -50,22 +55,34 @@ def command(*words):
     )
 
 
+def trained_here(folder, name):
+    """Builds and trains a pipeline with two processes of this machine, and returns what `model_of` returns."""
+    path = folder / f"{name}.toml"
+    launch(Launch(pipeline=load_pipeline(str(path), TrainTable), home=folder / "home", selection="preprocess"))
+    train(Order(pipeline=load_pipeline(str(path), TrainTable), table="two", home=folder / "home", ranks=2))
+    return model_of(folder, name)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a home, in which the short training has run on this machine."""
+    """A folder with pipelines and a home."""
     folder = tmp_path_factory.mktemp("cluster")
     for name, text in (("short", SHORT), ("long", LONG)):
         (folder / f"{name}.toml").write_text(text)
-    run = command(GRAPHMILL, "--home", str(folder / "home"), "run", str(folder / "short.toml"))
-    assert run.returncode == 0, run.stderr
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        # A launch sets these for its processes; the next test must not see them.
+        for name in ("GRAPHMILL_HOME", "DAGSTER_HOME"):
+            patch.setenv(name, "unset-by-the-test")
+        for name, value in PATHS.items():
+            patch.setenv(name, value)
+        yield folder
 
 
 @pytest.fixture(scope="module")
 def pair():
     """The address of two nodes with a core each."""
-    with local_nodes(2, num_cpus=1) as cluster:
-        yield cluster.address
+    with kept_nodes(2, num_cpus=1) as nodes:
+        yield nodes.address
 
 
 def on_cluster(folder, name, address, *more):
@@ -84,18 +101,16 @@ def model_of(folder, name):
 
 
 def test_two_nodes_train_as_two_processes_do(folder, pair):
-    alone, counts, _ = model_of(folder, "short")
+    alone, counts, _ = trained_here(folder, "short")
     done = command(*on_cluster(folder, "short", pair, "--retrain", "-v"))
     assert done.returncode == 0, done.stderr
     assert "  two: seed 0, epoch 2/2: loss" in done.stderr and "with the same weights to the bit" in done.stdout
     found, again, model = model_of(folder, "short")
     assert found == alone and again == counts
     assert [each["rank"] for each in model.run_record()["ranks"]] == [0, 1]
-
-
-def test_a_mistake_that_a_rank_finds_is_one_message(folder, pair):
+    # What a rank finds wrong is one message.
     (folder / "small.toml").write_text(SHORT.replace("hidden = 8", 'hidden = 8\nqueue = "1kB"'))
-    failed = command(*on_cluster(folder, "small", pair, "--retrain"))
+    failed = command(*on_cluster(folder, "small", pair, "--retrain", "--ranks", "1"))
     assert failed.returncode == 1 and failed.stderr.count("remedy") == 1, failed.stderr
     assert "bytes where 500 are free" in failed.stderr, failed.stderr
 
@@ -125,9 +140,7 @@ def gone(name):
 @pytest.fixture(scope="module")
 def expected(folder):
     """What `model_of` returns of the long training on this machine."""
-    run = command(GRAPHMILL, "--home", str(folder / "home"), "run", str(folder / "long.toml"), "--ranks", "2")
-    assert run.returncode == 0, run.stderr
-    return model_of(folder, "long")
+    return trained_here(folder, "long")
 
 
 def started(folder, name, address, *more):
@@ -148,15 +161,15 @@ def started(folder, name, address, *more):
 @pytest.mark.slow("a node that is lost in the middle of a training")
 def test_a_training_survives_the_loss_of_a_node_with_equal_bytes(folder, expected):
     alone, _, _ = expected
-    with local_nodes(3, num_cpus=1) as cluster:
-        child = started(folder, "long", cluster.address, "--retrain")
+    with kept_nodes(3, num_cpus=1) as nodes:
+        child = started(folder, "long", nodes.address, "--retrain")
         assert set(ranks_of("long")) == {0, 1, 2}
-        cluster.remove_node(sorted(cluster.worker_nodes, key=id)[0], allow_graceful=False)
+        nodes.kill(1)
         said, lines = child.communicate(timeout=WITHIN)
         assert child.returncode == 0, lines
         assert "is lost; the training goes on from its last checkpoint with 2 ranks on 2 nodes" in lines
         assert "with the same weights to the bit" in said
-        free = command(sys.executable, "-c", FREE, cluster.address)
+        free = command(sys.executable, "-c", FREE, nodes.address)
         assert free.returncode == 0, free.stderr
     found, _, model = model_of(folder, "long")
     assert found == alone and [each["rank"] for each in model.run_record()["ranks"]] == [0, 1]
@@ -164,13 +177,13 @@ def test_a_training_survives_the_loss_of_a_node_with_equal_bytes(folder, expecte
 
 @pytest.mark.slow("the head of a cluster that is killed in the middle of a training")
 def test_a_lost_head_is_one_message(folder, expected):
-    with local_nodes(2, num_cpus=2) as cluster:
-        child = started(folder, "long", cluster.address, "--retrain")
-        cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+    with kept_nodes(2, num_cpus=2) as nodes:
+        child = started(folder, "long", nodes.address, "--retrain")
+        nodes.kill_head()
         _, lines = child.communicate(timeout=WITHIN)
         assert child.returncode == 1 and gone("long")
     assert lines.splitlines()[-2:] == [
-        f"python -m trainers: the Ray cluster at {cluster.address} does not answer any more",
+        f"python -m trainers: the Ray cluster at {nodes.address} does not answer any more",
         "  remedy: start it again; --resume goes on from the last checkpoint, with or without a cluster",
     ]
     assert "Traceback" not in lines and "gcs" not in lines and "raylet" not in lines
@@ -179,12 +192,12 @@ def test_a_lost_head_is_one_message(folder, expected):
 @pytest.mark.slow("a launcher on a cluster that is killed or interrupted")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_or_interrupted_launcher_leaves_nothing(folder, expected, number):
-    with local_nodes(2, num_cpus=2) as cluster:
-        child = started(folder, "long", cluster.address, "--retrain")
+    with kept_nodes(2, num_cpus=2) as nodes:
+        child = started(folder, "long", nodes.address, "--retrain")
         os.kill(child.pid, number)
         _, lines = child.communicate(timeout=WITHIN)
         if number == signal.SIGINT:
             assert child.returncode == 130 and "interrupted" in lines and "Traceback" not in lines
         assert gone("long")
-        free = command(sys.executable, "-c", FREE, cluster.address)
+        free = command(sys.executable, "-c", FREE, nodes.address)
         assert free.returncode == 0, free.stderr
