@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from assets.cluster.connect import Cluster
+from kernels.cuda.driver import VISIBLE
 from kernels.errors import InputError
 from trainers.ranks.launch import POLL_SECONDS, Rank, rank_variables
-from trainers.ranks.placing import Bundle, Place
+from trainers.ranks.placing import RankPlace, RankShare
 from trainers.ranks.supervisor import END, Supervisor
 
 MARK = "\x1e"
@@ -47,9 +48,9 @@ class ClusterRank(Rank):
 
     mark = MARK
 
-    def __init__(self, cluster: Cluster, number: int, place: Place, bundle: Bundle, home: str, mark: str):
+    def __init__(self, cluster: Cluster, number: int, place: RankPlace, bundle: RankShare, home: str, mark: str):
         super().__init__(number, lambda line: None)
-        self.place, self.gone = place, ""
+        self.place, self.bundle, self.gone = place, bundle, ""
         self._ray, self._code, self._said, self._how, self._seen = cluster.ray, None, "", "", 0
         resources = {"num_cpus": bundle.cpus, "num_gpus": bundle.gpus, "memory": bundle.memory_bytes or None}
         actor = cluster.ray.remote(Supervisor).options(
@@ -140,7 +141,7 @@ class Pulse:
             self._cluster.lost = True
             raise head_lost(self._cluster.address.text)
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: RankPlace) -> bool:
         """Returns whether the node of a place is alive."""
         return any(node.id == place.node.id for node in self.nodes)
 
@@ -234,6 +235,8 @@ def start_ranks(
     for rank in ranks:
         place = rank.place
         more = rank_variables(rank.number, place.local_rank, world) | {"LOCAL_WORLD_SIZE": str(place.local_world)}
+        if not rank.bundle.gpus:
+            more[VISIBLE] = ""  # device = "auto" was the CPU where the run was started
         asked.append(rank.actor.start.remote(list(arguments), dict(order), where | more))
     _answers(cluster, ranks, asked)
 

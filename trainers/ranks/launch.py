@@ -315,15 +315,16 @@ class LocalRank(Rank):
         self._child.join()
 
 
-def await_ranks(ranks: Sequence[Rank], check: Callable[[], None] = lambda: None) -> None:
+def await_ranks(ranks: Sequence[Rank], checks: Sequence[Callable[[], None]] = ()) -> None:
     """Waits until all ranks have ended, or one has failed.
 
     Args:
         ranks: the ranks.
-        check: called again and again; ends the wait by an exception.
+        checks: called again and again; each may end the wait by an exception.
     """
     while any(rank.code is None for rank in ranks) and not any(rank.failed for rank in ranks):
-        check()
+        for check in checks:
+            check()
         time.sleep(POLL_SECONDS)
 
 

@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from assets.building.child import end_with_parent, note_kills
-from assets.cluster.connect import STORE_VARIABLE, Cluster, connected
+from assets.cluster.connect import STORE_VARIABLE, Cluster, ClusterNode, connected
 from assets.cluster.nodes import marked
+from kernels.errors import InputError
 from trainers.ranks import launch
 from trainers.ranks.cluster_rank import (
     MARK,
@@ -44,7 +45,7 @@ from trainers.ranks.cluster_rank import (
     supervised,
 )
 from trainers.ranks.launch import LocalRank, RankError, await_ranks, end_ranks, launcher_id, rank_error, settle
-from trainers.ranks.placing import Bundle, Demand, bundle_for, placed, ranks_left, room
+from trainers.ranks.placing import Demand, RankShare, bundle_for, placed, ranks_left, room
 
 MOST_RESTARTS = 8
 GONE_SECONDS = 10.0
@@ -184,11 +185,10 @@ class _Run:
 
     def train(self) -> None:
         """Runs the ranks until they have ended well, and starts them again when nodes were lost."""
-        work, demand, order = self.work, self.work.demand, dict(self.work.order)
+        demand, order = self.work.demand, dict(self.work.order)
         world, bundle, restarts, lost = demand.world, None, 0, ""
         while True:
-            self.cluster.require_ready(Path(work.home), self.mark)
-            nodes = self.cluster.nodes()
+            nodes = self._ready_nodes()
             if bundle is not None:
                 world = ranks_left(demand, nodes, bundle)
                 on = f"{_count(world, 'rank')} on {_count(len(nodes), 'node')}"
@@ -206,7 +206,23 @@ class _Run:
                     ) from error
                 order |= {"resume": True}
 
-    def _attempt(self, bundle: Bundle, world: int, order: Mapping[str, Any]) -> None:
+    def _ready_nodes(self) -> list[ClusterNode]:
+        """Returns the nodes that are alive, all of which can do the work.
+
+        Raises:
+            InputError: one cannot.
+        """
+        while True:
+            nodes = self.cluster.nodes()
+            try:
+                self.cluster.require_ready(Path(self.work.home), self.mark)
+            except InputError:
+                if self.cluster.nodes() == nodes:
+                    raise
+                continue  # one was lost in the meantime
+            return nodes
+
+    def _attempt(self, bundle: RankShare, world: int, order: Mapping[str, Any]) -> None:
         """Runs the ranks once.
 
         Raises:
@@ -222,7 +238,7 @@ class _Run:
                 start_ranks(cluster, ranks, work.arguments, order)
                 events = Events(cluster.ray, ranks)
                 try:
-                    await_ranks(ranks, lambda: (self.pulse.check(), events.check()))
+                    await_ranks(ranks, [self.pulse.check, events.check])
                     if any(rank.failed for rank in ranks):
                         self._blame(ranks)
                 except HeadLostError:
@@ -238,7 +254,7 @@ class _Run:
                 finally:
                     events.end()
 
-    def _require_room(self, bundle: Bundle, world: int) -> None:
+    def _require_room(self, bundle: RankShare, world: int) -> None:
         """Notices, while ranks wait for resources, that there are not enough nodes any more."""
         self.pulse.check()
         if room(self.pulse.nodes, bundle) < world:

@@ -46,7 +46,7 @@ class Demand:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bundle:
+class RankShare:
     """The resources of one rank.
 
     Attributes:
@@ -71,7 +71,7 @@ class Bundle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RankPlace:
     """The place of one rank.
 
     Attributes:
@@ -86,12 +86,12 @@ class Place:
     local_world: int
 
 
-def room(nodes: Sequence[ClusterNode], bundle: Bundle) -> int:
+def room(nodes: Sequence[ClusterNode], bundle: RankShare) -> int:
     """Returns the number of ranks for which nodes have room when nothing else runs on them."""
     return sum(bundle.times_in(node) for node in nodes)
 
 
-def bundle_for(demand: Demand, nodes: Sequence[ClusterNode], world: int) -> Bundle:
+def bundle_for(demand: Demand, nodes: Sequence[ClusterNode], world: int) -> RankShare:
     """Returns the resources of each of `world` ranks: the most cores of which all nodes together have that many shares.
 
     Raises:
@@ -103,7 +103,7 @@ def bundle_for(demand: Demand, nodes: Sequence[ClusterNode], world: int) -> Bund
     # The formula's bounds first; if they do not fit, what is certain.
     for memory in dict.fromkeys((demand.memory_bytes, demand.least_bytes)):
         for cpus in shares:
-            bundle = Bundle(cpus=cpus, gpus=demand.gpus, memory_bytes=memory)
+            bundle = RankShare(cpus=cpus, gpus=demand.gpus, memory_bytes=memory)
             if room(nodes, bundle) >= world:
                 return bundle
     each = [format_bytes(demand.least_bytes) + " of memory"] * bool(demand.least_bytes) + ["a GPU"] * demand.gpus
@@ -117,7 +117,7 @@ def bundle_for(demand: Demand, nodes: Sequence[ClusterNode], world: int) -> Bund
     )
 
 
-def ranks_left(demand: Demand, nodes: Sequence[ClusterNode], bundle: Bundle) -> int:
+def ranks_left(demand: Demand, nodes: Sequence[ClusterNode], bundle: RankShare) -> int:
     """Returns the largest number of ranks that divides the parts and has room on the nodes, at most the demand's; 1 at least."""
     most = min(demand.world, room(nodes, bundle))
     return max((count for count in range(1, most + 1) if demand.parts % count == 0), default=1)
@@ -125,8 +125,8 @@ def ranks_left(demand: Demand, nodes: Sequence[ClusterNode], bundle: Bundle) -> 
 
 @contextmanager
 def placed(
-    cluster: Cluster, bundle: Bundle, world: int, check: Callable[[], None], say: Callable[[str], None]
-) -> Iterator[list[Place]]:
+    cluster: Cluster, bundle: RankShare, world: int, check: Callable[[], None], say: Callable[[str], None]
+) -> Iterator[list[RankPlace]]:
     """Yields the places of ranks, by rank, once their resources are free; removes the placement group afterwards.
 
     Args:
@@ -152,7 +152,7 @@ def placed(
             remove_placement_group(group)
 
 
-def _places(cluster: Cluster, group: Any) -> list[Place]:
+def _places(cluster: Cluster, group: Any) -> list[RankPlace]:
     """Returns the places of a group's ranks: those of a node have consecutive numbers."""
     from ray.util.placement_group import placement_group_table
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -163,7 +163,7 @@ def _places(cluster: Cluster, group: Any) -> list[Place]:
     counts, seen, places = Counter(node_of.values()), Counter[str](), []
     for index in order:
         node_id = node_of[index]
-        place = Place(
+        place = RankPlace(
             # A node that has died since then is noticed when its actor does not answer.
             node=nodes.get(node_id) or ClusterNode(id=node_id, ip="", host=node_id[:8], cpus=0, gpus=0, memory_bytes=0),
             strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),

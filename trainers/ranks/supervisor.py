@@ -1,7 +1,7 @@
 """The supervisor of a rank on a node of a Ray cluster: a Ray actor that runs the rank's process and hands on what it writes.
 
 The rank is a process of its own, as on one machine, so that a crash of its native code, or its sudden end after an error, is an exit code
-and not the end of an actor. It dies with its supervisor, which dies with the job of the launcher; a supervisor that nobody asks any more
+and not the end of an actor. It dies with its supervisor, which dies with the job of the launcher; a supervisor that is not asked any more
 ends by itself.
 """
 
@@ -82,8 +82,8 @@ class Supervisor:
         home = home_here(Path(self._home), self._mark)
         if home is None:
             raise InputError(f"node {socket.gethostname()} does not see {self._home}", "mount it on all nodes")
-        own = {INTERFACE: os.environ.get(INTERFACE) or interface_of(ray.util.get_node_ip_address())}
-        variables = {name: value for name, value in {**own, **variables}.items() if value}
+        interface = os.environ.get(INTERFACE) or interface_of(ray.util.get_node_ip_address())
+        variables = {**variables, **({INTERFACE: interface} if interface else {})}
         text = json.dumps({**order, "home": str(home)})
         arguments = [sys.executable, *arguments]
         threading.Thread(target=self._run, args=(arguments, text, variables), name="rank", daemon=True).start()

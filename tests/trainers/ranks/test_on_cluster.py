@@ -189,6 +189,16 @@ def test_a_lost_head_is_one_message(folder, expected):
     assert "Traceback" not in lines and "gcs" not in lines and "raylet" not in lines
 
 
+@pytest.mark.slow("a rank on a cluster that is killed by itself")
+def test_a_rank_that_is_killed_ends_the_run(folder, expected):
+    with kept_nodes(2, num_cpus=2) as nodes:
+        child = started(folder, "long", nodes.address, "--retrain")
+        os.kill(ranks_of("long")[1], signal.SIGKILL)
+        _, lines = child.communicate(timeout=WITHIN)
+        assert child.returncode == 1 and gone("long")
+    assert "rank 1 of 3 on node" in lines and "was killed (SIGKILL, often: out of memory)" in lines, lines
+
+
 @pytest.mark.slow("a launcher on a cluster that is killed or interrupted")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_or_interrupted_launcher_leaves_nothing(folder, expected, number):

@@ -4,7 +4,7 @@ import pytest
 
 from assets.cluster.connect import ClusterNode
 from kernels.errors import InputError
-from trainers.ranks.placing import Bundle, Demand, bundle_for, ranks_left, room
+from trainers.ranks.placing import Demand, RankShare, bundle_for, ranks_left, room
 
 
 def nodes(*cpus, gpus=0, memory=8 << 30):
@@ -48,5 +48,5 @@ def test_memory_and_devices_bound_the_ranks_of_a_node():
     [(6, (1, 1, 1), 3), (6, (1, 1), 2), (4, (1, 1, 1), 2), (5, (1, 1), 1), (6, (8, 8), 3), (6, (), 1)],
 )
 def test_after_a_loss_as_many_ranks_start_as_divide_the_parts_and_have_room(parts, cpus, expected):
-    bundle = Bundle(cpus=1.0, gpus=0, memory_bytes=0)
+    bundle = RankShare(cpus=1.0, gpus=0, memory_bytes=0)
     assert ranks_left(Demand(world=3, parts=parts), nodes(*cpus), bundle) == expected
