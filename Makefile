@@ -42,7 +42,7 @@ $(READY): $(TOOLS) $(SOURCES)
 	touch $@
 
 $(READY_DEV): $(TOOLS) $(SOURCES)
-	GRAPHMILL_NATIVE=apart $(INSTALL) --no-build-isolation -e ".[dev,dgl,pyg,postgres]"
+	GRAPHMILL_NATIVE=apart $(INSTALL) --no-build-isolation -e ".[dev,dgl,pyg,postgres,ray,object-store]"
 	touch $(READY) $@
 
 demo:

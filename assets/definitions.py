@@ -23,6 +23,7 @@ from assets.building.labels import built_in_words, joined, labelled
 from assets.building.materialize import materialize, materialize_together
 from assets.building.page import ordered, table_of
 from assets.building.stage import Check, ChecksFailedError, Progress, Silent
+from assets.cluster.pool import OnCluster
 from assets.pipeline.steps import Step, Versions, describe, find_all, find_inputs, joint_version, recipe_hash
 from assets.storage.artifact import Artifact
 from assets.storage.home import ROOT
@@ -68,6 +69,13 @@ class Surroundings:
     make_progress: Callable[[dg.AssetExecutionContext], Progress] = lambda context: Silent()
     # Gets a line about each artifact that is ready.
     report: Callable[[str], None] = lambda line: None
+    # Address of the cluster that builds parts and trains; "" for this machine.
+    on: str = ""
+
+    @property
+    def elsewhere(self) -> OnCluster | None:
+        """The nodes that build parts, None for this machine."""
+        return OnCluster(self.on) if self.on else None
 
 
 class UndeclaredCheckError(RuntimeError):
@@ -189,6 +197,7 @@ def stage_asset(
                             around.make_progress(context),
                             raw=versions.raw(step.recipe, each.configs[0]),
                             asked_by="/".join(step.key),
+                            elsewhere=around.elsewhere,
                         )
                     )
         except ChecksFailedError as error:

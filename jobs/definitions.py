@@ -8,7 +8,7 @@ import assets, jobs, kernels, trainers  # noqa: E401, F401  # isort: skip
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,8 @@ def definitions_of(
         children: client that runs trainings.
         threads: number of threads that a stage may use, None for its default.
     """
+    # The command that launched a run may name other machines than the file.
+    around = replace(around, on=around.on or pipeline.on)
     data = preprocessing_steps(pipeline, around.store.home)
     training = training_steps(pipeline, data)
     source = [step for step in data if isinstance(step.recipe, OnePass)]

@@ -16,6 +16,7 @@ from typing import Any, Literal, TextIO
 import dagster as dg
 
 from assets.building.child import note_kills, why_killed
+from assets.cluster.keeper import kept
 from assets.definitions import Surroundings, key_of
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline, parse_pipeline
@@ -78,6 +79,8 @@ class Launch:
     epoch_lines: Lines = "some"
     # Processes that share each training whose trainer allows it; 0 for the number that the tables name.
     ranks: int = 0
+    # Address of the Ray cluster that builds parts and trains (assets/cluster/address.py); "" for what the file says, or this machine.
+    on: str = ""
     # False gives each step a process; None decides by the sizes of graph, files, samples and packed chunks.
     in_process: bool | None = None
     # Gets a line about each artifact; None prints it.
@@ -110,6 +113,7 @@ def launch(order: Launch) -> Outcome:
     # Child processes and Dagster's own read these; a command line has one home for all it does.
     os.environ.update(environment(store.home))
     with (
+        kept(order.on or order.pipeline.on) as on,
         _naming_checkpoints(steps, store, versions),
         reporting_history(store.home),
         open_instance(store.home) as instance,
@@ -117,6 +121,7 @@ def launch(order: Launch) -> Outcome:
     ):
         for run_id in fail_dead_runs(instance):
             (order.report or print)(f"run {run_id[:8]} of an earlier process is gone; it is marked as failed")
+        order = replace(order, on=on)
         in_process = _in_process(order, steps, store, versions)
         execute = _execute_here if in_process else _execute_in_processes
         involved = [each for step in steps for each in (step, *step.sources.values())]
@@ -196,6 +201,7 @@ def _execute_here(
             make_versions=lambda: versions,
             make_progress=lambda context: CancelableProgress(open_progress(err), context),
             report=order.report or (lambda line: print(line, file=out, flush=True)),
+            on=order.on,
         )
         children = ChildProcesses(stderr=_descriptor(err))
         definitions = build_defs([order.pipeline], around, children, order.threads)
@@ -219,6 +225,7 @@ def _execute_in_processes(
         "settings": order.pipeline.settings,
         "home": str(store.home),
         "threads": order.threads,
+        "on": order.on,
         "job_name": _job_name(order),
     }
     job = dg.build_reconstructable_job(
@@ -235,7 +242,7 @@ def _execute_in_processes(
 
 
 def reconstruct_job(
-    path: str, text: str, settings: str, home: str, threads: int | None, job_name: str
+    path: str, text: str, settings: str, home: str, threads: int | None, on: str, job_name: str
 ) -> dg.JobDefinition:
     """Returns a job again in another process of its run, from plain values and not from files that may have changed."""
     from trainers.record.progress import open_progress
@@ -245,6 +252,7 @@ def reconstruct_job(
         store=Store(home),
         make_progress=lambda context: CancelableProgress(open_progress(), context),
         report=lambda line: print(line, flush=True),
+        on=on,
     )
     definitions = build_defs([pipeline], around, None, threads)
     return definitions.resolve_job_def(job_name)

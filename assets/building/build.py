@@ -39,6 +39,7 @@ class Build:
         raw: name -> SHA-256 of the external content; None asks the stage.
         anew: build it even if the store has it, and replace the old one.
         asked_by: PIPELINE/STEP that it is built for; recorded in run.json, never hashed.
+        node: id of the cluster's node that builds it, "" without a cluster; recorded in run.json, never hashed.
         version: version of the artifact, 64 hex digits; known before the build.
     """
 
@@ -51,6 +52,7 @@ class Build:
     raw: Mapping[str, str] | None = None
     anew: bool = False
     asked_by: str = ""
+    node: str = ""
     version: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -170,6 +172,7 @@ class Build:
             "locations": locations(self.semantic),
             "reads": {role: {"stage": each.stage, "version": each.version} for role, each in self.reads.items()},
             **clock.work(),
+            **({"node": self.node} if self.node else {}),
             **({"unread": list(summary.unread)} if summary.unread else {}),
             "host": {
                 "name": platform.node(),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assets.building.build import Build, input_versions, publish_together
 from assets.building.needs import Need, require_fit, sizes_of
@@ -20,6 +20,9 @@ from assets.storage.control_group import free_bytes
 from assets.storage.machine import anonymous_bytes
 from assets.storage.store import Store
 from assets.storage.version import version_of
+
+if TYPE_CHECKING:
+    from assets.building.parts import Elsewhere
 
 
 def stage_version(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) -> str:
@@ -44,12 +47,14 @@ def materialize(
     raw: Mapping[str, str] | None = None,
     anew: bool = False,
     asked_by: str = "",
+    elsewhere: Elsewhere | None = None,
 ) -> Artifact:
     """Returns the stage's artifact, with `reused` set if the store had it; builds it only if it is missing or damaged.
 
     Args:
         store, stage, semantic, execution, inputs, reads, raw, anew, asked_by: as in `Build`; `anew` does not work for a fan-out stage.
         progress: listener, None for silence.
+        elsewhere: other machines that build the parts of a fan-out stage (assets/building/parts.py); None for this one.
 
     Inputs and the artifact are leased while it builds, so that no garbage collector removes them; the leases end with the call.
 
@@ -66,19 +71,20 @@ def materialize(
     read = [*build.inputs.values(), *build.reads.values()]
     with store.lease(build.address(), *((artifact.stage, artifact.version) for artifact in read)):
         build.require_inputs()
-        return _build(build, progress or Silent())
+        return _build(build, progress or Silent(), elsewhere)
 
 
-def _build(build: Build, listener: Progress) -> Artifact:
+def _build(build: Build, listener: Progress, elsewhere: Elsewhere | None) -> Artifact:
     """Builds an artifact whose inputs are leased, with the parts that are missing."""
     names = build.stage.parts(build.inputs, build.semantic) if isinstance(build.stage, FanOut) else ()
     there = any(build.find(name) for name in names)
-    # With parts that are there, the need of the whole says neither what the rest takes nor how fast it is.
-    need, began, parts = None if there else _require_fit(build), time.perf_counter(), {}
+    # With parts that are there, or built elsewhere, the need of the whole says neither what is taken here nor how fast it is.
+    apart = there or (names and elsewhere is not None)
+    need, began, parts = None if apart else _require_fit(build), time.perf_counter(), {}
     if names:
         from assets.building.parts import build_parts
 
-        parts = build_parts(build, names, listener)
+        parts = build_parts(build, names, listener, elsewhere)
         # Another process may have been faster, or only a part was missing or damaged and is now built.
         found = build.find() if parts else None
         if found is not None:

@@ -1,29 +1,21 @@
 """Builds parts in several processes at once.
 
-Each process is a plain child that runs assets/building/part_worker.py. `multiprocessing` would import the caller's main module again
-in each, or fork a process with running threads; only its connection is used. A child ends when its connection does, so none outlives a
-parent that was killed. It has a session of its own, so a terminal's Ctrl-C reaches the parent only, which ends its children by SIGKILL: the
-store is safe against that, and finished parts stay.
+Each process is a `PipedChild` that runs assets/building/part_worker.py. The parent ends it by SIGKILL: the store is safe against that, and
+finished parts stay.
 """
 
 from __future__ import annotations
 
 import queue
-import sys
-import threading
 from collections.abc import Sequence
-from contextlib import suppress
-from multiprocessing import Pipe
 from typing import Any
 
+from assets.building.answers import raise_failure
 from assets.building.build import Build
-from assets.building.child import how_it_ended, start_child
-from assets.building.stage import ChecksFailedError, Progress
+from assets.building.child import how_it_ended
+from assets.building.piped_child import ENDED, PipedChild
+from assets.building.stage import Progress
 from kernels.errors import InputError
-
-
-class PartError(RuntimeError):
-    """A part failed by a defect; the text names the part and holds the traceback of its process."""
 
 
 class PartPool:
@@ -84,58 +76,27 @@ class PartPool:
 
     def _heard(self, child: _Child, message: Any) -> list[str]:
         name = f"part {child.part} of {self.build.stage.name}" if child.part else f"parts of {self.build.stage.name}"
-        kind, *values = message
-        if kind == "advance":
-            self.progress.advance(*values)
+        if message == ENDED:
+            status = child.end()
+            remedy = "if the memory ran out, give fewer `workers`; finished parts stay, so run the same command again"
+            raise InputError(f"the process that built {name} ended with {how_it_ended(status)}", remedy)
+        if message[0] == "advance":
+            self.progress.advance(message[1])
             return []
-        if kind == "done":
-            part, child.part = child.part, None
-            return [part] if part is not None else []
-        if kind == "input error":
-            problem, remedy, checks = values
-            raise InputError(problem, remedy) if checks is None else ChecksFailedError(problem, remedy, checks)
-        if kind == "error":
-            raise PartError(f"{name} failed:\n{values[0]}")
-        status = child.end()
-        remedy = "if the memory ran out, give fewer `workers`; finished parts stay, so run the same command again"
-        raise InputError(f"the process that built {name} ended with {how_it_ended(status)}", remedy)
+        raise_failure(name, message)
+        part, child.part = child.part, None
+        return [part] if part is not None else []
 
 
-class _Child:
-    """One process, and the thread that listens to it."""
+class _Child(PipedChild):
+    """A process, and the part that it builds."""
 
     def __init__(self, build: Build, events: queue.Queue[tuple[_Child, Any]]):
         self.part: str | None = None
-        self._pipe, theirs = Pipe()
-        with theirs:
-            command = [sys.executable, "-m", "assets.building.part_worker", str(theirs.fileno())]
-            self._process = start_child(command, pass_fds=[theirs.fileno()])
-        self._listener = threading.Thread(target=self._listen, args=(events,), daemon=True)
-        self._listener.start()
-        # The stage may come from anywhere that this process can import from.
-        self._send(sys.path)
-        self._send(build)
+        super().__init__("assets.building.part_worker", events)
+        self.send(build)
 
     def give(self, part: str) -> None:
         """Sends the process the name of a part to build."""
         self.part = part
-        self._send(part)
-
-    def end(self) -> int:
-        """Kills the process if it still runs, and returns its exit status."""
-        self._process.kill()
-        status = self._process.wait()
-        self._listener.join()
-        self._pipe.close()
-        return status
-
-    def _send(self, value: Any) -> None:
-        with suppress(ConnectionError):  # it is dead; the listener reports that
-            self._pipe.send(value)
-
-    def _listen(self, events: queue.Queue[tuple[_Child, Any]]) -> None:
-        with suppress(EOFError, ConnectionError):
-            while True:
-                events.put((self, self._pipe.recv()))
-        self._process.wait()
-        events.put((self, ("ended",)))
+        self.send(part)

@@ -10,41 +10,23 @@ from __future__ import annotations
 
 import os
 import queue
-import sys
-import threading
-import traceback
-from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
 
-from assets.building.stage import ChecksFailedError, Progress
-from assets.storage.refused import refusal
+from assets.building.answers import answer_of
+from assets.building.piped_child import listen, open_pipe
+from assets.building.stage import Progress
 
 
 def main() -> None:
     """Builds parts until the connection ends."""
-    pipe = Connection(int(sys.argv[1]))
+    pipe = open_pipe()
     os.dup2(2, 1)
-    # The path comes first: unpickling the build imports modules from it.
-    sys.path.extend(path for path in pipe.recv() if path not in sys.path)
     build = pipe.recv()
     asked: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_listen, args=(pipe, asked), daemon=True).start()
+    listen(pipe, asked.put, lambda: os._exit(1))
     while True:
-        pipe.send(_answer(build, asked.get(), pipe))
-
-
-def _answer(build: Any, part: str, pipe: Connection) -> tuple[Any, ...]:
-    try:
-        build.publish(_Sent(pipe), part=part)
-        return ("done",)
-    except ChecksFailedError as error:
-        return ("input error", error.problem, error.remedy, error.checks)
-    except Exception as error:
-        said = refusal(error)
-        if said is not None:
-            return ("input error", said.problem, said.remedy, None)
-        return ("error", traceback.format_exc())
+        pipe.send(answer_of(partial(build.publish, _Sent(pipe), part=asked.get())))
 
 
 class _Sent(Progress):
@@ -56,13 +38,6 @@ class _Sent(Progress):
     def advance(self, n: int) -> None:
         """Sends the step."""
         self._pipe.send(("advance", n))
-
-
-def _listen(pipe: Connection, asked: queue.Queue[str]) -> None:
-    with suppress(EOFError, ConnectionError):
-        while True:
-            asked.put(pipe.recv())
-    os._exit(1)  # the parent is gone
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ parent; its manifest lists the parts. Parts lie in `<stage>.parts/` beside the p
 
 Processes share the work: a process claims a part by an exclusive lock on `.claims/<stage>.parts@<version>` before it builds it, so
 several processes that build one parent take different parts. The kernel drops a claim when its process dies. (On a network
-file system this needs working `flock`; without it two machines may build a part twice, and the second discards its own.)
+file system this needs working `flock`; without it two machines may build a part twice, and the second discards its own.) A process may
+also have its parts built on other machines (`Elsewhere`); the claims are then still its own.
 
 A lease on a parent covers its parts, even those that are not listed anywhere yet; see assets/storage/collect.py.
 """
@@ -18,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Protocol
 
 from assets.building.build import Build
 from assets.building.part_pool import PartPool
@@ -28,6 +30,47 @@ from kernels.errors import InputError
 
 CLAIMS = ".claims"
 POLL_SECONDS = 0.2
+
+
+class PartBuilder(Protocol):
+    """Builds parts that it is given; `Here`, `PartPool`, and what an `Elsewhere` opens."""
+
+    @property
+    def num_free(self) -> int:
+        """Number of parts that may be started now."""
+        ...
+
+    def start(self, part: str) -> None:
+        """Begins a part; `num_free` is at least 1."""
+
+    def finished(self, wait_seconds: float) -> Sequence[str]:
+        """Passes progress on, and returns the parts that were published since the last call.
+
+        Raises:
+            InputError: a part failed by its input, or its process was killed.
+            PartError: a part failed by a defect.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends builds that still run, and waits for their ends."""
+
+
+class Elsewhere(Protocol):
+    """Other machines that build parts."""
+
+    def open(self, build: Build, num_missing: int, progress: Progress) -> PartBuilder:
+        """Returns their builder.
+
+        Args:
+            build: the parent artifact.
+            num_missing: number of parts that are to be built.
+            progress: listener.
+
+        Raises:
+            InputError: the machines cannot be reached, or cannot do the work.
+        """
+        ...
 
 
 class Here:
@@ -66,16 +109,19 @@ class Here:
         """Does nothing: no build runs between two calls."""
 
 
-def build_parts(build: Build, names: Sequence[str], progress: Progress) -> dict[str, Artifact]:
+def build_parts(
+    build: Build, names: Sequence[str], progress: Progress, elsewhere: Elsewhere | None = None
+) -> dict[str, Artifact]:
     """Returns name -> artifact of all parts; builds the missing ones.
 
     Args:
         build: the parent artifact, whose stage is a `FanOut`.
         names: names of the parts.
         progress: listener, which sees all parts as one phase.
+        elsewhere: other machines that build them; None for this one.
 
-    A `TogetherFanOut` builds all of them by one pass. Otherwise they are built in `execution.workers` processes if the Execution config has
-    that field, else here.
+    A `TogetherFanOut` builds all of them by one pass, here. Otherwise they are built elsewhere, or in `execution.workers` processes if the
+    Execution config has that field, or here.
 
     Raises:
         InputError: a part failed, or the disk is full; finished parts stay.
@@ -87,8 +133,8 @@ def build_parts(build: Build, names: Sequence[str], progress: Progress) -> dict[
     work = {name: stage.work(build.inputs, build.semantic, name) for name in names}
     progress.start(f"{stage.name}, {len(names)} parts", sum(work.values()), stage.work_unit)
     progress.advance(sum(work[name] for name in set(names) - set(missing)))
-    builder = _open_builder(build, len(missing), progress)
-    _build_all(build, builder, missing, work, progress)
+    if missing:
+        _build_all(build, _open_builder(build, len(missing), progress, elsewhere), missing, work, progress)
     Leases(build.store.root, CLAIMS).held()  # removes the files of claims whose process died after it had published
     progress.done()
     found = {name: build.find(name) for name in names}
@@ -99,9 +145,11 @@ def build_parts(build: Build, names: Sequence[str], progress: Progress) -> dict[
     return {name: artifact for name, artifact in found.items() if artifact}
 
 
-def _open_builder(build: Build, num_missing: int, progress: Progress) -> Here | PartPool:
+def _open_builder(build: Build, num_missing: int, progress: Progress, elsewhere: Elsewhere | None) -> PartBuilder:
     if isinstance(build.stage, TogetherFanOut):
         return Here(build, num_missing, progress)
+    if elsewhere is not None:
+        return elsewhere.open(build, num_missing, progress)
     asked = getattr(build.execution, "workers", 1)
     workers = max(1, min(asked, num_missing))
     if workers < asked:  # so that a single process knows that it has the machine for itself
@@ -110,7 +158,7 @@ def _open_builder(build: Build, num_missing: int, progress: Progress) -> Here | 
 
 
 def _build_all(
-    build: Build, builder: Here | PartPool, missing: Sequence[str], work: Mapping[str, int], progress: Progress
+    build: Build, builder: PartBuilder, missing: Sequence[str], work: Mapping[str, int], progress: Progress
 ) -> None:
     """Builds the missing parts, except those that other processes build meanwhile, and closes the builder."""
     claims, waiting = Leases(build.store.root, CLAIMS), list(missing)

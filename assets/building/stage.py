@@ -273,6 +273,13 @@ class FanOut(Stage):
         """Returns the number of units of progress that the build of a part will report."""
         raise NotImplementedError
 
+    def parts_read(self, inputs: Mapping[str, Artifact], semantic: Any, part: str) -> Mapping[str, Sequence[str]]:
+        """Returns role of an input -> names of those of its parts that the build of a part reads, for inputs of which it does not read all.
+
+        A part is built where these were built, if other machines build parts (assets/cluster/driver.py).
+        """
+        return {}
+
     def build_part(
         self,
         part: str,

@@ -70,6 +70,7 @@ def _tiers_in(segments: SegmentRange, samples: Samples) -> tuple[str, ...]:
 def build_group(
     inputs: Mapping[str, Artifact],
     segments: SegmentRange,
+    stored: Sequence[str],
     threads: int,
     memory_bytes: int,
     writer: Writer,
@@ -77,10 +78,18 @@ def build_group(
 ) -> Summary:
     """Builds the part of one group; see assets/packed_chunks/__init__.py.
 
+    Args:
+        inputs: role -> artifact.
+        segments: the segments of the group.
+        stored: names of the parts of the samples that have their batches, the only ones that are opened.
+        threads: number of threads.
+        memory_bytes: bytes of feature rows that are held.
+        writer, progress: as of a stage.
+
     Raises:
         InputError: the plan is of other samples, an input is damaged, or the disk is full.
     """
-    table, samples = open_features(inputs["features"], verified=True), open_samples(inputs["samples"])
+    table, samples = open_features(inputs["features"], verified=True), open_samples(inputs["samples"], stored=stored)
     plan = open_segment_plan(inputs["cache_plan"]).group(segments.low, segments.high)
     sizes = BufferSizes.of(memory_bytes)
     layout = _lay_out(plan, samples, table.row_bytes)

@@ -10,6 +10,7 @@ import numpy as np
 
 from assets.building.needs import Need, Sizes, Speed
 from assets.building.stage import FanOut, Progress, Summary
+from assets.cache_plan.read import open_segment_plan
 from assets.features.read import open_features
 from assets.packed_chunks.config import GROUP_BYTES, STATIC_TIERS, PackedConfig, PackedExecution, SegmentRange
 from assets.packed_chunks.need import packed_need
@@ -82,6 +83,15 @@ class PackedStage(FanOut):
         """Returns the number of MiB of the feature table: a part passes over it once."""
         return (open_features(inputs["features"]).num_bytes >> 20) + 1
 
+    def parts_read(
+        self, inputs: Mapping[str, Artifact], semantic: PackedConfig, part: str
+    ) -> Mapping[str, Sequence[str]]:
+        """Reads the stored batches of its segments, and no others."""
+        segments, names = SegmentRange.of(part), list(inputs["samples"].parts)
+        plan = open_segment_plan(inputs["cache_plan"]).group(segments.low, segments.high)
+        stored = inputs["samples"].array("part_of")[plan.first_batch : plan.first_batch + len(plan.segment_of)]
+        return {"samples": [names[number] for number in np.unique(stored).tolist()]}
+
     def need(self, semantic: PackedConfig, execution: PackedExecution, sizes: Sizes) -> Need | None:
         """Returns the memory, the disk and the work of a build."""
         return packed_need(semantic, execution, sizes)
@@ -119,8 +129,9 @@ class PackedStage(FanOut):
         """
         from assets.packed_chunks.build_group import build_group
 
-        threads = execution.threads_each
-        return build_group(inputs, SegmentRange.of(part), threads, execution.process_bytes, writer, progress)
+        stored = self.parts_read(inputs, semantic, part)["samples"]
+        threads, memory = execution.threads_each, execution.process_bytes
+        return build_group(inputs, SegmentRange.of(part), stored, threads, memory, writer, progress)
 
 
 PACKED_CHUNKS = PackedStage()

@@ -12,6 +12,7 @@
     [packed]                           see assets/packed_chunks/__init__.py
     [[train]]                          one table for each model; the schema comes from the trainers
     [schedule]                         when it runs by itself, see assets/pipeline/schedule.py
+    [run]                              on which machines, see assets/pipeline/run_table.py
 
 `name` is the file's name without `.toml` when it is left out.
 """
@@ -35,6 +36,7 @@ from assets.pipeline.catalogue import stages
 from assets.pipeline.left_out import completed
 from assets.pipeline.notes import Notes, parse_notes
 from assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables, parse_train, table_names
+from assets.pipeline.run_table import RUN, RunTable, parse_run
 from assets.pipeline.schedule import SCHEDULE, ScheduleTable, parse_schedule
 from assets.pipeline.schema import Problem, Tables
 from assets.pipeline.toml_lines import KeyPath, key_lines
@@ -78,6 +80,7 @@ class Pipeline:
         name, seed: its name, and the seed of every random decision.
         notes: its texts for readers, which enter no version.
         schedule: times at which it runs by itself, None for never; it enters no version.
+        run: machines on which it runs, None for this one; they enter no version.
         path, text: path and content of the file.
         tables: name -> checked value of each table that the file has.
         train: one object of the train schema for each `[[train]]` table, or plain dicts without a schema.
@@ -93,11 +96,17 @@ class Pipeline:
     settings: str = ""
     notes: Notes = field(default_factory=Notes)
     schedule: ScheduleTable | None = None
+    run: RunTable | None = None
 
     @property
     def graph(self) -> GraphConfig:
         """The Semantic config of the graph stage."""
         return self.tables["graph"]
+
+    @property
+    def on(self) -> str:
+        """Address of the cluster that `[run]` names, "" for this machine alone."""
+        return "" if self.run is None else self.run.on
 
     @cached_property
     def by_split(self) -> tuple[Pipeline, ...]:
@@ -359,6 +368,7 @@ def _parse(
     for name, (value, found) in {
         "notes": parse_notes(raw, tables),
         "schedule": parse_schedule(raw, tables),
+        "run": parse_run(raw, tables),
         "tables": parse_tables(raw, tables, head.seed if head else 0),
         "train": parse_train(raw.get("train", []), tables, train_schema),
     }.items():
@@ -370,7 +380,7 @@ def _parse(
 
 def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
     problems = []
-    sections = ("name", "seed", "description", "owners", "tags", *table_names(), "train", SCHEDULE)
+    sections = ("name", "seed", "description", "owners", "tags", *table_names(), "train", SCHEDULE, RUN)
     for key in raw:
         if key not in sections:
             said = sentence(key, "")

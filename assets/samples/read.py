@@ -30,6 +30,7 @@ class Samples:
         artifact: an artifact of the `samples` stage.
         verify: whether each batch is compared with its digest when it is read.
         parts: parts of the graph whose batches are read, the only ones whose files are opened; None for all batches.
+        stored: names of the artifact's parts whose batches are read, the only ones whose files are opened; None for all.
 
     Attributes:
         order: the numbers of the batches.
@@ -42,7 +43,14 @@ class Samples:
         InputError: the artifact is of another stage, or a part is missing or damaged.
     """
 
-    def __init__(self, artifact: Artifact, *, verify: bool = True, parts: Collection[int] | None = None):
+    def __init__(
+        self,
+        artifact: Artifact,
+        *,
+        verify: bool = True,
+        parts: Collection[int] | None = None,
+        stored: Collection[str] | None = None,
+    ):
         index = {name: {"dtype": "int64", "ndim": 1} for name in ("offsets", "num_bytes", "num_inputs")}
         index |= {"part_of": {"dtype": "int32", "ndim": 1}, "digests": {"dtype": "uint64", "ndim": 1}}
         require(artifact, {"stage": "samples", "arrays": index | {"num_edges": {"ndim": 2}, "visits": {"ndim": 1}}})
@@ -58,7 +66,7 @@ class Samples:
         self.files = {
             number: artifact.open_part(name).file("batches.npy", verified=False)
             for number, name in enumerate(artifact.parts)
-            if parts is None or BatchRange.of(name).part in parts
+            if (parts is None or BatchRange.of(name).part in parts) and (stored is None or name in stored)
         }
 
     def batch(self, epoch: int, step: int) -> tuple[Array, tuple[Block, ...]]:
@@ -165,6 +173,12 @@ class Samples:
         return damaged_record(self.files[int(self.part_of[self._place(epoch, step)])], self._name(epoch, step), problem)
 
 
-def open_samples(artifact: Artifact, *, verify: bool = True, parts: Collection[int] | None = None) -> Samples:
+def open_samples(
+    artifact: Artifact,
+    *,
+    verify: bool = True,
+    parts: Collection[int] | None = None,
+    stored: Collection[str] | None = None,
+) -> Samples:
     """Opens a samples artifact; see `Samples`."""
-    return Samples(artifact, verify=verify, parts=parts)
+    return Samples(artifact, verify=verify, parts=parts, stored=stored)

@@ -123,6 +123,12 @@ def training_options(command: Command) -> Command:
     return with_training
 
 
+on_option = click.option(
+    "--on",
+    default="",
+    metavar="ADDRESS",
+    help="Ray cluster that builds parts and trains: auto, local:N, HOST:PORT or ray://HOST:PORT; default: as [run] of the file says.",
+)
 threads_option = click.option("--threads", type=int, help="Threads that build the data; default all cores, 8 at most.")
 yes_option = click.option(
     "--yes", is_flag=True, help="Ask nothing about a work of more than a week, or of 16 times this machine's memory."

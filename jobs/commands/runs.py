@@ -11,6 +11,7 @@ import click
 from jobs.commands.options import (
     Asked,
     complete_tables,
+    on_option,
     pipeline_argument,
     threads_option,
     training_options,
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 @click.command(short_help="Builds the artifacts of a pipeline without training.")
 @pipeline_argument
 @threads_option
+@on_option
 @yes_option
 @click.pass_obj
-def build(home: Path | None, pipeline: Asked, threads: int | None, yes: bool) -> None:
+def build(home: Path | None, pipeline: Asked, threads: int | None, on: str, yes: bool) -> None:
     """Builds the artifacts of a pipeline without training.
 
     Example: graphmill build python-environment
@@ -38,16 +40,19 @@ def build(home: Path | None, pipeline: Asked, threads: int | None, yes: bool) ->
 
     loaded = pipeline.load()
     ask_about(loaded, trains=False, yes=yes)
-    launch(Launch(pipeline=loaded, selection="preprocess", home=home, threads=threads))
+    launch(Launch(pipeline=loaded, selection="preprocess", home=home, threads=threads, on=on))
 
 
 @click.command(short_help="Trains on artifacts that are built already.")
 @pipeline_argument
 @click.argument("names", nargs=-1, shell_complete=complete_tables)
 @training_options
+@on_option
 @yes_option
 @click.pass_obj
-def train(home: Path | None, pipeline: Asked, names: tuple[str, ...], training: dict[str, Any], yes: bool) -> None:
+def train(
+    home: Path | None, pipeline: Asked, names: tuple[str, ...], training: dict[str, Any], on: str, yes: bool
+) -> None:
     """Trains the [[train]] tables NAMES of a pipeline, or all, on artifacts that are built already.
 
     One table may be written as PIPELINE/NAME.
@@ -57,21 +62,24 @@ def train(home: Path | None, pipeline: Asked, names: tuple[str, ...], training: 
     pipeline, name = with_table(pipeline)
     loaded, names = pipeline.load(), names if name is None else (name, *names)
     names = tuple(each for given in names for each in _grown(pipeline, loaded, given))
-    _launch(loaded, "train", yes=yes, home=home, names=names, **training)
+    _launch(loaded, "train", yes=yes, home=home, names=names, on=on, **training)
 
 
 @click.command(short_help="Builds what is missing, trains, prints the leaderboard.")
 @pipeline_argument
 @threads_option
 @training_options
+@on_option
 @yes_option
 @click.pass_obj
-def run(home: Path | None, pipeline: Asked, threads: int | None, training: dict[str, Any], yes: bool) -> None:
+def run(home: Path | None, pipeline: Asked, threads: int | None, training: dict[str, Any], on: str, yes: bool) -> None:
     """Builds whatever is missing, trains, and prints the leaderboard.
+
+    With --on, parts of large stages and trainings run on the nodes of a Ray cluster (docs/scaling.md); the results are the same bytes.
 
     Example: graphmill run sbm --set train.epochs=5
     """
-    _launch(pipeline.load(), "all", yes=yes, home=home, threads=threads, **training)
+    _launch(pipeline.load(), "all", yes=yes, home=home, threads=threads, on=on, **training)
 
 
 @click.command(short_help="Runs the shipped python-environment pipeline.")

@@ -9,6 +9,7 @@ import pytest
 
 from assets.pipeline.file import load_pipeline
 from assets.pipeline.notes import Notes
+from assets.pipeline.run_table import RunTable
 from assets.pipeline.schedule import ScheduleTable
 from assets.samples.config import SamplesTable
 from assets.sampling.config import SamplingConfig
@@ -26,6 +27,7 @@ REFERENCE = TEXT + (DOCS / "own-data.md").read_text()
     [
         Notes,
         ScheduleTable,
+        RunTable,
         SamplingConfig,
         SamplesTable,
         TableConfig,

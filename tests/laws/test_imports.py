@@ -69,7 +69,7 @@ def test_the_folders_are_ours(layer: str) -> None:
 # The rooms of a layer, lowest first: a room imports rooms before it only. A room is a file or folder directly in a layer.
 ROOMS = {
     "kernels": "errors types arrays ranges warn_once rng cuda graph sampling hotness rows disk_cache layers chunks history",
-    "assets": "sizes storage building figures sources graph features partitions chunks shards sampling "
+    "assets": "sizes storage building cluster figures sources graph features partitions chunks shards sampling "
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
     "trainers": "record devices ranks rows batches recipe models loop inference techniques training run notebook __main__",
     "jobs": "figures runs web operations definitions launch scaling commands cli",
@@ -175,4 +175,14 @@ def test_only_stages_add_rooms_to_assets() -> None:
     """A stage is one room; besides them there are the store, building, sources, figures, the pipeline, and what puts them together."""
     stages = {path.parent.name for path in (ROOT / "assets").glob("*/stage.py")} - {"building", "sources"}
     others = set(ROOMS["assets"].split()) - stages
-    assert others == {"sizes", "storage", "building", "figures", "sources", "sampling", "pipeline", "definitions"}
+    assert others == {
+        "sizes",
+        "storage",
+        "building",
+        "cluster",
+        "figures",
+        "sources",
+        "sampling",
+        "pipeline",
+        "definitions",
+    }

@@ -22,7 +22,7 @@ class Semantic:
 @dataclass(frozen=True, kw_only=True)
 class Execution:
     workers: int = 1
-    # Name of a part and what happens in it: error, defect, die, check, wait.
+    # Name of a part and what happens in it: error, defect, die, check, wait; "" and pid or slow: in each.
     trouble: tuple[str, str] = ("", "")
 
 
@@ -50,6 +50,9 @@ class PartedStage(FanOut):
         for _ in range(int(part[1:]) + 1):
             progress.advance(1)
         progress.done()
+        if execution.trouble[1] == "slow":
+            print(f"{part} is built")
+            time.sleep(0.4)
         writer.save("values", np.arange(int(part[1:]) + 1) + semantic.rows)
         return Summary(numbers={"pid": os.getpid()} if execution.trouble[1] == "pid" else {}, checks=checks)
 

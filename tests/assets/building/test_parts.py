@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from assets.building.answers import PartError
 from assets.building.materialize import materialize, stage_version
-from assets.building.part_pool import PartError
 from assets.building.stage import ChecksFailedError, Silent
 from assets.storage.collect import collect, find_garbage
 from assets.storage.store import Store

@@ -1,0 +1,56 @@
+"""Nodes of a Ray cluster on this machine, each with an equal share of its cores and memory: `--on local:N`.
+
+A way to try a pipeline as a cluster runs it, and the cluster of the tests. The nodes end with the process that started them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from assets.building.child import child_environment
+from assets.storage.control_group import free_bytes
+from assets.storage.machine import usable_cores
+
+OBJECT_STORE_BYTES = 80 << 20
+"""Memory for Ray's own objects of a node. Nothing of size goes through it: artifacts are files."""
+FREE_SHARE = 0.8
+"""Share of the free memory that the nodes may plan with."""
+
+
+@contextmanager
+def local_nodes(count: int, variables: Mapping[int, Mapping[str, str]] | None = None, **more: Any) -> Iterator[Any]:
+    """Yields a running cluster (`ray.cluster_utils.Cluster`) of nodes on this machine.
+
+    Args:
+        count: number of nodes.
+        variables: number of a node -> environment variables of its own.
+        more: resources of each node in place of its share, as `Cluster.add_node` takes them.
+    """
+    from ray.cluster_utils import Cluster
+
+    # Workers inherit the variables by which they find this checkout's modules, and no module from the user's folder.
+    before = dict(os.environ)
+    os.environ.update(child_environment())
+    cluster = Cluster(shutdown_at_exit=True)
+    try:
+        for number in range(count):
+            given = share_of_machine(count) | more
+            cluster.add_node(include_dashboard=False, env_vars=dict((variables or {}).get(number, {})), **given)
+        os.environ.clear()
+        os.environ.update(before)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def share_of_machine(count: int) -> dict[str, int]:
+    """Returns the resources of one of `count` equal nodes: cores, and bytes of memory."""
+    free = free_bytes() or 4 << 30
+    return {
+        "num_cpus": max(1, usable_cores() // count),
+        "memory": int(FREE_SHARE * free) // count,
+        "object_store_memory": OBJECT_STORE_BYTES,
+    }

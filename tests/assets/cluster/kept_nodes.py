@@ -1,0 +1,81 @@
+"""A cluster of nodes on this machine whose nodes can be killed: a process apart, since Ray ends a process whose cluster is gone."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from assets.building.piped_child import PipedChild, listen, open_pipe
+from assets.cluster.local import local_nodes
+from assets.cluster.require import require_ray
+
+
+class KeptNodes:
+    """The cluster, from the outside; `address` is that of its head."""
+
+    def __init__(self, child: PipedChild, events: queue.Queue[tuple[PipedChild, Any]]):
+        self._child, self._events = child, events
+        self.address: str = self.answer()
+
+    def answer(self) -> Any:
+        return self._events.get(timeout=120)[1]
+
+    def kill(self, number: int) -> None:
+        """Kills a node with all of its processes, as a loss of its machine does."""
+        self._child.send(("kill", number))
+        self.answer()
+
+    def kill_head(self) -> None:
+        """Kills the head: the process by which all nodes know of one another."""
+        self._child.send(("kill head", 0))
+        self.answer()
+
+    def pids(self) -> set[int]:
+        """The processes of the cluster, those of its own that run nothing included."""
+        return descendants(self._child._process.pid)
+
+
+@contextmanager
+def kept_nodes(count: int, variables: dict[int, dict[str, str]] | None = None, **resources: Any) -> Iterator[KeptNodes]:
+    events: queue.Queue[tuple[PipedChild, Any]] = queue.Queue()
+    child = PipedChild("tests.assets.cluster.kept_nodes", events)
+    try:
+        child.send((count, variables, resources))
+        yield KeptNodes(child, events)
+    finally:
+        child.end(15)
+
+
+def descendants(pid: int) -> set[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    below = {int(each) for each in found.stdout.split()}
+    return below.union(*(descendants(each) for each in below)) if below else below
+
+
+def main() -> None:
+    pipe = open_pipe()
+    os.dup2(2, 1)
+    asked: queue.Queue[Any] = queue.Queue()
+    listen(pipe, asked.put, lambda: asked.put(None))
+    count, variables, resources = asked.get()
+    require_ray()
+    with local_nodes(count, variables, **resources) as cluster:
+        pipe.send(cluster.address)
+        nodes = [cluster.head_node, *cluster.worker_nodes]
+        while (order := asked.get()) is not None:
+            what, number = order
+            if what == "kill":
+                cluster.remove_node(nodes[number], allow_graceful=False)
+            else:
+                (server,) = cluster.head_node.all_processes["gcs_server"]
+                os.kill(server.process.pid, signal.SIGKILL)
+            pipe.send("done")
+
+
+if __name__ == "__main__":
+    main()
