@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from assets.sizes import format_bytes
@@ -73,14 +73,8 @@ def print_counted(found: Sequence[CountedStep], write: Write) -> None:
         write(
             f"{each.name:{width}}  {parts:>5}  {format_bytes(each.fetched_bytes):>17}  {format_bytes(each.published_bytes):>10}"
         )
-        if each.between:
-            write(f"  between {each.ranks} ranks: {_kinds(each.between, each.by_formula)}")
+        for kind, num_bytes in each.between.items():
+            mark = "" if kind not in each.by_formula else " =" if each.by_formula[kind] == num_bytes else " /="
+            write(f"  between {each.ranks} ranks {num_bytes:>20,} B of {kind}{mark}")
     if any(each.by_formula for each in found):
         write("= the formula of docs/scaling.md gives the same number, from other counts")
-
-
-def _kinds(between: Mapping[str, int], by_formula: Mapping[str, int]) -> str:
-    marks = {
-        kind: "" if kind not in by_formula else " =" if by_formula[kind] == n else " /=" for kind, n in between.items()
-    }
-    return ", ".join(f"{n:,} B of {kind}{marks[kind]}" for kind, n in between.items())
