@@ -10,13 +10,15 @@ from assets.partitions.assign import SLACK
 from assets.sizes import format_bytes
 from jobs.scaling.cluster import Machines
 from jobs.scaling.stages import StageCost
-from jobs.scaling.trainers import TrainerCost
+from jobs.scaling.trainers import TrainerCost, topology_bytes
 from kernels.rows.slots import MAX_ROWS
 from kernels.types import id_dtype
 
 MOST_NUMBER = 2**31 - 1
 LARGEST_OBJECT = 5 << 40
 """Bytes of the largest object that stores of the kind of S3 promise to take."""
+SAMPLING = ("hotness", "samples")
+"""Stages that read the topology in any order, which their speeds do not count."""
 LONG_SECONDS = 24 * 3600.0
 
 
@@ -62,6 +64,10 @@ def _of_stage(stage: StageCost, sizes: Sizes, machines: Machines) -> Iterator[Br
     if largest.get(stage.name, 0) > LARGEST_OBJECT:
         text = f"its largest file is {format_bytes(largest[stage.name])}; an object may have {format_bytes(LARGEST_OBJECT)}"
         yield Breakage(name=stage.name, stops=True, text=text)
+    left, topology = machines.memory_bytes - stage.memory_bytes, topology_bytes(sizes)
+    if stage.name in SAMPLING and 0 < left < topology:
+        mapped = f"the mapped topology is {format_bytes(topology)}, memory has {format_bytes(left)} left"
+        yield Breakage(name=stage.name, stops=False, text=f"{mapped}: it takes longer than these hours")
     if stage.machines == 1 < machines.count and stage.most_seconds > LONG_SECONDS:
         hours = f"{stage.best_seconds / 3600:.1f} to {stage.most_seconds / 3600:.1f} hours"
         yield Breakage(name=stage.name, stops=False, text=f"one machine works for {hours}, the others wait")

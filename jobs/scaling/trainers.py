@@ -116,9 +116,8 @@ class Setting:
 
     @property
     def topology_bytes(self) -> int:
-        """Bytes of the topology that is mapped: starts, and sources."""
-        nodes, edges = self.sizes.num_nodes, self.sizes.num_edges
-        return 8 * (nodes + 1) + id_dtype(nodes).itemsize * edges
+        """Bytes of the topology that is mapped."""
+        return topology_bytes(self.sizes)
 
     def memory(self, ranks: int) -> int:
         """Returns the anonymous memory of one machine, whose process is one of some ranks."""
@@ -148,6 +147,11 @@ def trainer_costs(
             )  # fmt: skip
             costs.append(COSTS[each.name](setting))
     return costs
+
+
+def topology_bytes(sizes: Sizes) -> int:
+    """Returns the bytes of the topology that sampling maps: starts, and sources."""
+    return 8 * (sizes.num_nodes + 1) + id_dtype(sizes.num_nodes).itemsize * sizes.num_edges
 
 
 def step_flops(semantic: ModelConfig, width: int, classes: int, batch: BatchSizes) -> float:

@@ -240,8 +240,10 @@ def test_the_settings_are_taken_by_the_installed_packages(package, monkeypatch):
         from dagster_postgres import DagsterPostgresStorage
 
         schema, given = DagsterPostgresStorage.config_type(), settings["storage"]["postgres"]
-    result = process_config(schema, given)
-    assert result.success, result.errors
+    with_secrets = given | {"env_secrets": ["graphmill-store"]} if package == "dagster_k8s" else given
+    for each in (given, with_secrets):
+        result = process_config(schema, each)
+        assert result.success, result.errors
 
 
 def test_the_settings_are_taken_by_dagster(monkeypatch):
