@@ -11,6 +11,7 @@ NAMES = (
     "cache",
     "cache_plan",
     "chunks",
+    "cluster",
     "csr2",
     "direct_io",
     "disk",
