@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import click
 
@@ -23,8 +24,16 @@ What `graphmill COMMAND --help` prints. This page is written by a program (`make
 def text() -> str:
     """Returns what the page has to be."""
     sections = [HEAD, _section("graphmill", graphmill)]
-    sections += [_section(f"graphmill {name}", graphmill.commands[name]) for name in sorted(graphmill.commands)]
+    sections += [_section(f"graphmill {name}", command) for name, command in all_commands()]
     return "\n".join(sections)
+
+
+def all_commands() -> Iterator[tuple[str, click.Command]]:
+    """Yields the words after `graphmill` and the command, of all commands and of those of groups behind them."""
+    for name, command in sorted(graphmill.commands.items()):
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", command.commands[inner]) for inner in sorted(command.commands))
 
 
 def _section(title: str, command: click.Command) -> str:
