@@ -2,6 +2,7 @@
 
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from trainers.ranks.launch import ERR
 from trainers.ranks.supervisor import END, Supervisor, interface_of
 
 
-def cluster(nodes=lambda: []):
+def cluster(nodes=lambda: []) -> Any:
     """A cluster whose module `ray` has nothing: who asks it for something fails."""
     return SimpleNamespace(nodes=nodes, lost=False, ray=None, address=SimpleNamespace(text="h:1"))
 
