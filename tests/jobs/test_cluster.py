@@ -1,5 +1,7 @@
 """A whole pipeline on the nodes of a cluster: every artifact and model has the bytes that one machine gives."""
 
+from pathlib import Path
+
 import pytest
 
 from assets.pipeline.file import load_pipeline
@@ -8,6 +10,7 @@ from jobs.definitions import build_defs, surroundings
 from jobs.launch import Launch, launch
 from kernels.errors import InputError
 from tests.assets.cluster.kept_nodes import kept_nodes
+from tests.object_store import new_bucket, served
 from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.first
@@ -93,6 +96,25 @@ def test_all_bytes_are_those_of_one_machine_and_parts_are_built_where_their_inpu
 @pytest.mark.slow("three nodes, and another number of ranks")
 def test_three_nodes_and_four_ranks_give_the_same_bytes(tmp_path):
     assert len({each.run_record()["node"] for each in compared(tmp_path, 3, ranks=4)["samples"]}) > 1
+
+
+@pytest.mark.slow("nodes that share an object store and no folder; they fetch what they read")
+def test_nodes_without_a_common_folder_share_an_object_store(tmp_path, monkeypatch):
+    launch(Launch(pipeline=pipeline_on(tmp_path / "here"), home=tmp_path / "here"))
+    homes = {number: {"GRAPHMILL_HOME": str(tmp_path / f"node-{number}")} for number in range(2)}
+    with served() as endpoint:
+        for name, value in new_bucket(endpoint).items():
+            monkeypatch.setenv(name, value)
+        with kept_nodes(2, homes, num_cpus=1, memory=2 << 30) as nodes:
+            launch(Launch(pipeline=pipeline_on(tmp_path / "there", nodes.address), home=tmp_path / "there"))
+        monkeypatch.delenv("GRAPHMILL_STORE")
+        here, there = contents(tmp_path / "here"), contents(tmp_path / "there")
+        each = [contents(Path(home["GRAPHMILL_HOME"])) for home in homes.values()]
+    # Each node built parts of its own and fetched what they read, and the home of the command has neither fetched nor built a part.
+    assert all({"samples.parts", "packed_chunks.parts", "features"} <= {stage for stage, _ in found} for found in each)
+    assert "packed_chunks.parts" not in {stage for stage, _ in there}
+    shared = there | each[0] | each[1]
+    assert {address: shared[address] for address in here} == here
 
 
 def test_a_run_from_the_ui_takes_the_cluster_of_the_file(tmp_path):

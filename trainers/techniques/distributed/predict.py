@@ -86,7 +86,8 @@ def predict_by_ranks(
     Raises:
         InputError: the ranks cannot share the parts, an artifact is missing, or a rank failed.
     """
-    folder = out.with_name(f".{out.name}.parts")
+    # Absolute, since ranks start in another folder.
+    folder = out.absolute().with_name(f".{out.name}.parts")
     order = Order(pipeline=pipeline, table=table.name, home=store.home).plain()
     threads = max(1, usable_cores() // ranks) if given["threads"] == "auto" else given["threads"]
     folder.mkdir(exist_ok=True)
