@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from jobs.commands.more_commands import MoreCommands
 from jobs.commands.options import json_option
+from jobs.commands.simulate_exchange import exchange
 
 if TYPE_CHECKING:
     from assets.storage.store import Store
@@ -206,7 +208,7 @@ def timeline(home: Path | None, name: str, out: Path | None) -> None:
     click.echo(f"drawn in {write_timeline(model, out)}")
 
 
-@click.command(short_help="Simulates an epoch for every split of devices.")
+@click.command(cls=MoreCommands, more=[exchange], short_help="Simulates an epoch for every split of devices.")
 @click.argument("name", required=False)
 @click.option("--devices", type=click.IntRange(1, 64), default=8, show_default=True, help="Devices to share.")
 @click.option("--sample", type=float, help="Seconds in which a sampler draws and marks a batch.")

@@ -7,6 +7,7 @@ import sys
 import click
 
 from jobs.cli import graphmill
+from jobs.commands.more_commands import MoreCommands
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "cli.md"
@@ -23,7 +24,10 @@ What `graphmill COMMAND --help` prints. This page is written by a program (`make
 def text() -> str:
     """Returns what the page has to be."""
     sections = [HEAD, _section("graphmill", graphmill)]
-    sections += [_section(f"graphmill {name}", graphmill.commands[name]) for name in sorted(graphmill.commands)]
+    for name, command in sorted(graphmill.commands.items()):
+        sections.append(_section(f"graphmill {name}", command))
+        further = command.more if isinstance(command, MoreCommands) else {}
+        sections += [_section(f"graphmill {name} {each}", further[each]) for each in sorted(further)]
     return "\n".join(sections)
 
 
