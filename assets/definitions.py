@@ -419,8 +419,7 @@ def _metadata(step: Step, artifacts: Sequence[Artifact], extra: Mapping[str, Any
         numbers[names.get(name, label)] = _shown(value)
     if len(artifacts) == 1:
         for title, file_name in first.summary["figures"].items():
-            path = first.file(file_name)
-            png = path.read_bytes()
+            png, path = first.content_of(file_name), first.path / file_name
             figures[title] = figure(title, png).value if len(png) <= FIGURE_BYTES else f"{title}: `{path}`"
     line = page.headline(artifacts) if page else ""
     shown: dict[str, Any] = {SUMMARY: dg.MetadataValue.md("\n\n".join([line, *figures.values()]))}

@@ -11,6 +11,7 @@ NAMES = (
     "cache",
     "cache_plan",
     "chunks",
+    "cluster",
     "csr2",
     "direct_io",
     "disk",
@@ -44,7 +45,7 @@ NAMES = (
 )
 ON_DEMAND = (
     "big", "disk_quality", "drawn", "drawn_quality", "ends", "fresh_quality", "fullgraph_quality", "gather_cuda", "growth", "limited",
-    "quality", "subset", "typed_quality",
+    "predicted", "quality", "subset", "typed_quality",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends", "limited" and "quality" take longer
 than a minute even when quick."""

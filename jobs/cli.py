@@ -11,6 +11,7 @@ import click
 
 from assets.storage.home import one_home
 from jobs.commands.options import json_option
+from jobs.commands.paper import PAPER_COMMANDS
 from jobs.commands.recipes import RECIPE_COMMANDS
 from jobs.commands.runs import RUN_COMMANDS
 from jobs.commands.store import STORE_COMMANDS
@@ -146,5 +147,5 @@ def ui(home: Path | None, port: int | None, names: tuple[str, ...]) -> None:
     serve(home, port, click.echo, names)
 
 
-for command in (*RECIPE_COMMANDS, *RUN_COMMANDS, *STORE_COMMANDS):
+for command in (*RECIPE_COMMANDS, *RUN_COMMANDS, *STORE_COMMANDS, *PAPER_COMMANDS):
     graphmill.add_command(command)

@@ -22,6 +22,9 @@ with suppress(ModuleNotFoundError):  # a GPU machine need not have it
     settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy machine")
 
+os.environ.pop("GRAPHMILL_STORE", None)
+"""Tests share nothing through the object store of the one who runs them; those about it have a server of their own."""
+
 SHARED = "tests/jobs/served/"
 """A folder whose files share one server, so one process takes all of them."""
 

@@ -17,10 +17,10 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assets.building.child import end_with_parent, runtime_environment
 from assets.pipeline.file import parse_pipeline, read_pipeline_file
@@ -32,8 +32,11 @@ from kernels.cuda.driver import VISIBLE, gpu_of_rank
 from kernels.errors import InputError
 from trainers.ranks.launch import EXIT_PEER, MOST_RANKS, PARENT, asked_ranks, launcher_id, launcher_number
 from trainers.ranks.leave import EXIT_INPUT, EXIT_INTERRUPTED, end, leave, report
-from trainers.recipe.config import TrainTable, find_table
+from trainers.recipe.config import TrainTable, find_table, model_configs
 from trainers.recipe.order import Order, plain_order
+
+if TYPE_CHECKING:
+    from trainers.ranks.placing import Demand
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _join_torchrun()
         order = _from_bundle(options) if options.source else _from_pipeline(options)
         lines = "none" if options.quiet else "all" if options.verbose else "some"
-        order = replace(order, resume=options.resume, retrain=options.retrain, ranks=options.ranks)
+        order = replace(order, resume=options.resume, retrain=options.retrain, ranks=options.ranks, on=options.on)
         with one_home(options.home):
             train(replace(order, epoch_lines=lines))
         return 0
@@ -116,7 +119,9 @@ def _train_split(order: Order) -> Sequence[Artifact]:
         how = f' with mode = "{table.settings.mode}"' if table.technique.by_parts else ""
         problem = f"{max(asked, world)} ranks, but trainer = {table.trainer!r}{how} trains in one process"
         raise InputError(problem, 'leave --ranks out, or set trainer = "distributed"')
-    if asked > 1 and world == 1:
+    if order.on and world > 1:
+        raise InputError("torchrun started this process, and --on names a cluster", "leave one of the two out")
+    if order.on or (asked > 1 and world == 1):
         return _launch_ranks(order, table, store, asked)
     return _train_here(order, table, store, first=rank == 0)
 
@@ -155,14 +160,61 @@ def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> 
     from trainers.recipe.inputs import find_table_inputs
 
     told = f"  {table.name}: "
-    given = replace(order, home=store.home, ranks=0).plain()
     tell = order.tell or (lambda line: None)
-    command = [sys.executable, "-m", "trainers", order.pipeline.name, table.name]
-    run_ranks(command, given, world, lambda line: tell(line.strip()) if line.startswith(told) else None)
+
+    def heard(line: str) -> None:
+        if line.startswith(told):
+            tell(line.strip())
+
+    arguments = ["-m", "trainers", order.pipeline.name, table.name]
+    if order.on:
+        _run_on_cluster(order, table, store, world, arguments, heard)
+    else:
+        given = replace(order, home=store.home, ranks=0).plain()
+        run_ranks([sys.executable, *arguments], given, world, heard)
     from trainers.run import trained_models
 
     return trained_models(
         store, find_table_inputs(order.pipeline, table, store, order.inputs).inputs, table, order.pipeline
+    )
+
+
+def _run_on_cluster(
+    order: Order, table: TrainTable, store: Store, world: int, arguments: Sequence[str], heard: Callable[[str], None]
+) -> None:
+    """Runs the ranks on the nodes of a cluster; they get the versions of what they read, so none of them needs the raw data."""
+    from assets.cluster.keeper import kept
+    from trainers.ranks.on_cluster import ClusterOrder, run_on_cluster
+    from trainers.recipe.inputs import find_table_inputs
+
+    found = find_table_inputs(order.pipeline, table, store, order.inputs)
+    versions = {role: artifact.version for role, artifact in (*found.inputs.items(), *found.reads.items())}
+    # Versions are given, so no text of the recipe names raw data, and the variables of the nodes' environments do not matter.
+    given = replace(order, home=store.home, on="", inputs=versions, variables=store.home).plain()
+    demand = _demand(order, table, {**found.inputs, **found.reads}, max(1, world))
+    with kept(order.on) as on:
+        work = ClusterOrder(on=on, home=str(store.home), arguments=arguments, order=given, demand=demand)
+        run_on_cluster(work, heard)
+
+
+def _demand(order: Order, table: TrainTable, artifacts: Mapping[str, Artifact], world: int) -> Demand:
+    """Returns what the ranks of a training need of a cluster's nodes."""
+    from assets.building.needs import sizes_of
+    from trainers.ranks.placing import Demand
+    from trainers.recipe.need import training_need
+
+    (config, *_), sizes = model_configs(table, order.pipeline.sampling, order.pipeline.seed), sizes_of(artifacts)
+    need = None if sizes is None else training_need(config, table.execution, sizes, world)
+    threads, partitions = config.train.threads, order.pipeline.table("partitions")
+    # The devices of a full graph share the parts first, and ranks the devices.
+    parts = getattr(table.own_settings, "devices", 0) or partitions.parts if table.by_parts else 1
+    return Demand(
+        world=world,
+        parts=parts,
+        threads=0 if isinstance(threads, str) else threads,
+        gpus=int(config.train.device == "cuda"),
+        memory_bytes=0 if need is None else need.memory_bytes // world,
+        least_bytes=0 if need is None else need.least_bytes // world,
     )
 
 
@@ -235,7 +287,13 @@ def _parser() -> argparse.ArgumentParser:
         "--ranks",
         type=int,
         default=0,
-        help="processes on this machine that share the training; default: the table's ranks",
+        help="processes that share the training, on this machine or with --on on the cluster; default: the table's ranks",
+    )
+    parser.add_argument(
+        "--on",
+        default="",
+        metavar="ADDRESS",
+        help="Ray cluster that trains: auto, local:N (N nodes on this machine), HOST:PORT or ray://HOST:PORT",
     )
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint where there is one")
     parser.add_argument("--retrain", action="store_true", help="train again what is trained already, in its place")

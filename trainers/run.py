@@ -12,12 +12,13 @@ from assets.building.stage import Progress
 from assets.pipeline.file import Pipeline
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import MANIFEST, Artifact
+from assets.storage.remote.checkpoints import is_stored, remove_checkpoint
 from assets.storage.store import Store
 from assets.storage.version import short
 from trainers.ranks.group import ALONE, Ranks
 from trainers.recipe.config import ModelConfig, TrainTable, model_configs
 from trainers.recipe.recipe import REUSED
-from trainers.record.checkpoint_head import checkpoint_path
+from trainers.record.checkpoint_head import checkpoint_path, take_newer
 from trainers.record.epoch_lines import Lines
 from trainers.training.longer import go_on, may_go_on
 from trainers.training.stage import ModelStage
@@ -67,6 +68,8 @@ def train_table(
     with store.lease(*read, *((stage.name, version) for version in versions)):
         for version, config in versions.items():
             path, old = checkpoint_path(folder, version), _stored_model(store, version)
+            if resume:
+                take_newer(path, version)
             how = _checkpointed(_Asked(stage, config, inputs, version), execution, old, retrain, say)
             model = materialize(store, stage, config, how, inputs, progress, reads=reads, anew=retrain)
             _finish(model, path, ranks, keep=may_go_on(config))
@@ -99,9 +102,10 @@ def _checkpointed(
     """
     path = checkpoint_path(execution.checkpoints, training.version)
     if retrain and old is not None and path.exists() and path.stat().st_mtime < old.published:
-        path.unlink()
-    if path.exists() and not execution.resume and (old is None or retrain):
-        say(f"starts over; --resume would go on from {path}")
+        remove_checkpoint(path)
+    waits = path.exists() or (old is None and is_stored(path))
+    if waits and not execution.resume and (old is None or retrain):
+        say(f"starts over; --resume would go on from {path}{'' if path.exists() else ', which the object store has'}")
     if old is not None or path.exists() or training.stage.ranks.world > 1:
         return execution
     epochs = go_on(*training, folder=execution.checkpoints)
@@ -139,7 +143,7 @@ def _stored_model(store: Store, version: str) -> _Earlier | None:
     return (
         None
         if model is None
-        else _Earlier(_weights(model), model.run_record().get("threads"), (model.path / MANIFEST).stat().st_mtime)
+        else _Earlier(_weights(model), model.run_record().get("threads"), (model.here() / MANIFEST).stat().st_mtime)
     )
 
 
@@ -153,7 +157,7 @@ def _finish(model: Artifact, checkpoint: Path, ranks: Ranks, keep: bool) -> None
         ranks.tell({"train": ""})
     # A kill before this line costs nothing but the file.
     if not keep:
-        checkpoint.unlink(missing_ok=True)
+        remove_checkpoint(checkpoint)
 
 
 def trained_models(

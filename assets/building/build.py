@@ -7,15 +7,17 @@ import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from assets.building.needs import Need
+from assets.building.raw import keep_raw, raw_digests
 from assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary, TogetherFanOut
 from assets.storage.artifact import Artifact, read_artifact
 from assets.storage.machine import processor_name
 from assets.storage.refused import reporting_refusals
+from assets.storage.remote.door import is_remote
 from assets.storage.store import Store
 from assets.storage.version import canonical, locations, part_version, version_of
 from assets.storage.writer import Writer
@@ -66,7 +68,7 @@ class Build:
         if wanted != given:
             problem = f"stage {self.stage.name} reads {wanted}, but was given {given}"
             raise InputError(problem, "pass one artifact for each role")
-        raw = dict(self.stage.raw(self.semantic) if self.raw is None else self.raw)
+        raw = dict(raw_digests(self.stage, self.semantic) if self.raw is None else self.raw)
         places = locations(self.semantic)
         # A path is not hashed; if the bytes behind it were not either, two different graphs would share a version.
         assert raw or not places, f"stage {self.stage.name} reads {places} without a raw digest"
@@ -85,6 +87,15 @@ class Build:
         """Returns the artifact, or a part of it, if the store has it and it is sound."""
         return self.store.find(*self.address(part))
 
+    def find_parts(self, parts: Sequence[str]) -> dict[str, Artifact | None]:
+        """Returns name -> part, None for each that the store does not have, or has damaged."""
+        return dict(zip(parts, self.store.find_many([self.address(part) for part in parts]), strict=True))
+
+    def share(self, found: Artifact) -> Artifact:
+        """Makes an artifact that is reused one of the object store, if there is one that lacks it; returns it with `reused` set."""
+        keep_raw(self.stage, self.semantic, self.raw or {})
+        return replace(self.store.share(found), reused=True)
+
     def require_inputs(self) -> None:
         """Checks the inputs again after they were leased: a collector may have removed them before.
 
@@ -93,7 +104,8 @@ class Build:
         """
         for role, artifact in {**self.inputs, **self.reads}.items():
             try:
-                read_artifact(artifact.path)
+                if not (is_remote(artifact.path) and self.store.has(artifact.stage, artifact.version)):
+                    read_artifact(artifact.path)
             except (FileNotFoundError, ValueError) as error:
                 name = f"{role} {artifact.label}"
                 raise InputError(
@@ -184,7 +196,9 @@ class Build:
         hashed = {"code_version": self.stage.code_version, "raw": self.raw or {}}
         read = self.stage.reads_aspects
         aspects = {"aspects": self._aspects()} if self.stage.aspects else {}
-        return writer.publish(self.semantic, self.inputs, summary, run, more={**more, **aspects}, read=read, **hashed)
+        made = writer.publish(self.semantic, self.inputs, summary, run, more={**more, **aspects}, read=read, **hashed)
+        keep_raw(self.stage, self.semantic, self.raw or {})
+        return made
 
     def _aspects(self) -> dict[str, str]:
         """Returns the version of each aspect of the artifact."""

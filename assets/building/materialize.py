@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from assets.building.build import Build, input_versions, publish_together
 from assets.building.needs import Need, require_fit, sizes_of
+from assets.building.raw import raw_digests
 from assets.building.stage import FanOut, Progress, Silent, Stage
 from assets.storage.artifact import Artifact
 from assets.storage.control_group import free_bytes
@@ -32,7 +32,7 @@ def stage_version(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) -
         InputError: raw input is missing, or cannot be read.
     """
     versions = input_versions(stage, inputs)
-    return version_of(stage.name, stage.code_version, semantic, versions, stage.raw(semantic))
+    return version_of(stage.name, stage.code_version, semantic, versions, raw_digests(stage, semantic))
 
 
 def materialize(
@@ -67,7 +67,7 @@ def materialize(
     build = Build(**given, reads=reads or {}, raw=raw, anew=anew, asked_by=asked_by)
     found = build.find()
     if found is not None and not anew:
-        return replace(found, reused=True)
+        return build.share(found)
     read = [*build.inputs.values(), *build.reads.values()]
     with store.lease(build.address(), *((artifact.stage, artifact.version) for artifact in read)):
         build.require_inputs()
@@ -136,7 +136,7 @@ def materialize_together(
     ]
     with store.lease(*(build.address() for build in builds)):
         found = {build.version: build.find() for build in builds}
-        artifacts = {version: replace(each, reused=True) for version, each in found.items() if each}
+        artifacts = {build.version: build.share(each) for build in builds if (each := found[build.version])}
         missing = {build.version: build for build in builds if build.version not in artifacts}
         if missing:
             built = publish_together(list(missing.values()), progress or Silent())

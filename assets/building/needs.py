@@ -12,6 +12,7 @@ from typing import Any
 
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact, find_artifact
+from assets.storage.remote.door import find_stored
 from kernels.errors import InputError
 from kernels.types import id_dtype
 
@@ -194,7 +195,8 @@ def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:
         artifact = waiting.pop(0)
         for role, entry in artifact.inputs.items():
             if role not in found:
-                source = find_artifact(artifact.path.parent.parent / entry["stage"] / entry["version"])
+                root, address = artifact.path.parent.parent, (entry["stage"], entry["version"])
+                source = find_artifact(root.joinpath(*address)) or find_stored(root, *address)
                 if source is not None:
                     found[role] = source
                     waiting.append(source)
@@ -205,7 +207,7 @@ def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
     """Returns the sizes that artifacts tell: a graph, a feature table, or both. A graph that is not among them counts no node."""
     graph = artifacts.get("graph")
     names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_classes")
-    rows = artifacts["features"].table("rows") if "features" in artifacts else None
+    rows = artifacts["features"].table_facts("rows") if "features" in artifacts else None
     counts: dict[str, Any] = {name: int(graph.summary["numbers"].get(name, 0)) if graph else 0 for name in names}
     return Sizes(
         **counts,

@@ -127,7 +127,7 @@ def build_parts(
         InputError: a part failed, or the disk is full; finished parts stay.
     """
     assert len(set(names)) == len(names), f"{build.stage.name} names a part twice"
-    missing = [name for name in names if build.find(name) is None]
+    missing = [name for name, part in build.find_parts(names).items() if part is None]
     stage = build.stage
     assert isinstance(stage, FanOut)
     work = {name: stage.work(build.inputs, build.semantic, name) for name in names}
@@ -137,7 +137,7 @@ def build_parts(
         _build_all(build, _open_builder(build, len(missing), progress, elsewhere), missing, work, progress)
     Leases(build.store.root, CLAIMS).held()  # removes the files of claims whose process died after it had published
     progress.done()
-    found = {name: build.find(name) for name in names}
+    found = build.find_parts(names)
     lost = [name for name, artifact in found.items() if artifact is None]
     if lost:
         problem = f"part {lost[0]} of {build.stage.name} was removed or damaged while others were built"

@@ -55,12 +55,13 @@ class Cluster:
 
     Attributes:
         ray: the module `ray`.
+        lost: whether the head does not answer any more; this process then ends without a farewell to Ray, which would wait for the head.
     """
 
     def __init__(self, address: ClusterAddress):
         import ray
 
-        self.address, self.ray = address, ray
+        self.address, self.ray, self.lost = address, ray, False
 
     def nodes(self) -> list[ClusterNode]:
         """Returns the nodes that are alive, by id."""
@@ -160,7 +161,16 @@ def connected(
             target = stack.enter_context(local_nodes(where.num_local, variables, **resources)).address
         ray = _initialised(where, target)
         stack.callback(ray.shutdown)
-        yield Cluster(where)
+        cluster = Cluster(where)
+        try:
+            yield cluster
+        finally:
+            if cluster.lost:
+                _LEFT.append(stack.pop_all())
+
+
+_LEFT: list[ExitStack] = []
+"""What a lost connection leaves to the end of this process."""
 
 
 def _initialised(where: ClusterAddress, target: str) -> Any:

@@ -42,9 +42,11 @@ def code_digest(root: Path = ROOT) -> str:
 @contextmanager
 def marked(home: Path) -> Iterator[str]:
     """Yields the name of a file that the home has while the block runs: a node that sees it sees the same home."""
-    name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
+    name = f"{socket.gethostname()}@{os.getpid()}@{uuid.uuid4().hex}"
     path = home / MARKS / name
     path.parent.mkdir(parents=True, exist_ok=True)
+    for other in path.parent.iterdir():
+        _remove_if_dead(other)
     path.touch()
     try:
         yield name
@@ -52,6 +54,14 @@ def marked(home: Path) -> Iterator[str]:
         path.unlink(missing_ok=True)
         with suppress(OSError):  # another process marks the home, too
             path.parent.rmdir()
+
+
+def _remove_if_dead(mark: Path) -> None:
+    """Removes the mark of a process of this machine that was killed."""
+    host, _, rest = mark.name.partition("@")
+    pid = rest.partition("@")[0]
+    if host == socket.gethostname() and pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+        mark.unlink(missing_ok=True)
 
 
 def home_here(home: Path, mark: str) -> Path | None:

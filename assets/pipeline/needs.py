@@ -14,6 +14,7 @@ from assets.building.needs import Need, Sizes, known_sizes
 from assets.pipeline.steps import Step, Versions
 from assets.sources.stage import SourceStage
 from assets.storage.artifact import Artifact
+from assets.storage.remote.door import stored_addresses
 from assets.storage.store import Store
 
 
@@ -98,7 +99,8 @@ class _Known:
     def _find(self, step: Step) -> list[Artifact | None]:
         # Raw content is digested only if the store may have what was built from it.
         absent = any(self.missing(source) for source in step.inputs.values())
-        if absent or not any((self.store.root / step.recipe.name).glob("[!.]*")):
+        there = any((self.store.root / step.recipe.name).glob("[!.]*")) or stored_addresses(step.recipe.name)
+        if absent or not there:
             return [None] * len(step.configs)
         return [self.store.find(step.recipe.name, version) for version in self.versions.of(step)]
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assets.building.page import Page
+from assets.building.raw import raw_digests
 from assets.building.stage import Stage
 from assets.pipeline.notes import Origin
 from assets.storage.artifact import Artifact
@@ -192,7 +193,7 @@ class Versions:
         """Returns the digests of the external content that the stage reads, from memory after the first time."""
         where = canonical_json([recipe.name, canonical(config), locations(config)])
         if where not in self._raw:
-            self._raw[where] = dict(recipe.raw(config))
+            self._raw[where] = dict(raw_digests(recipe, config))
         return self._raw[where]
 
 

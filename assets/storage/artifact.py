@@ -7,25 +7,27 @@
         *.npy, ...          the content
 
 The parts of a fan-out artifact (see assets/building/parts.py) are artifacts of their own in `<home>/store/<stage>.parts/`; its
-manifest lists them, and it is sound when they are. Opening checks the manifest and all sizes. `array` and `file` compare the
-whole file with its digest before they hand it out, once per process (assets/storage/verified.py); `verify` reads every byte of all files.
+manifest lists them, and it is sound when they are. An artifact that only the object store has (assets/storage/remote/) is known by its
+manifest, and its folder is fetched when the first of its files is read. Opening checks the manifest and all sizes. `array` and `file`
+compare the whole file with its digest before they hand it out, once per process (assets/storage/verified.py); `verify` reads every byte of
+all files.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from assets.storage.arrays import DATA_OFFSET, open_array, read_header
 from assets.storage.digests import block_digests, words_digest
 from assets.storage.leases import Address
+from assets.storage.manifest import content_digest, whole_of
 from assets.storage.refused import is_unread
+from assets.storage.remote.door import find_stored, is_remote, make_here, stored_addresses, stored_file
 from assets.storage.sealed_json import unseal, unseal_if_sound
 from assets.storage.table import FeatureTable
 from assets.storage.verified import damaged_block, repair_remedy, verify_again, verify_once
@@ -44,9 +46,10 @@ class Artifact:
 
     Attributes:
         stage, version: the address; the version has 64 hex digits.
-        path: directory of the artifact.
+        path: directory of the artifact; it need not exist if the object store has the artifact (`here`).
         manifest: the manifest as plain JSON values; do not change it.
         reused: whether it was already in the store, with all its parts, when `materialize` was called.
+        run: the record of the run of an artifact that was found in the object store; empty for one of the home, whose file is read.
     """
 
     stage: str
@@ -54,6 +57,16 @@ class Artifact:
     path: Path
     manifest: Mapping[str, Any]
     reused: bool = False
+    run: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def here(self) -> Path:
+        """Returns the directory with the files, which are fetched first if only the object store has them.
+
+        Raises:
+            InputError: the object store does not have them any more, or has them damaged, or the disk is full.
+        """
+        make_here(self.path)
+        return self.path
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -124,6 +137,7 @@ class Artifact:
             InputError: the artifact has no array of that name, or its file is damaged.
         """
         entry = self._entry(f"{name}.npy")
+        self.here()
         if verified:
             self._verify_once(f"{name}.npy")
         array = open_array(self.path / f"{name}.npy")
@@ -141,6 +155,11 @@ class Artifact:
         Raises:
             InputError: the artifact has no array of that name, or it has another number of dimensions.
         """
+        self.here()
+        return replace(self.table_facts(name), block_digest=self._words(self._entry(f"{name}.npy")))
+
+    def table_facts(self, name: str) -> FeatureTable:
+        """Describes a table as `table` does, by the manifest alone: without digests, and without a look whether its file is there."""
         entry = self._entry(f"{name}.npy")
         if len(entry["shape"]) not in (1, 2):
             raise InputError(
@@ -154,7 +173,6 @@ class Artifact:
             width=width,
             dtype=entry["dtype"],
             row_bytes=width * np.dtype(entry["dtype"]).itemsize,
-            block_digest=self._words(entry),
         )
 
     def file(self, name: str, *, verified: bool = True) -> Path:
@@ -168,9 +186,20 @@ class Artifact:
             InputError: the artifact has no such file, or it is damaged.
         """
         self._entry(name)
+        self.here()
         if verified:
             self._verify_once(name)
         return self.path / name
+
+    def content_of(self, name: str) -> bytes:
+        """Returns the content of one small file, such as a figure; of an artifact that only the object store has, without its other files.
+
+        Raises:
+            InputError: as `file`.
+        """
+        self._entry(name)
+        content = stored_file(self.path, name) if is_remote(self.path) else None
+        return self.file(name).read_bytes() if content is None else content
 
     def require_unchanged(self) -> None:
         """Compares files that this process has read once more with their digests if they were changed since.
@@ -178,15 +207,17 @@ class Artifact:
         Raises:
             InputError: a file is damaged now.
         """
+        if is_remote(self.path):
+            return  # it was not fetched, so nothing was read
         for name, entry in self.files.items():
             verify_again(self.path / name, self._words(entry), entry["bytes"])
 
     def run_record(self) -> dict[str, Any]:
         """Returns run.json: times, host, Execution config. Empty if it is damaged or was removed; it is not content."""
-        return unseal_if_sound(self.path / RUN)
+        return unseal_if_sound(self.path / RUN) or dict(self.run)
 
     def open_part(self, name: str) -> Artifact:
-        """Opens a part after the shallow checks.
+        """Opens a part after the shallow checks; one that only the object store has is known by its manifest.
 
         Raises:
             InputError: it is missing or damaged.
@@ -196,14 +227,22 @@ class Artifact:
         try:
             return read_artifact(path)
         except (FileNotFoundError, ValueError) as error:
+            found = find_stored(self.path.parent.parent, entry["stage"], entry["version"])
+            if found is not None:
+                return found
             what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
             remedy = "run the same command again: only this part will be rebuilt"
             raise InputError(f"part {name} of {self.label} ({path}) {what}", remedy) from error
 
     def part_problems(self) -> list[str]:
         """Returns the parts that cannot be opened, one text per problem."""
-        problems = []
-        for name in self.parts:
+        problems, stored = [], None
+        for name, entry in self.parts.items():
+            if is_remote(self.path.parent.parent / entry["stage"] / entry["version"]):
+                # One listing answers for all parts.
+                stored = stored_addresses(entry["stage"]) if stored is None else stored
+                if (entry["stage"], entry["version"]) in stored:
+                    continue
             try:
                 self.open_part(name)
             except InputError as error:
@@ -289,28 +328,6 @@ class Artifact:
             if len(bad):
                 more = f", and {len(bad) - 1} more blocks" if len(bad) > 1 else ""
                 yield f"{name}: {damaged_block(int(bad[0]), entry['bytes'])}{more}"
-
-
-def content_digest(manifest: Mapping[str, Any]) -> str:
-    """Returns a digest of the contents that a manifest lists, 32 hex digits.
-
-    Figures do not count: another version of the library that draws them makes other bytes of the same numbers.
-    """
-    figures = set(manifest["summary"].get("figures", {}).values())
-    digests = {name: entry["digest"] for name, entry in manifest["files"].items() if name not in figures}
-    return xxhash.xxh3_128_hexdigest(json.dumps(digests, sort_keys=True).encode())
-
-
-def references(manifest: Mapping[str, Any]) -> tuple[Address, ...]:
-    """Returns the addresses of the inputs and parts that a manifest names; of an empty one none."""
-    named = (*manifest.get("inputs", {}).values(), *manifest.get("parts", ()))
-    return tuple((entry["stage"], entry["version"]) for entry in named)
-
-
-def whole_of(manifest: Mapping[str, Any]) -> Address | None:
-    """Returns the address of the artifact that a manifest's own is a part of, None if it is not a part."""
-    part = manifest.get("part")
-    return (part["stage"], part["of"]) if part else None
 
 
 def read_artifact(path: Path) -> Artifact:

@@ -18,18 +18,20 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from assets.storage.artifact import MANIFEST, Artifact, read_artifact, references
+from assets.storage.artifact import MANIFEST, Artifact, read_artifact
 from assets.storage.collect import lineage
 from assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
 from assets.storage.keep import closure
 from assets.storage.leases import Address
+from assets.storage.manifest import references
+from assets.storage.remote.door import find_stored, make_here
 from assets.storage.sealed_json import seal, unseal
 from assets.storage.staging import Staging
 from assets.storage.store import Store
@@ -112,9 +114,10 @@ def write_bundle(
     # The lineage is looked up while its first artifacts are leased: a collector spares everything that these refer to.
     read = [(each.stage, each.version) for each in inputs.values()]
     with store.lease(*read):
-        known = lineage(store)
+        known = _lineage(store, read)
         for address in sorted(closure(read, known) & known.keys()):
             source, target = store.root.joinpath(*address), out / "store" / address[0] / address[1]
+            make_here(source)
             with reporting_full_disk(target):
                 _copy(source, target)
             if problems := _problems(target):
@@ -132,6 +135,20 @@ def write_bundle(
         write_durably(out / LIST, seal({"format": FORMAT, **recipe, "inputs": named, "sizes": sizes}))
         sync_path(out)
     return open_bundle(out)
+
+
+def _lineage(store: Store, read: Sequence[Address]) -> dict[Address, tuple[Address, ...]]:
+    """Returns address -> addresses that it refers to, of everything in the home and of what `read` was built from in the object store."""
+    known = lineage(store)
+    absent: set[Address] = set()
+    while waiting := closure(read, known) - known.keys() - absent:
+        for address in waiting:
+            found = find_stored(store.root, *address)
+            if found is None:
+                absent.add(address)
+            else:
+                known[address] = references(found.manifest)
+    return known
 
 
 def open_bundle(folder: Path) -> Bundle:

@@ -28,9 +28,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.storage.artifact import MANIFEST, RUN, read_artifact, references, whole_of
+from assets.storage.artifact import MANIFEST, RUN, read_artifact
 from assets.storage.keep import Node, closure, readers_first, reasons_to_keep, splits_read
 from assets.storage.leases import Address
+from assets.storage.manifest import references, whole_of
 from assets.storage.sealed_json import unseal_if_sound
 from assets.storage.store import Store
 from kernels.errors import InputError
@@ -221,27 +222,38 @@ def _look(path: Path) -> tuple[Node, str]:
     except ValueError as error:
         problem = f"damaged: {error}"
         manifest = unseal_if_sound(path / MANIFEST)  # a lost array does not hide the artifact's inputs
-    run, config = unseal_if_sound(path / RUN), manifest.get("config", {})
-    group, split = asked_for(run, config), config.get("split") if path.parent.name == SPLIT_BY else None
-    node = Node(
-        address=(path.parent.name, path.name),
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    node = node_of((path.parent.name, path.name), manifest, unseal_if_sound(path / RUN), written)
+    return replace(node, sound=not problem), problem
+
+
+def node_of(address: Address, manifest: Mapping[str, Any], run: Mapping[str, Any], written: datetime) -> Node:
+    """Returns the node of an artifact.
+
+    Args:
+        address: stage and version.
+        manifest, run: its documents, empty if they are lost.
+        written: when its files were written, which counts if its record does not say when it was built.
+    """
+    config = manifest.get("config", {})
+    group, split = asked_for(run, config), config.get("split") if address[0] == SPLIT_BY else None
+    return Node(
+        address=address,
         group=group,
         split="" if split is None else str(split),
         about=", ".join([group, *_scores(manifest)]) if group else "",
-        built=_built(path, run),
+        built=_built(run, written),
         inputs=references(manifest),
-        sound=not problem,
         part_of=whole_of(manifest),
     )
-    return node, problem
 
 
-def _built(path: Path, run: Mapping[str, Any]) -> str:
-    """Returns when an artifact was built, in UTC: its own record, or the folder's time if that is lost."""
+def _built(run: Mapping[str, Any], written: datetime) -> str:
+    """Returns when an artifact was built, in UTC: its own record, or when its files were written if that is lost."""
     try:
         started = datetime.fromisoformat(run["started"])
     except (ValueError, KeyError, TypeError):
-        started = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        started = written
     return started.astimezone(UTC).isoformat(timespec="microseconds")
 
 

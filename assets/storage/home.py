@@ -11,6 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "GRAPHMILL_HOME"
 DEFAULT = ".graphmill"
 
+STORE_VARIABLE = "GRAPHMILL_STORE"
+"""Variable with the URL of the object store that homes share, such as s3://BUCKET/PREFIX; unset or empty if there is none."""
+
 
 def home_folder(home: str | os.PathLike[str] | None = None) -> Path:
     """Returns the absolute home folder; it need not exist yet.
@@ -20,6 +23,11 @@ def home_folder(home: str | os.PathLike[str] | None = None) -> Path:
     """
     # Absolute at once: a store must not move when the process changes its working directory.
     return Path(home or os.environ.get(VARIABLE) or DEFAULT).expanduser().absolute()
+
+
+def store_url() -> str:
+    """Returns the URL of the object store behind the home (assets/storage/remote/), "" if there is none."""
+    return os.environ.get(STORE_VARIABLE, "").strip().rstrip("/")
 
 
 @contextmanager

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assets.storage.artifact import MANIFEST, Artifact, content_digest, identity, read_artifact, whole_of
+from assets.storage.artifact import MANIFEST, Artifact, identity, read_artifact
 from assets.storage.leases import Address
+from assets.storage.manifest import content_digest, whole_of
 from assets.storage.refused import unread
 from assets.storage.sealed_json import unseal_if_sound
 from assets.storage.store import Store

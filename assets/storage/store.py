@@ -2,6 +2,7 @@
 crashes.
 
 A version names the content of an artifact (see `assets/storage/version.py`), so equal work is shared by every pipeline that asks for it.
+With `$GRAPHMILL_STORE` an object store stands behind the home (assets/storage/remote/): what the home lacks is found there.
 Files are the only state, without an index or a database that two processes could fight over. See `assets/storage/writer.py` for how
 artifacts are published and `assets/storage/artifact.py` for their contents. Reading needs NumPy and xxhash only.
 """
@@ -9,14 +10,15 @@ artifacts are published and `assets/storage/artifact.py` for their contents. Rea
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from assets.storage.artifact import Artifact, find_artifact, read_artifact
-from assets.storage.home import home_folder
+from assets.storage.home import home_folder, store_url
 from assets.storage.leases import Address, Leases
 from assets.storage.refused import unread
+from assets.storage.remote.door import find_stored, is_remote, share_published, stored_addresses, stored_artifacts
 from assets.storage.staging import STAGING, Staging, sweep
 from assets.storage.verified import repair_remedy
 from assets.storage.version import SHORT_DIGITS, short
@@ -39,9 +41,24 @@ class Store:
         self.leases = Leases(self.home)
 
     def find(self, stage: str, version: str) -> Artifact | None:
-        """Returns the artifact, or None when it or a part of it is absent or damaged: then it has to be built."""
+        """Returns the artifact, or None when it or a part of it is absent or damaged: then it has to be built.
+
+        One that only the object store has is known by its manifest; its files are fetched when they are first read.
+        """
         artifact = find_artifact(self.root / stage / version)
+        if artifact is None:
+            artifact = find_stored(self.root, stage, version)
         return None if artifact is None or artifact.part_problems() else artifact
+
+    def find_many(self, addresses: Sequence[Address]) -> list[Artifact | None]:
+        """Finds the artifact of each address as `find` does; those that the home lacks are asked for by several requests at a time."""
+        found = [self.find(*each) if not is_remote(self.root.joinpath(*each)) else None for each in addresses]
+        lacking = [each for each, artifact in zip(addresses, found, strict=True) if artifact is None]
+        stored = (
+            {(each.stage, each.version): each for each in stored_artifacts(self.root, lacking)} if store_url() else {}
+        )
+        whole = {address: each for address, each in stored.items() if not each.part_problems()}
+        return [artifact or whole.get(each) for each, artifact in zip(addresses, found, strict=True)]
 
     def open(self, stage: str, version: str, *, parts: bool = True) -> Artifact:
         """Returns the artifact after checking its manifest and sizes.
@@ -56,22 +73,42 @@ class Store:
         path = self.root / stage / version
         try:
             artifact = read_artifact(path)
-            for name in artifact.parts if parts else ():
-                artifact.open_part(name)
-            return artifact
-        except FileNotFoundError:
-            have = sum(artifact.stage == stage for artifact in self.artifacts())
-            raise InputError(
-                f"{stage}/{short(version)} is not in {self.root}, which has {have} versions of {stage}",
-                "build it (`graphmill build PIPELINE`), or set GRAPHMILL_HOME to the home that has it",
-            ) from None
-        except InputError:  # it names the part
-            raise
-        except ValueError as error:
-            raise InputError(
-                f"{stage}/{short(version)} is damaged: {error}",
-                repair_remedy(path),
-            ) from error
+        except (FileNotFoundError, ValueError) as error:
+            artifact = find_stored(self.root, stage, version)
+            if artifact is None and isinstance(error, FileNotFoundError):
+                have = sum(artifact.stage == stage for artifact in self.artifacts())
+                raise InputError(
+                    f"{stage}/{short(version)} is not in {self.root}{behind()}, which has {have} versions of {stage}",
+                    "build it (`graphmill build PIPELINE`), or set GRAPHMILL_HOME to the home that has it",
+                ) from None
+            if artifact is None:
+                problem = f"{stage}/{short(version)} is damaged: {error}"
+                raise InputError(problem, repair_remedy(path)) from error
+        for name in artifact.parts if parts else ():
+            artifact.open_part(name)
+        return artifact
+
+    def has(self, stage: str, version: str) -> bool:
+        """Returns whether an artifact stands in the home, sound or not, or is in the object store; reads no file of it."""
+        if (self.root / stage / version).exists():
+            return True
+        return find_stored(self.root, stage, version) is not None
+
+    def stored_only(self, stage: str = "") -> list[Artifact]:
+        """Returns the artifacts, of one stage or of all, that the object store has and the home lacks; their files are not fetched."""
+        lacking = [each for each in stored_addresses(stage) if not self.root.joinpath(*each).is_dir()]
+        return stored_artifacts(self.root, sorted(lacking))
+
+    def share(self, artifact: Artifact) -> Artifact:
+        """Makes an artifact one of the object store, if there is one that lacks it, with all that it was built from.
+
+        Returns:
+            The artifact, or the one that another machine stored first.
+
+        Raises:
+            InputError: the object store cannot be used.
+        """
+        return artifact if is_remote(artifact.path) else share_published(self.root, artifact)
 
     def artifacts(self) -> list[Artifact]:
         """Returns all sound artifacts, by stage and version; those that cannot be read now are left out."""
@@ -116,20 +153,26 @@ class Store:
             InputError: none or several begin so, or the one that does is damaged.
         """
         stage, _, digits = prefix.rpartition("/")
-        matches = [
-            path
-            for path in self.folders()
-            if path.name.startswith(digits) and stage in ("", path.parent.name) and digits
-        ]
+        matches = sorted(
+            address
+            for address in self._addresses()
+            if address[1].startswith(digits) and stage in ("", address[0]) and digits
+        )
         if not matches:
-            raise InputError(f"no artifact in {self.root} begins with {prefix!r}", "`graphmill ls` lists them")
+            raise InputError(
+                f"no artifact in {self.root}{behind()} begins with {prefix!r}", "`graphmill ls` lists them"
+            )
         if len(matches) > 1:
-            names = ", ".join(f"{path.parent.name}/{short(path.name)}" for path in matches[:6])
+            names = ", ".join(f"{name}/{short(version)}" for name, version in matches[:6])
             raise InputError(
                 f"{prefix!r} is the beginning of {len(matches)} artifacts: {names}",
                 f"give more digits (up to {SHORT_DIGITS} are shown), or STAGE/DIGITS",
             )
-        return self.open(matches[0].parent.name, matches[0].name, parts=parts)
+        return self.open(*matches[0], parts=parts)
+
+    def _addresses(self) -> set[Address]:
+        """Returns the address of everything that stands in the home or is in the object store."""
+        return {(path.parent.name, path.name) for path in self.folders()} | set(stored_addresses())
 
     def writer(self, stage: str, version: str, threads: int = 1, *, replaces: bool = False) -> Writer:
         """Returns a writer for one artifact, to be used as a context manager; see `Writer`."""
@@ -141,12 +184,20 @@ class Store:
         `materialize` leases the artifacts that it builds and reads. A job that goes from one artifact to the next holds all of them for its
         whole life, so that nothing goes between two steps.
         """
-        return self.leases.hold(*addresses)
+        return self._leased_in_both(addresses) if store_url() else self.leases.hold(*addresses)
+
+    @contextmanager
+    def _leased_in_both(self, addresses: Sequence[Address]) -> Iterator[None]:
+        """Holds leases in the home and in the object store."""
+        from assets.storage.remote.leases import hold_remote
+
+        with self.leases.hold(*addresses), hold_remote(addresses):
+            yield
 
     def discard(
         self, stage: str, version: str, may: Callable[[], bool] = lambda: True, *, whole: Address | None = None
     ) -> bool:
-        """Removes an artifact, sound or not, in one step: it is never seen half removed. An absent one is not an error.
+        """Removes an artifact of the home, sound or not, in one step: it is never seen half removed. An absent one is not an error.
 
         Args:
             stage, version: the address.
@@ -168,3 +219,8 @@ class Store:
     def sweep(self) -> list[str]:
         """Removes the files of dead writers in the staging area. Returns their ids. A writer does this by itself."""
         return sweep(self.root / STAGING)
+
+
+def behind() -> str:
+    """Returns the words that name the object store behind a home, "" if there is none."""
+    return f" or in {store_url()}" if store_url() else ""

@@ -47,6 +47,7 @@ from assets.storage.filesystem import (
     sync_path,
     write_durably,
 )
+from assets.storage.remote.door import share_published
 from assets.storage.sealed_json import seal
 from assets.storage.staging import Staging
 from assets.storage.verified import note_sound
@@ -158,7 +159,7 @@ class Writer:
             The published artifact, or the one that another writer published first (then `reused` is true).
 
         Raises:
-            InputError: the disk is full; nothing was published.
+            InputError: the disk is full, and nothing was published; or the object store cannot be used, and the home alone has it.
         """
         for mapped in self._mapped:
             mapped.flush()
@@ -180,7 +181,8 @@ class Writer:
             }
             self._complete(manifest, words, run)
             won = publish_folder(self._staging.folder, self.target, self._staging, replaces=self._replaces)
-        return replace(read_artifact(self.target), reused=not won)
+        made = replace(read_artifact(self.target), reused=not won)
+        return share_published(self._root, made, replaces=self._replaces and won)
 
     def _complete(self, manifest: dict[str, Any], words: Array, run: Mapping[str, Any]) -> None:
         """Adds the store's own files; every file and entry is durable before the manifest exists."""

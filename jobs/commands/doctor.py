@@ -24,7 +24,7 @@ from typing import Any
 from assets.budgets.measured import measure
 from assets.sizes import format_bytes
 from assets.storage.filesystem import make_folder
-from assets.storage.home import home_folder
+from assets.storage.home import home_folder, store_url
 from assets.storage.kept_numbers import keep_numbers
 from assets.storage.machine import usable_cores
 from assets.storage.sealed_json import DIGEST, unseal_if_sound
@@ -72,7 +72,7 @@ def examine(home: Path | None, *, again: bool = False) -> list[Finding]:
     make_folder(folder)
     probes: list[Callable[[], Iterator[Finding]]] = [
         _python, _native_module, _graphics, lambda: _memory(folder), lambda: _reading(folder), _extras,
-        lambda: _speeds(folder, again),
+        _object_store, lambda: _speeds(folder, again),
     ]  # fmt: skip
     return [finding for probe in probes for finding in probe()]
 
@@ -134,6 +134,29 @@ def _native_module() -> Iterator[Finding]:
 def _cores() -> str:
     there, usable = os.cpu_count() or 1, usable_cores()
     return str(there) if usable == there else f"{usable} of {there}, by affinity or the control group's limit"
+
+
+def _object_store() -> Iterator[Finding]:
+    """Writes an object to the store that `$GRAPHMILL_STORE` names, if it names one, and tries to write it twice."""
+    if not store_url():
+        return
+    from assets.storage.remote.objects import creates_once, require_objects
+
+    try:
+        once = creates_once(require_objects())
+    except InputError as error:
+        yield Finding(
+            topic="object store",
+            name="GRAPHMILL_STORE",
+            state=LACKS,
+            found=error.problem,
+            remedy=error.remedy,
+            needed=True,
+        )
+        return
+    found = f"{store_url()} is read and written" if once else f"{store_url()} lets two machines publish one version"
+    remedy = "use a server that keeps If-None-Match of writes, such as a newer MinIO"
+    yield _finding("object store", "GRAPHMILL_STORE", once, found, remedy, needed=True)
 
 
 def _graphics() -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from assets.pipeline.steps import Step, Versions
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact, find_artifact
 from assets.storage.home import home_folder
+from assets.storage.remote.door import find_stored
 from assets.storage.store import Store
 from assets.storage.version import short
 from jobs.commands.aligned import named_values
@@ -111,7 +112,8 @@ class Entry:
         found: dict[str, str] = {}
         for model in self.models:
             address = model.inputs.get("graph", {})
-            graph = find_artifact(model.path.parents[1] / address["stage"] / address["version"]) if address else None
+            root, named = model.path.parents[1], (address["stage"], address["version"]) if address else ()
+            graph = find_artifact(root.joinpath(*named)) or find_stored(root, *named) if named else None
             for artifact in (graph, model) if graph else (model,):
                 for check in artifact.summary["checks"]:
                     if not check["passed"]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.building.needs import COMMAND_BYTES, Term, require_fit
+from assets.building.stage import FanOut, TogetherFanOut
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline
 from assets.pipeline.needs import StepNeed, step_needs, total_stored
@@ -34,12 +35,16 @@ class PipelineNeeds:
         memory_bytes: main memory that processes here may use: the machine's, or the limit of their control group.
         disk_bytes: free bytes of the disk of the home.
         home: the home.
+        on: address of the cluster on whose nodes some steps take their memory, "" without one.
+        elsewhere: names of these steps.
     """
 
     steps: Sequence[StepNeed]
     memory_bytes: int
     disk_bytes: int
     home: Path
+    on: str = ""
+    elsewhere: frozenset[str] = frozenset()
 
     @property
     def disk_needed(self) -> int:
@@ -54,7 +59,7 @@ class PipelineNeeds:
             InputError: a step needs more memory than there is, with its terms; or more disk is needed than is free.
         """
         for each in self.steps:
-            if each.need is not None:
+            if each.need is not None and each.name not in self.elsewhere:
                 require_fit(each.need, self.memory_bytes)
         least = total_stored(self.steps, least=True)
         if least > self.disk_bytes:
@@ -80,11 +85,13 @@ class PipelineNeeds:
             most = max(built, key=lambda each: each.need.memory_bytes if each.need else 0)
             yield f"{most.name} takes the most memory:"
             yield from (f"  {line}" for line in (most.need.lines() if most.need else ()))
+        if self.elsewhere:
+            yield f"on the nodes of the cluster {self.on}, whose memory counts: {', '.join(sorted(self.elsewhere))}"
         yield from self._doubts()
 
     def _doubts(self) -> Iterator[str]:
         for each in self.steps:
-            if each.need and each.need.memory_bytes > self.memory_bytes:
+            if each.need and each.name not in self.elsewhere and each.need.memory_bytes > self.memory_bytes:
                 yield f"note: {each.name} may not fit the memory"
         if self.disk_needed > self.disk_bytes:
             yield "note: the disk may not hold all of it"
@@ -116,12 +123,22 @@ def pipeline_needs(pipeline: Pipeline, home: Path | None) -> PipelineNeeds:
     def execution(step: Step) -> Any:
         return tables[step.name].execution if step.name in tables else execution_of(step.recipe, None)
 
-    found = step_needs([*data, *training_steps(pipeline, data)], store, execution)
+    steps = [*data, *training_steps(pipeline, data)]
+    found = step_needs(steps, store, execution)
     if is_big(pipeline):  # its steps run in processes of their own
         found = [_waited_for(each) for each in found]
     folder = next(parent for parent in (store.home, *store.home.parents) if parent.exists())
     free = shutil.disk_usage(folder).free
-    return PipelineNeeds(steps=found, memory_bytes=memory_bytes(), disk_bytes=free, home=store.home)
+    given = {"memory_bytes": memory_bytes(), "disk_bytes": free, "home": store.home, "on": pipeline.on}
+    return PipelineNeeds(steps=found, elsewhere=_on_nodes(pipeline, steps), **given)
+
+
+def _on_nodes(pipeline: Pipeline, steps: Sequence[Step]) -> frozenset[str]:
+    """Returns the names of the steps that run on the nodes of the pipeline's cluster: trainings, and stages built as parts."""
+    if not pipeline.on:
+        return frozenset()
+    apart = [step for step in steps if isinstance(step.recipe, FanOut) and not isinstance(step.recipe, TogetherFanOut)]
+    return frozenset({step.name for step in apart} | {table.name for table in pipeline.train})
 
 
 def _waited_for(each: StepNeed) -> StepNeed:

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from assets.storage.repair import Damage, find_damage, remove_damage
-from assets.storage.store import Store
+from assets.storage.store import Store, behind
 from assets.storage.version import short
 from jobs.commands.gc import confirmed
 from jobs.commands.names import PREFIX, find_artifact
+from jobs.commands.stored import stored_matches
 from kernels.errors import InputError
 
 
@@ -58,8 +59,8 @@ def _folders(store: Store, name: str) -> list[Path]:
     if PREFIX.fullmatch(name):
         stage, _, digits = name.rpartition("/")
         matches = [path for path in store.folders() if path.name.startswith(digits) and stage in ("", path.parent.name)]
-        if not matches:
-            raise InputError(f"no artifact in {store.root} begins with {name!r}", "`graphmill ls` lists them")
+        if not matches and not stored_matches(name):
+            raise InputError(f"no artifact in {store.root}{behind()} begins with {name!r}", "`graphmill ls` lists them")
     else:
         matches = [find_artifact(store, name).path]
     parts = []

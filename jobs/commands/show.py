@@ -10,7 +10,9 @@ from typing import Any
 
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
+from assets.storage.home import store_url
 from assets.storage.refused import unread
+from assets.storage.remote.door import is_remote, stored_problems
 from assets.storage.repair import lineage_problems
 from assets.storage.store import Store
 from assets.storage.version import short
@@ -18,6 +20,7 @@ from jobs.commands.names import find_artifact
 from kernels.errors import InputError
 
 LONGEST_LIST = 8
+FETCHED = "the files are fetched when they are read"
 PARTS = ".parts"
 """End of the folder's name of the parts of a stage."""
 
@@ -31,21 +34,21 @@ def print_artifacts(store: Store, stage: str | None) -> None:
         InputError: the store has no artifact of that stage.
     """
     found = [artifact for artifact in store.artifacts() if stage in (None, artifact.stage)]
-    if stage and not found:
+    stored = store.stored_only(stage or "")
+    if stage and not found and not stored:
         stages = sorted({artifact.stage for artifact in store.artifacts()})
         raise InputError(
             f"no artifact of stage {stage!r} in {store.root}", f"stages are: {', '.join(stages) or '(none)'}"
         )
-    addresses = {(artifact.stage, artifact.version) for artifact in found}
-    listed = [artifact for artifact in found if stage or artifact.part_of not in addresses]
-    width = max((len(asked_by(artifact)) for artifact in listed), default=0)
+    addresses = {(artifact.stage, artifact.version) for artifact in (*found, *stored)}
+    listed, away = (
+        [artifact for artifact in each if stage or artifact.part_of not in addresses] for each in (found, stored)
+    )
+    width = max((len(asked_by(artifact)) for artifact in (*listed, *away)), default=0)
     for artifact in listed:
-        run = artifact.run_record()
-        parts = f"{len(artifact.parts)} parts  " if artifact.parts else ""
-        inputs = parts + " ".join(f"{role}={short(entry['version'])}" for role, entry in artifact.inputs.items())
-        built = f"{run.get('started', '?')}  {run.get('seconds', float('nan')):8.1f} s"
-        size = f"{format_bytes(artifact.total_bytes):>10}"
-        print(f"{artifact.label:32} {asked_by(artifact):{width}} {size}  {built}  {inputs}".rstrip())
+        print(_line(artifact, width))
+    for artifact in away:
+        print(f"{_line(artifact, width)}  ONLY IN THE OBJECT STORE")
     for path, reason in store.damaged().items():
         print(f"{_label(path)}  DAMAGED: {reason}")
     for path, reason in store.unread().items():
@@ -53,6 +56,18 @@ def print_artifacts(store: Store, stage: str | None) -> None:
     inside = f", and {len(found) - len(listed)} parts of them" if len(found) > len(listed) else ""
     size = format_bytes(sum(artifact.num_bytes for artifact in found))
     print(f"{len(listed)} artifact{'s' if len(listed) != 1 else ''}{inside}, {size} in {store.root}")
+    if store_url():
+        print(f"{len(away)} more only in {store_url()}; {FETCHED}")
+
+
+def _line(artifact: Artifact, width: int) -> str:
+    """Returns the line about an artifact, whose column of askers has a width."""
+    run = artifact.run_record()
+    parts = f"{len(artifact.parts)} parts  " if artifact.parts else ""
+    inputs = parts + " ".join(f"{role}={short(entry['version'])}" for role, entry in artifact.inputs.items())
+    built = f"{run.get('started', '?')}  {run.get('seconds', float('nan')):8.1f} s"
+    size = f"{format_bytes(artifact.total_bytes):>10}"
+    return f"{artifact.label:32} {asked_by(artifact):{width}} {size}  {built}  {inputs}".rstrip()
 
 
 def asked_by(artifact: Artifact) -> str:
@@ -63,7 +78,7 @@ def asked_by(artifact: Artifact) -> str:
 def artifacts_json(store: Store, stage: str | None) -> list[dict[str, Any]]:
     """Returns a JSON-ready row for each artifact of a stage, or of all; parts are rows of their own."""
     rows = []
-    for artifact in store.artifacts():
+    for artifact in (*store.artifacts(), *store.stored_only(stage or "")):
         if stage in (None, artifact.stage):
             run = artifact.run_record()
             rows.append(
@@ -77,6 +92,7 @@ def artifacts_json(store: Store, stage: str | None) -> list[dict[str, Any]]:
                     "inputs": {role: f"{each['stage']}/{each['version']}" for role, each in artifact.inputs.items()},
                     "part_of": None if artifact.part_of is None else "/".join(artifact.part_of),
                     "path": str(artifact.path),
+                    **({"in_home": not is_remote(artifact.path)} if store_url() else {}),
                 }
             )
     return rows
@@ -85,6 +101,8 @@ def artifacts_json(store: Store, stage: str | None) -> list[dict[str, Any]]:
 def print_artifact(artifact: Artifact) -> None:
     """Prints one artifact: recipe, inputs, checks, numbers, files and run record."""
     print(f"{artifact.stage}/{artifact.version}\n{artifact.path}")
+    if is_remote(artifact.path):
+        print(f"only in {store_url()}; {FETCHED}")
     _print_section("config", artifact.config)
     _print_section("inputs", {role: _input(entry) for role, entry in artifact.inputs.items()})
     _print_section("aspects", {name: short(version) for name, version in artifact.aspects.items()})
@@ -135,7 +153,7 @@ def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]
     for artifact in (*named, *(each for each in stored if each.stage.removesuffix(PARTS) in stages)):
         about = {"label": artifact.label, "path": str(artifact.path), "num_bytes": artifact.num_bytes}
         try:
-            yield Verified(**about, problems=artifact.verify(threads=2) + lineage_problems(store, artifact))
+            yield Verified(**about, problems=_problems(artifact) + lineage_problems(store, artifact))
         except OSError as error:
             yield Verified(**about, problems=[], unread=unread(error))
     for path, reason in store.damaged().items():
@@ -144,6 +162,11 @@ def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]
     for path, reason in store.unread().items():
         if path.parent.name.removesuffix(PARTS) in stages:
             yield Verified(label=_label(path), path=str(path), num_bytes=None, problems=[], unread=reason)
+
+
+def _problems(artifact: Artifact) -> list[str]:
+    """Reads every byte of an artifact, where it is, and returns its damage."""
+    return stored_problems(artifact.path) if is_remote(artifact.path) else artifact.verify(threads=2)
 
 
 def _label(path: Path) -> str:

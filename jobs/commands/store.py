@@ -6,13 +6,11 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from jobs.commands.more_commands import MoreCommands
 from jobs.commands.options import json_option
-from jobs.commands.simulate_exchange import exchange
 
 if TYPE_CHECKING:
     from assets.storage.store import Store
@@ -72,10 +70,11 @@ def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
 
     Example: graphmill verify
     """
+    from assets.storage.home import store_url
     from jobs.commands.show import print_verified, verify_artifacts
 
     found = []
-    for each in verify_artifacts(_store(home, there=True), names):
+    for each in verify_artifacts(_store(home, there=not store_url()), names):
         found.append(each)
         if not as_json:
             print_verified(each)
@@ -99,9 +98,13 @@ def repair(home: Path | None, names: tuple[str, ...], yes: bool, dry_run: bool) 
 
     Example: graphmill repair --dry-run
     """
+    from assets.storage.home import store_url
     from jobs.commands.repair import repair_store
+    from jobs.commands.stored import repair_stored
 
-    if repair_store(_store(home, there=True), names, yes=yes, dry_run=dry_run):
+    store = _store(home, there=not store_url())
+    kept = repair_store(store, names, yes=yes, dry_run=dry_run)
+    if (store_url() and repair_stored(names, yes=yes, dry_run=dry_run)) or kept:
         sys.exit(EXIT_DAMAGED)
 
 
@@ -181,10 +184,15 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
 
     Example: graphmill gc --keep 3 --runs 30d --dry-run
     """
+    from assets.storage.home import store_url
     from jobs.commands.gc import collect_garbage
+    from jobs.commands.stored import collect_stored_garbage
 
     if keep is not None:
-        collect_garbage(_store(home), keep, yes=yes, dry_run=dry_run, verbose=verbose)
+        store = _store(home)
+        collect_garbage(store, keep, yes=yes, dry_run=dry_run, verbose=verbose)
+        if store_url():
+            collect_stored_garbage(store, keep, yes=yes, dry_run=dry_run)
     if older is not None:
         from jobs.commands.prune_runs import prune_runs
 
@@ -206,47 +214,6 @@ def timeline(home: Path | None, name: str, out: Path | None) -> None:
     model = find_artifact(_store(home), name)
     print_timeline(model)
     click.echo(f"drawn in {write_timeline(model, out)}")
-
-
-@click.command(cls=MoreCommands, more=[exchange], short_help="Simulates an epoch for every split of devices.")
-@click.argument("name", required=False)
-@click.option("--devices", type=click.IntRange(1, 64), default=8, show_default=True, help="Devices to share.")
-@click.option("--sample", type=float, help="Seconds in which a sampler draws and marks a batch.")
-@click.option("--extract", type=float, help="Seconds in which a trainer extracts the rows of a batch.")
-@click.option("--train", type=float, help="Seconds in which a trainer trains on a batch.")
-@click.option("--standby", type=float, help="Seconds in which a standby trainer extracts; default as a trainer.")
-@click.option("--batches", type=click.IntRange(1), help="Batches of an epoch.")
-@click.option("--group", type=click.IntRange(0), help="Batches per update; 0 = trainers wait for no update.")
-@click.option("--queue", type=click.IntRange(0), default=0, help="Batches that may wait; 0 = any number.")
-@click.option("--jitter", type=float, default=0.0, help="Share by which times vary, in [0, 1).")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Draws the result to this PNG.")
-@json_option
-@click.pass_obj
-def simulate(home: Path | None, name: str | None, devices: int, out: Path | None, as_json: bool, **given: Any) -> None:
-    """Simulates an epoch for every split of devices into samplers and trainers, with the stage times of a model, NAME as for `show`.
-
-    Times that are given count instead of the model's; without NAME, --sample and --train are needed.
-
-    Example: graphmill simulate --sample 0.02 --train 0.06 --devices 8
-    """
-    from jobs.commands.names import find_artifact
-    from jobs.commands.simulate import measured_workload, print_simulation, simulation
-    from jobs.figures.allocation import draw_allocation
-    from jobs.figures.timeline import write_png
-    from kernels.errors import InputError
-    from trainers.techniques.factored.simulator.workload import Workload
-
-    known = measured_workload(find_artifact(_store(home), name)) if name else {}
-    known |= {key: value for key, value in given.items() if value is not None}
-    if not {"sample", "train"} <= known.keys():
-        raise InputError("there is neither a model nor both --sample and --train", "give NAME, or both times")
-    found = simulation(Workload(**known), devices)
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-    else:
-        print_simulation(found, click.echo)
-    if out is not None:
-        click.echo(f"drawn in {write_png(draw_allocation(found), out)}", err=as_json)
 
 
 @click.command("prune-runs", short_help="Removes old runs from the history.")
@@ -272,7 +239,7 @@ def prune_runs(home: Path | None, older: str, yes: bool, dry_run: bool) -> None:
     prune_runs(home, older, click.echo, yes=yes, dry_run=dry_run)
 
 
-STORE_COMMANDS = (ls, show, verify, repair, diff, sql, gc, prune_runs, timeline, simulate)
+STORE_COMMANDS = (ls, show, verify, repair, diff, sql, gc, prune_runs, timeline)
 
 
 def _store(home: Path | None, *, there: bool = False) -> Store:

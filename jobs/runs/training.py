@@ -152,6 +152,7 @@ def _order(
         retrain=config.retrain,
         epoch_lines=config.epoch_lines.value,
         ranks=config.ranks,
+        on=around.on,
     )
 
 

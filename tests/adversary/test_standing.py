@@ -63,7 +63,19 @@ def test_every_command_has_worked_in_the_house() -> None:
     """A new command furnishes the house, or it is listed here, with the reason why no file of its own is missing there."""
     written_as_well = {"run", "demo", "train"}  # what `build` and the trainings of the house write
     laid_down = {"ui"}  # its lock, with an address
-    only_read = {"diff", "inspect", "leaderboard", "ls", "show", "simulate", "sql", "status", "validate", "verify"}
+    only_read = {
+        "diff",
+        "inspect",
+        "leaderboard",
+        "ls",
+        "network",
+        "show",
+        "simulate",
+        "sql",
+        "status",
+        "validate",
+        "verify",
+    }
     only_remove = {"gc", "prune-runs", "repair"}
     for_users = {"new", "timeline"}  # a pipeline file and a picture, which nothing of a home refers to
     others = written_as_well | laid_down | only_read | only_remove | for_users

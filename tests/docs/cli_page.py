@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import click
 
 from jobs.cli import graphmill
-from jobs.commands.more_commands import MoreCommands
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "cli.md"
@@ -24,11 +24,16 @@ What `graphmill COMMAND --help` prints. This page is written by a program (`make
 def text() -> str:
     """Returns what the page has to be."""
     sections = [HEAD, _section("graphmill", graphmill)]
-    for name, command in sorted(graphmill.commands.items()):
-        sections.append(_section(f"graphmill {name}", command))
-        further = command.more if isinstance(command, MoreCommands) else {}
-        sections += [_section(f"graphmill {name} {each}", further[each]) for each in sorted(further)]
+    sections += [_section(f"graphmill {name}", command) for name, command in all_commands()]
     return "\n".join(sections)
+
+
+def all_commands() -> Iterator[tuple[str, click.Command]]:
+    """Yields the words after `graphmill` and the command, of all commands and of those of groups behind them."""
+    for name, command in sorted(graphmill.commands.items()):
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", command.commands[inner]) for inner in sorted(command.commands))
 
 
 def _section(title: str, command: click.Command) -> str:

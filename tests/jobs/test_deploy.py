@@ -1,5 +1,6 @@
 """The files of deploy/: what they name exists, and the installed packages take them."""
 
+import importlib.metadata
 import importlib.util
 import json
 import re
@@ -13,6 +14,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from assets.cluster.address import parse_address
+from assets.cluster.connect import STORE_VARIABLE
+from assets.storage.home import VARIABLE
+from jobs.cli import graphmill
 from jobs.commands.ui import ADDRESS
 from jobs.web.healthy import LOCK
 
@@ -34,6 +39,7 @@ def test_the_values_start_the_code_server_of_this_tree():
     for place in (deployment, launcher):
         assert [each["name"] for each in place["volumes"]] == [each["name"] for each in place["volumeMounts"]]
     environment = {each["name"]: each["value"] for each in deployment["env"]}
+    assert environment[STORE_VARIABLE] == "", "runs share the volume unless an object store is named"
     mounted = {each["mountPath"] for each in deployment["volumeMounts"]}
     assert {environment["GRAPHMILL_HOME"], environment["GRAPHMILL_PIPELINES"]} == mounted
 
@@ -72,13 +78,107 @@ def test_the_image_takes_an_extra_for_cuda():
     """The words that a shell makes of the line that installs the package, without the extra and with each."""
     build = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")[1]
     default = re.search(r"^ARG CUDA_EXTRA=(.*)$", build, re.M)
-    install = re.search(r'-e (".*?") ', build)
+    install = re.search(r'-e (".*?") ', build.replace("\\\n", " "))
     assert default and install and default[1] == "" and default.start() < install.start()
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for given, extras in (("", ["postgres"]), ("cuda12", ["postgres", "cuda12"]), ("cuda13", ["postgres", "cuda13"])):
+    always = ["postgres", "ray", "object-store"]
+    for given, extras in (("", always), ("cuda12", [*always, "cuda12"]), ("cuda13", [*always, "cuda13"])):
         command = f'CUDA_EXTRA={given}; printf "%s\\n" {install[1]}'
         shown = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout.splitlines()
         assert shown == [f".[{','.join(extras)}]"] and {*extras} <= known.keys()
+
+
+def ray_cluster() -> dict:
+    return yaml.safe_load((DEPLOY / "raycluster.yaml").read_text())
+
+
+def ray_groups() -> dict[str, dict]:
+    """The head's group and each group of workers, by the name of the container."""
+    spec = ray_cluster()["spec"]
+    groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+    return {group["template"]["spec"]["containers"][0]["name"]: group for group in groups}
+
+
+def test_the_ray_cluster_has_the_fields_of_kuberay():
+    """Their names and types as Ray's documentation of RayCluster shows them; its schema is not at hand."""
+    cluster, groups = ray_cluster(), ray_groups()
+    assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
+    assert set(cluster["spec"]) == {"rayVersion", "headGroupSpec", "workerGroupSpecs"}
+    assert set(groups["ray-head"]) == {"serviceType", "rayStartParams", "template"}
+    workers = groups["ray-worker"]
+    assert set(workers) == {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
+    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    for group in groups.values():
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        # KubeRay gives Ray the cores and the memory of the limits.
+        assert container["resources"]["limits"] == container["resources"]["requests"]
+        assert {each["name"] for each in pod["volumes"]} == {each["name"] for each in container["volumeMounts"]}
+
+
+def test_the_ray_cluster_starts_ray_as_the_installed_one_does():
+    pytest.importorskip("ray")
+    from ray.scripts.scripts import start
+
+    known = {option.removeprefix("--") for parameter in start.params for option in parameter.opts}
+    for group in ray_groups().values():
+        given = group["rayStartParams"]
+        assert given.keys() <= known and all(isinstance(value, str) for value in given.values())
+    ports = {each["name"]: each["containerPort"] for each in _container("ray-head")["ports"]}
+    options = {parameter.name: parameter for parameter in start.params}
+    help_of = {name: f"{options[name].help} {options[name].default}" for name in ("port", "ray_client_server_port")}
+    assert str(ports["gcs-server"]) in help_of["port"] and str(ports["client"]) in help_of["ray_client_server_port"]
+    assert ports["dashboard"] == options["dashboard_port"].default
+    pinned = re.search(r"^ray==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M)
+    assert ray_cluster()["spec"]["rayVersion"] == (pinned[1] if pinned else importlib.metadata.version("ray"))
+
+
+def _container(name: str) -> dict:
+    return ray_groups()[name]["template"]["spec"]["containers"][0]
+
+
+def test_the_ray_cluster_has_the_variables_that_the_code_reads():
+    head, worker = _container("ray-head"), _container("ray-worker")
+    assert head["env"] == worker["env"] and head["volumeMounts"] == worker["volumeMounts"]
+    names = {each["name"] for each in head["env"]}
+    assert {VARIABLE, STORE_VARIABLE, "GRAPHMILL_PIPELINES"} <= names
+    # Those of obstore, which reads its usual variables.
+    aws = {"AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+    assert names == {VARIABLE, STORE_VARIABLE, "GRAPHMILL_PIPELINES"} | aws
+    values = {each["name"]: each.get("value") for each in head["env"]}
+    assert values[STORE_VARIABLE].startswith("s3://")
+    assert [name for name, value in values.items() if value is None] == ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+    mounted = {each["mountPath"] for each in head["volumeMounts"]}
+    assert {values[VARIABLE], values["GRAPHMILL_PIPELINES"]} == mounted
+
+
+def test_the_image_has_what_kuberay_asks_of_it():
+    """Its probes run wget against the dashboard's agent, which ray[default] brings."""
+    built, image = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")[1:]
+    assert '"ray[default]"' in built and " wget " in image
+    values = yaml.safe_load((DEPLOY / "values.yaml").read_text())
+    (deployment,) = values["dagster-user-deployments"]["deployments"]
+    named = f"{deployment['image']['repository']}:{deployment['image']['tag']}"
+    assert {_container(name)["image"] for name in ("ray-head", "ray-worker")} == {named}
+
+
+def test_runs_of_the_chart_reach_the_ray_cluster():
+    """KubeRay names the head's service after the cluster; the port is that of Ray's client server."""
+    name = ray_cluster()["metadata"]["name"]
+    address = f"ray://{name}-head-svc:10001"
+    assert parse_address(address).place == (f"{name}-head-svc", 10001)
+    texts = [(DEPLOY / "values.yaml").read_text(), (DEPLOY / "raycluster.yaml").read_text()]
+    texts.append((ROOT / "docs" / "scaling.md").read_text())
+    assert all(address in text for text in texts)
+    commands = re.findall(r"-- (graphmill .*)$", texts[1], re.M)
+    assert commands == ["graphmill run PIPELINE --on auto"]
+    graphmill.commands["run"].make_context("run", commands[0].split()[2:])
+    secret = {
+        each["valueFrom"]["secretKeyRef"]["name"] for each in _container("ray-head")["env"] if "valueFrom" in each
+    }
+    assert secret == {"graphmill-store"}
+    for text in (texts[0], (DEPLOY / "dagster.yaml").read_text()):
+        assert "graphmill-store" in text
 
 
 class _Answering(BaseHTTPRequestHandler):
@@ -140,8 +240,10 @@ def test_the_settings_are_taken_by_the_installed_packages(package, monkeypatch):
         from dagster_postgres import DagsterPostgresStorage
 
         schema, given = DagsterPostgresStorage.config_type(), settings["storage"]["postgres"]
-    result = process_config(schema, given)
-    assert result.success, result.errors
+    with_secrets = given | {"env_secrets": ["graphmill-store"]} if package == "dagster_k8s" else given
+    for each in (given, with_secrets):
+        result = process_config(schema, each)
+        assert result.success, result.errors
 
 
 def test_the_settings_are_taken_by_dagster(monkeypatch):

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from assets.building.stage import Progress
+from assets.storage.remote.checkpoints import CheckpointCopies
 from kernels.errors import InputError
 from kernels.sampling.epoch_plan import Plan
 from trainers.devices.logical import LogicalDevice
@@ -85,6 +86,7 @@ class Loop:
         self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
         self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
         self.checkpoint_path, self.version, self.checkpoint_steps = checkpoint_path, version, checkpoint_steps
+        self.copies = CheckpointCopies(checkpoint_path, progress.tell)
         self.optimiser, nodes = make_optimiser(model.parameters(), config), node_rows(model)
         self.row_adam = None if nodes is None else RowAdam(nodes, config.betas)
         self.state = RunState()
@@ -120,6 +122,12 @@ class Loop:
 
     def run(self) -> None:
         """Trains to the last epoch or the early stop, then leaves the best parameters in the model."""
+        with closing(self.copies):
+            self._run_epochs()
+        if self.best:
+            self.model.load_state_dict(self.best)
+
+    def _run_epochs(self) -> None:
         while not self.state.done:
             started = time.perf_counter()
             if self.state.position == 0:
@@ -133,8 +141,6 @@ class Loop:
             state = self.state
             best = None if state.best_score is None else (state.best_score, state.best_epoch)
             self.lines.epoch(state.history[-1], time.perf_counter() - started, best, last=state.done)
-        if self.best:
-            self.model.load_state_dict(self.best)
 
     def _train_epoch(self) -> int | None:
         """Trains to the end of the epoch; returns the position of the first batch whose loss is not finite, where it ends, if there is one.
@@ -296,6 +302,7 @@ class Loop:
             for part, tensors in parts.items()
         }
         write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, ledger.rows(), parts, self.threads))
+        self.copies.send()
         ended = time.monotonic()
         self._next_save = ended + SAVING_SHARE * (ended - started)
 

@@ -1,5 +1,8 @@
 """Starts the ranks of a training on this machine, passes on their output, and ends all of them when one fails.
 
+The ranks of a training on a cluster (on_cluster.py) are watched and ended by the same functions; their processes run beside a supervisor
+on their node (supervisor.py).
+
 Ranks stay in the process group of their launcher: an interrupt reaches all of them, and the guard of a run (jobs/runs/guard.py) ends
 launcher and ranks together. Each rank also asks the system to be killed with its launcher, so a launcher that is killed leaves nothing.
 (torchrun starts each worker in its own session, which a group kill does not reach; its workers end with it in the same way.)
@@ -25,6 +28,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +44,8 @@ EXIT_PEER = 75
 SETTLE_SECONDS, GRACE_SECONDS, POLL_SECONDS = 3.0, 3.0, 0.05
 JOIN_SECONDS = 10.0
 LAST_LINES = 8
+OUT, ERR = "out", "err"
+"""A rank's standard output and standard error."""
 LISTENER, ERRORS, PARENT = "GRAPHMILL_RANKS_LISTENER", "GRAPHMILL_RANK_ERRORS", "GRAPHMILL_RANKS_PARENT"
 """Environment of a rank: descriptor of the socket at which the ranks meet ("" except at the first), descriptor for its input error, id of
 its launcher."""
@@ -111,86 +117,82 @@ def run_ranks(
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        ranks: list[_Rank] = []
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1]), "GLOO_SOCKET_IFNAME": "lo"}
+        ranks: list[LocalRank] = []
         try:
             note_kills()
             for number in range(world):
-                ranks.append(_Rank(number, world, command, json.dumps(order), listener, tell))
-            while any(rank.process.poll() is None for rank in ranks) and not any(rank.failed for rank in ranks):
-                time.sleep(POLL_SECONDS)
+                more = where | rank_variables(number, number, world)
+                if gpu := gpu_of_rank(number, os.environ):
+                    more[VISIBLE] = gpu
+                ranks.append(LocalRank(number, command, json.dumps(order), more, listener, tell))
+            await_ranks(ranks)
             if any(rank.failed for rank in ranks):
-                _settle(ranks)
-                raise _error(ranks)
+                settle(ranks)
+                raise rank_error(ranks)
         finally:
-            _end(ranks)
+            end_ranks(ranks)
 
 
-class _Rank:
-    """A running rank."""
+def rank_variables(rank: int, local_rank: int, world: int) -> dict[str, str]:
+    """Returns the environment variables that number a rank.
+
+    Args:
+        rank, world: number of the rank, and number of ranks.
+        local_rank: number of the rank among those of its machine.
+    """
+    return {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(world)}
+
+
+class RankProcess:
+    """The process of a rank on this machine.
+
+    Args:
+        command: program and arguments.
+        order: the text of its standard input.
+        variables: additional environment variables.
+        listener: the socket at which the ranks meet, for the first of several; None for others.
+        hear: receives each line that it writes, with `OUT` or `ERR`; two threads call it.
+
+    Attributes:
+        process: the process.
+        said: the input error that it reported, as JSON; "" without one.
+    """
 
     def __init__(
         self,
-        number: int,
-        world: int,
         command: Sequence[str],
         order: str,
-        listener: socket.socket,
-        tell: Callable[[str], None],
+        variables: Mapping[str, str],
+        listener: socket.socket | None,
+        hear: Callable[[str, str], None],
     ):
-        self.number, self.last = number, deque[str](maxlen=LAST_LINES)
-        errors, self._errors = os.pipe()
-        passed = [self._errors, *([listener.fileno()] if number == 0 else [])]
-        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1]), "GLOO_SOCKET_IFNAME": "lo"}
-        more = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(world), PARENT: str(os.getpid())}
-        if gpu := gpu_of_rank(number, os.environ):
-            more[VISIBLE] = gpu
-        more |= {ERRORS: str(self._errors), LISTENER: str(listener.fileno()) if number == 0 else ""}
-        environment = {
-            name: value for name, value in child_environment(where | more).items() if not name.startswith("DAGSTER_")
-        }
+        errors, reported = os.pipe()
+        passed = [reported, *([] if listener is None else [listener.fileno()])]
+        more = {PARENT: str(os.getpid()), ERRORS: str(reported)}
+        more[LISTENER] = "" if listener is None else str(listener.fileno())
+        environment = child_environment({**variables, **more})
+        environment = {name: value for name, value in environment.items() if not name.startswith("DAGSTER_")}
         streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         # In the process group of its launcher: a kill of the group ends the ranks, too.
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=environment, pass_fds=passed, text=True, errors="replace", **streams
         )
-        os.close(self._errors)
+        os.close(reported)
         assert self.process.stdin and self.process.stdout and self.process.stderr
         with suppress(BrokenPipeError):
             self.process.stdin.write(order)
             self.process.stdin.close()
-        self.said = ""
-        copies = [(self._copy_out, self.process.stdout), (self._copy_errors, self.process.stderr)]
-        self.threads = [threading.Thread(target=copy, args=(stream,), daemon=True) for copy, stream in copies]
-        self.threads.append(threading.Thread(target=self._read_problem, args=(errors,), daemon=True))
-        self.tell = tell if number == 0 else lambda line: None
-        for thread in self.threads:
+        self.said, self._hear = "", hear
+        copies = [(self._copy, self.process.stdout, OUT), (self._copy, self.process.stderr, ERR)]
+        self._threads = [threading.Thread(target=copy, args=rest, daemon=True) for copy, *rest in copies]
+        self._threads.append(threading.Thread(target=self._read_problem, args=(errors,), daemon=True))
+        for thread in self._threads:
             thread.start()
 
-    @property
-    def failed(self) -> bool:
-        """Whether it ended with a failure."""
-        return self.process.poll() not in (None, 0)
-
-    @property
-    def at_fault(self) -> bool:
-        """Whether it ended by an error of its own, or a signal."""
-        return self.failed and self.process.returncode != EXIT_PEER
-
-    def _copy_out(self, stream: IO[str]) -> None:
+    def _copy(self, stream: IO[str], name: str) -> None:
         for line in stream:
-            self._print(line.rstrip("\n") if self.number == 0 else line.rstrip(), sys.stdout)
-
-    def _copy_errors(self, stream: IO[str]) -> None:
-        for line in stream:
-            text = line.rstrip("\n")
-            self.last.append(text)
-            self._print(text, sys.stderr)
-            self.tell(text)
-
-    def _print(self, text: str, stream: IO[str]) -> None:
-        # In one write: threads that write a line and its end separately would mix their lines.
-        stream.write(f"{text}\n" if self.number == 0 else f"[rank {self.number}] {text}\n")
-        stream.flush()
+            self._hear(name, line.rstrip("\n"))
 
     def _read_problem(self, descriptor: int) -> None:
         with os.fdopen(descriptor) as pipe:
@@ -198,43 +200,173 @@ class _Rank:
 
     def join(self) -> None:
         """Waits for the rest of its output, until its streams end; a process that it left behind may keep them open."""
-        for thread in self.threads:
+        for thread in self._threads:
             thread.join(JOIN_SECONDS)
 
 
-def _settle(ranks: Sequence[_Rank]) -> None:
+class Rank(ABC):
+    """A rank that was started, here or on another machine.
+
+    Args:
+        number: its number.
+        tell: receives every line that the first rank writes to its standard error.
+
+    Attributes:
+        last: the last lines of its standard error.
+        mark: what stands before each of its lines, for a reader that tells them from others.
+    """
+
+    mark = ""
+
+    def __init__(self, number: int, tell: Callable[[str], None]):
+        self.number, self.last = number, deque[str](maxlen=LAST_LINES)
+        self.tell = tell if number == 0 else lambda line: None
+
+    @property
+    @abstractmethod
+    def code(self) -> int | None:
+        """Its exit code, the negative number of the signal that ended it, or None while it runs."""
+
+    @property
+    @abstractmethod
+    def said(self) -> str:
+        """The input error that it reported, as JSON; "" without one."""
+
+    @abstractmethod
+    def signal(self, number: int) -> None:
+        """Sends a signal to its process if it still runs."""
+
+    @abstractmethod
+    def join(self) -> None:
+        """Waits for the rest of its output, once its process has ended."""
+
+    def how(self) -> str:
+        """Returns the way in which it failed, as the end of a sentence."""
+        if self.code is None:
+            return "did not answer: the others waited for it until their timeout"
+        return how_ended(self.code)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with a failure."""
+        return self.code not in (None, 0)
+
+    @property
+    def at_fault(self) -> bool:
+        """Whether it ended by an error of its own, or a signal."""
+        return self.failed and self.code != EXIT_PEER
+
+    def hear(self, stream: str, text: str) -> None:
+        """Passes on a line that it wrote.
+
+        Args:
+            stream: `OUT` or `ERR`.
+            text: the line, without its end.
+        """
+        if stream == ERR:
+            self.last.append(text)
+        target = sys.stderr if stream == ERR else sys.stdout
+        # In one write: threads that write a line and its end separately would mix their lines.
+        whose = "" if self.number == 0 else f"[rank {self.number}] "
+        target.write(f"{self.mark}{whose}{text}\n")
+        target.flush()
+        if stream == ERR:
+            self.tell(text)
+
+
+class LocalRank(Rank):
+    """A rank whose process is a child of this one.
+
+    Args:
+        number, tell: as for `Rank`.
+        command, order, variables: as for `RankProcess`.
+        listener: the socket at which the ranks meet; None if there is only one.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        command: Sequence[str],
+        order: str,
+        variables: Mapping[str, str],
+        listener: socket.socket | None = None,
+        tell: Callable[[str], None] = lambda line: None,
+    ):
+        super().__init__(number, tell)
+        self._child = RankProcess(command, order, variables, listener if number == 0 else None, self.hear)
+        self.process = self._child.process
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, or the negative number of a signal."""
+        return self.process.poll()
+
+    @property
+    def said(self) -> str:
+        """The input error that it reported, as JSON; "" without one."""
+        return self._child.said
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to it if it still runs."""
+        self.process.send_signal(number)
+
+    def join(self) -> None:
+        """Waits for the rest of its output."""
+        self._child.join()
+
+
+def await_ranks(ranks: Sequence[Rank], checks: Sequence[Callable[[], None]] = ()) -> None:
+    """Waits until all ranks have ended, or one has failed.
+
+    Args:
+        ranks: the ranks.
+        checks: called again and again; each may end the wait by an exception.
+    """
+    while any(rank.code is None for rank in ranks) and not any(rank.failed for rank in ranks):
+        for check in checks:
+            check()
+        time.sleep(POLL_SECONDS)
+
+
+def settle(ranks: Sequence[Rank]) -> None:
     """Gives the other ranks time to notice by themselves; their exit codes then show which rank was at fault."""
     limit = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < limit and any(rank.process.poll() is None for rank in ranks):
+    while time.monotonic() < limit and any(rank.code is None for rank in ranks):
         time.sleep(POLL_SECONDS)
     for rank in ranks:
-        if rank.process.returncode is not None:
+        if rank.code is not None:
             rank.join()
 
 
-def _error(ranks: Sequence[_Rank]) -> InputError:
-    """Returns the error with which the run ends."""
+def rank_error(ranks: Sequence[Rank]) -> InputError:
+    """Returns the error with which the run ends.
+
+    Raises:
+        KeyboardInterrupt: an interrupt ended the ranks.
+    """
     for rank in ranks:
         if rank.said:
             said = json.loads(rank.said)
             return InputError(said["problem"], said["remedy"])
-    if all(rank.process.returncode in (None, 0, -signal.SIGINT, 130) for rank in ranks):
+    if all(rank.code in (None, 0, -signal.SIGINT, 130) for rank in ranks):
         raise KeyboardInterrupt
     wrong = [rank for rank in ranks if rank.at_fault]
-    killed = [rank for rank in wrong if rank.process.returncode < 0]
-    late = [rank for rank in ranks if rank.process.returncode is None]
+    killed = [rank for rank in wrong if rank.code is not None and rank.code < 0]
+    late = [rank for rank in ranks if rank.code is None]
     chosen = killed or wrong or late or [rank for rank in ranks if rank.failed]
     names = ", ".join(str(rank.number) for rank in chosen)
-    what = f"rank {names} of {len(ranks)} {_how(chosen[0])}"
+    what = f"rank {names} of {len(ranks)} {chosen[0].how()}"
     lines = "".join(f"\n  {line}" for line in chosen[0].last)
     said = f"; its last lines:{lines}" if lines else "; it wrote no line"
     return RankError(f"{what}{said}", "--resume goes on from the last checkpoint, on any number of ranks")
 
 
-def _how(rank: _Rank) -> str:
-    code = rank.process.returncode
-    if code is None:
-        return "did not answer: the others waited for it until their timeout"
+def how_ended(code: int) -> str:
+    """Returns the way in which a child of this process ended, as the end of a sentence.
+
+    Args:
+        code: its exit code, or the negative number of a signal.
+    """
     if code == -signal.SIGKILL:
         return f"was killed (SIGKILL, {why_killed()})"
     if code == -signal.SIGABRT and (why := why_aborted()):
@@ -242,14 +374,22 @@ def _how(rank: _Rank) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def _end(ranks: Sequence[_Rank]) -> None:
-    """Ends the ranks that still run."""
-    for stop in (subprocess.Popen.terminate, subprocess.Popen.kill):
+def end_ranks(
+    ranks: Sequence[Rank], signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL), grace: float | None = None
+) -> None:
+    """Ends the ranks that still run.
+
+    Args:
+        ranks: the ranks.
+        signals: the signals that they get, one after the other.
+        grace: seconds after each; None for GRACE_SECONDS.
+    """
+    for number in signals:
         for rank in ranks:
-            if rank.process.poll() is None:
-                stop(rank.process)
-        limit = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < limit and any(rank.process.poll() is None for rank in ranks):
+            if rank.code is None:
+                rank.signal(number)
+        limit = time.monotonic() + (GRACE_SECONDS if grace is None else grace)
+        while time.monotonic() < limit and any(rank.code is None for rank in ranks):
             time.sleep(POLL_SECONDS)
     for rank in ranks:
         rank.join()

@@ -14,7 +14,7 @@ from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline
 from assets.pipeline.steps import OUTDATED, is_outdated
 from assets.storage.artifact import Artifact
-from assets.storage.store import Store
+from assets.storage.store import Store, behind
 from assets.storage.version import short
 from kernels.errors import InputError
 from trainers.recipe.config import TrainTable, model_configs
@@ -137,7 +137,7 @@ class _Finder:
             )
             it, are = ("it", "is") if len(labels) == 1 else ("them", "are")
             older = OUTDATED if any(each.outdated for each in missing) else ""
-            problem = f"{' and '.join(labels)} {are} not in {self.store.root}{older}"
+            problem = f"{' and '.join(labels)} {are} not in {self.store.root}{behind()}{older}"
             raise InputError(problem, f"build {it}: {' and '.join(commands)}; or copy {it} from a home that has {it}")
         return found
 
@@ -162,7 +162,7 @@ class _Finder:
 
     def _open(self, stage: str, version: str) -> Artifact:
         """Returns an artifact; the error for a missing one names the command that builds it."""
-        if (self.store.root / stage / version).exists():
+        if self.store.has(stage, version):
             return self.store.open(stage, version, parts=self.whole)  # it may be damaged
         label, command = f"{stage}/{short(version)}", f"graphmill build {self.pipeline.reference}"
         recipes = [step.recipe for step in self.steps.values() if step.recipe.name == stage]

@@ -31,8 +31,10 @@ class Order:
     retrain: bool = False
     # The epochs about which a line is printed.
     epoch_lines: Lines = "some"
-    # Number of processes on this machine that share the training; 0 for the table's number.
+    # Number of processes that share the training; 0 for the table's number.
     ranks: int = 0
+    # Address of the Ray cluster on whose nodes they run; "" for this machine.
+    on: str = ""
     # Path that stands for every environment variable in the recipe; None where the environment is asked.
     variables: Path | None = None
     # Function that receives these lines, too; None for standard error alone.
@@ -51,7 +53,7 @@ class Order:
 
 def plain_order(values: Mapping[str, Any]) -> Order:
     """Returns the order that `Order.plain` wrote; other values are ignored."""
-    names = ("table", "inputs", "resume", "retrain", "epoch_lines", "ranks")
+    names = ("table", "inputs", "resume", "retrain", "epoch_lines", "ranks", "on")
     home, variables = (None if values[name] is None else Path(values[name]) for name in ("home", "variables"))
     pipeline = parse_pipeline(Path(values["path"]), values["text"].encode(), TrainTable, variables=variables)
     return Order(pipeline=pipeline, home=home, variables=variables, **{name: values[name] for name in names})

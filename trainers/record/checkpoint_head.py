@@ -1,17 +1,21 @@
 """The header of a checkpoint, read without torch and without its tensors: what a run would go on from.
 
-The text in it has a digest of its own, since the digest of the whole file is compared only when the tensors are read as well.
+The text in it has a digest of its own, since the digest of the whole file is compared only when the tensors are read as well. With an
+object store (assets/storage/remote/checkpoints.py) the checkpoint of another machine counts, too.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import xxhash
+
+from assets.storage.remote.checkpoints import fetch_checkpoint, stored_head
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, struct.error)
 """Errors of a file that is missing, or has no such header; the rest of a file is compared when it is read whole."""
@@ -70,13 +74,44 @@ def checkpoint_threads(path: Path) -> list[int]:
 
 
 def waiting_run(path: Path, version: str) -> Waiting | None:
-    """Returns the position from which a run would go on, None without a checkpoint of that model version."""
+    """Returns the position from which a run would go on, None without a checkpoint of that model version here or in the object store."""
+    found = [each for each in (_here(path, version), _stored(path, version)) if each is not None]
+    return max(found, key=_progress, default=None)
+
+
+def take_newer(path: Path, version: str) -> None:
+    """Fetches the checkpoint of the object store into the home if the run has come further by it; does nothing without one.
+
+    Raises:
+        InputError: the object store cannot be used, or the disk is full.
+    """
+    here, stored = _here(path, version), _stored(path, version)
+    if stored is not None and (here is None or _progress(stored) > _progress(here)):
+        fetch_checkpoint(path)
+
+
+def _progress(waiting: Waiting) -> tuple[int, int]:
+    return waiting.epoch, waiting.position
+
+
+def _here(path: Path, version: str) -> Waiting | None:
     try:
-        head = _read_head(path)
-        state = head["state"]
-        return Waiting(int(state["epoch"]), int(state["position"])) if head["version"] == version else None
+        return _waiting(_read_head(path), version)
     except UNREADABLE:
         return None
+
+
+def _stored(path: Path, version: str) -> Waiting | None:
+    data = stored_head(path)
+    try:
+        return None if data is None else _waiting(parse_head(data[8:]), version)
+    except UNREADABLE:
+        return None
+
+
+def _waiting(head: Mapping[str, Any], version: str) -> Waiting | None:
+    state = head["state"]
+    return Waiting(int(state["epoch"]), int(state["position"])) if head["version"] == version else None
 
 
 def finished_epochs(path: Path) -> int | None:

@@ -20,6 +20,7 @@ from jobs.commands.options import Asked
 from jobs.commands.runs import _grown
 from jobs.commands.tuned import _keys
 from jobs.runs.instance import open_instance
+from tests.docs.cli_page import all_commands
 from tests.recipes import write_tiny
 
 
@@ -116,6 +117,6 @@ def test_every_command_is_whole_at_80_columns() -> None:
     with context:
         listed = graphmill.get_help(context)
     assert "..." not in listed.partition("Commands:")[2] and max(map(len, listed.splitlines())) <= 80
-    for name, command in graphmill.commands.items():
+    for name, command in all_commands():
         inner = click.Context(command, info_name=f"graphmill {name}", terminal_width=80, max_content_width=80)
         assert max(map(len, command.get_help(inner).splitlines())) <= 80, name

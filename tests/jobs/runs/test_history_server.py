@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import dagster as dg
 import pytest
 import yaml
+from click.testing import CliRunner
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
+from jobs import cli
 from jobs import launch as launching
 from jobs.launch import Launch, launch
 from jobs.runs.instance import DAGSTER_YAML, SETTINGS, HistoryError, history_error, open_instance
@@ -159,3 +162,120 @@ def test_a_run_whose_history_is_on_a_server(
     subprocess.run(stop, check=True)
     with pytest.raises(InputError, match=r"the history of runs in .* cannot be used"):
         launch(Launch(pipeline=pipeline, home=home, report=lambda line: None))
+
+
+ASKED_BY_THE_UI = """
+query Runs($limit: Int!, $filter: RunsFilter) {
+  runsOrError(limit: $limit, filter: $filter) {
+    ... on Runs {
+      count
+      results { runId status jobName startTime endTime tags { key value } stats { ... on RunStatsSnapshot { stepsSucceeded } } }
+    }
+  }
+  assetRecordsOrError(limit: 100) { ... on AssetRecordConnection { assets { key { path } } } }
+}
+"""
+"""What the lists of runs and of assets ask of the history."""
+
+
+def asked_by_the_ui(home: Path, **variables: object) -> dict:
+    """The answer of Dagster's schema, without a server and without a code location."""
+    from dagster._core.workspace.context import WorkspaceProcessContext
+    from dagster._core.workspace.load_target import EmptyWorkspaceTarget
+    from dagster_graphql.schema import create_schema
+
+    with open_instance(home) as instance, WorkspaceProcessContext(instance, EmptyWorkspaceTarget()) as process:
+        context = process.create_request_context()
+        found = create_schema().execute(
+            ASKED_BY_THE_UI, context_value=context, variable_values={"limit": 100, **variables}
+        )
+    assert not found.errors, found.errors
+    return found.data
+
+
+def cancel_itself(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the next build of a graph be cancelled from outside while it works."""
+    from assets.graph.stage import GraphStage
+    from jobs.runs import cancellation
+
+    def build_from(self, opened, semantic, execution, writer, progress) -> None:
+        with open_instance(home) as instance:
+            instance.report_run_canceling(instance.get_runs()[0])
+        progress.start("endless", None, "turns")
+        while True:
+            progress.advance(1)
+
+    monkeypatch.setattr(cancellation, "CANCEL_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(GraphStage, "build_from", build_from)
+
+
+FEW = 5
+"""Runs of the fast form, none of which trains: a training imports torch."""
+
+
+def run_many(home: Path, folder: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tiny pipeline so many times; returns the status that each run has to end with, the oldest first.
+
+    The first of many trains. Then come runs that reuse, every third with other settings; at last one whose data is missing, and one that is
+    cancelled.
+    """
+    (folder / "other").mkdir()
+    first = load_tiny(folder, tables=("sage",))
+    selection = "all" if count > FEW else "preprocess"
+    launch(Launch(pipeline=first, selection=selection, home=home, report=lambda line: None))
+    for number in range(count - 3):
+        changed = {"nodes": f"300 -> {310 + number}"} if number % 3 == 2 else {}
+        pipeline = load_tiny(folder / "other", tables=("sage",), **changed)
+        launch(Launch(pipeline=pipeline, selection="preprocess", home=home, report=lambda line: None))
+    absent = load_tiny(folder / "other", tables=("sage",), nodes="300 -> 401")
+    with pytest.raises(InputError, match="build it first"):
+        launch(Launch(pipeline=absent, selection="train", home=home, report=lambda line: None))
+    with monkeypatch.context() as patch:
+        cancel_itself(home, patch)
+        with pytest.raises(KeyboardInterrupt):
+            launch(Launch(pipeline=absent, selection="preprocess", home=home, report=lambda line: None))
+    return ["SUCCESS"] * (count - 2) + ["FAILURE", "CANCELED"]
+
+
+@pytest.mark.parametrize("count", [FEW, pytest.param(20, marks=pytest.mark.slow("a history of 20 runs on a server"))])
+@pytest.mark.usefixtures("quick_launches")
+def test_a_history_of_many_runs_on_a_server(
+    server: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Runs that built, reused, failed and were cancelled: the lists of the UI, what is materialised, and forgetting old runs."""
+    home = tmp_path / "home"
+    for name in ("GRAPHMILL_HOME", "DAGSTER_HOME"):
+        monkeypatch.setenv(name, str(home))
+    monkeypatch.setenv("GRAPHMILL_POSTGRES_URL", server[0])
+    edited(home, {"postgres": {"postgres_url": {"env": "GRAPHMILL_POSTGRES_URL"}}})
+    ended = run_many(home, tmp_path, count, monkeypatch)
+    found = asked_by_the_ui(home)
+    runs = found["runsOrError"]
+    assert [run["status"] for run in reversed(runs["results"])] == ended and runs["count"] == count
+    assert all(run["endTime"] >= run["startTime"] for run in runs["results"])
+    assert runs["results"][-1]["stats"]["stepsSucceeded"] >= 1, runs["results"][-1]
+    tags = {(tag["key"], tag["value"]) for run in runs["results"] for tag in run["tags"]}
+    assert ("graphmill/launched_from", "command line") in tags
+    assets = {"/".join(each["key"]["path"]) for each in found["assetRecordsOrError"]["assets"]}
+    assert {"tiny/graph", "tiny/features", *(["tiny/sage"] if count > FEW else [])} <= assets
+    failed = asked_by_the_ui(home, filter={"statuses": ["FAILURE"]})["runsOrError"]
+    assert [run["jobName"] for run in failed["results"]] == ["tiny__train"]
+    last = [run["runId"] for run in runs["results"] if run["status"] == "SUCCESS"]
+    # The last one is that of the data, the first one that of the model.
+    assert_forgets(home, count, {last[0], last[-1]} if count > FEW else {last[0]}, monkeypatch)
+    assert not (home / "history").exists() or not list((home / "history").rglob("*.db")), "the history is on the server"
+
+
+def assert_forgets(home: Path, count: int, kept: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """prune-runs removes all but the last run of each asset: that which trained, and the last one that built or reused data."""
+    monkeypatch.setattr("jobs.commands.prune_runs.parse_age", lambda text: -60.0)
+    run = CliRunner().invoke
+    shown = run(cli.graphmill, ["prune-runs", "--dry-run"])
+    gone = count - len(kept)
+    assert f"{gone} runs to remove" in shown.output, shown.output
+    assert "CANCELED" in shown.output and "FAILURE" in shown.output
+    assert f"removed {gone} runs" in run(cli.graphmill, ["prune-runs", "--yes"]).output
+    with open_instance(home) as instance:
+        assert {each.run_id for each in instance.get_runs()} == kept
+        data = [dg.AssetKey(["tiny", name]) for name in ("graph", "features")]
+        assert all(instance.fetch_materializations(key, limit=1).records for key in data)

@@ -89,12 +89,12 @@ def test_each_rank_has_a_gpu_for_itself(monkeypatch, capfd):
 def test_the_rank_at_fault_is_named_and_all_are_gone(order, words, monkeypatch):
     started = []
 
-    class Noted(launch._Rank):
+    class Noted(launch.LocalRank):
         def __init__(self, *given):
             super().__init__(*given)
             started.append(self.process)
 
-    monkeypatch.setattr(launch, "_Rank", Noted)
+    monkeypatch.setattr(launch, "LocalRank", Noted)
     with pytest.raises(RankError, match=words):
         run(order, 3)
     assert len(started) == 3 and all(child.poll() is not None for child in started)

@@ -45,7 +45,7 @@ def find_links(named: str, ranks: Ranks) -> Interconnect:
 def _order(settings: DistributedSettings, links: Interconnect, ranks: Ranks) -> Rounds | None:
     """Returns the rounds, None if all transfers run at once."""
     order = make_rounds(links)
-    if settings.exchange == "auto" and not faster_in_rounds(links, order):
+    if settings.exchange != "rounds" and not faster_in_rounds(links, order):
         order = None
     # The first rank decides: ranks may run other versions of Python, and rounds that differ would wait for one another.
     told = ranks.tell(None if order is None else [order.rounds, order.least])

@@ -19,7 +19,7 @@ FOUND = ("measured", "nvml")
 class DistributedSettings(Settings):
     """How ranks share a training; the parts are those of [partitions]."""
 
-    # Processes on this machine that graphmill train starts; a divisor of [partitions] parts. --ranks and torchrun override it.
+    # Processes that graphmill train starts, here or on a cluster; a divisor of [partitions] parts. --ranks and torchrun override it.
     ranks: int = field(default=1, metadata=within(1, 4096, hashed=False))
     # Sum of the gradients: ordered = those of all batches of a step are gathered and added in batch order: the same bits on any number of
     # ranks. all-reduce = each rank adds its own and the library adds the sums: less traffic for large models, other bits on other numbers

@@ -105,7 +105,7 @@ def _first_sums(case: Case) -> list[Term]:
 
 def _cut(case: Case, settings: Any, ranks: int) -> list[Term]:
     train, sizes = case.semantic.train, case.sizes
-    rows = _host_bytes(case, settings)
+    rows = host_bytes(case, settings)
     free, sure = free_bytes(), "chunks" in sizes.artifacts
     counts, num_parts, blocks = _counted(case, settings.mode)
     classes = max(2, sizes.num_classes)
@@ -138,7 +138,7 @@ def _rank_terms(case: Case, settings: Any, ranks: int) -> list[Term]:
     ]
 
 
-def _host_bytes(case: Case, settings: Any) -> int:
+def host_bytes(case: Case, settings: Any) -> int:
     """Returns the most bytes of rows of all nodes at once: outputs and aggregates or mapped rows up to a layer, and gradients."""
     train, sizes, way = case.semantic.train, case.sizes, Way(hybrid=settings.hybrid)
     shapes = layer_shapes(train, sizes.width, max(2, sizes.num_classes))

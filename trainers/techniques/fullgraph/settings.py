@@ -18,8 +18,8 @@ class FullGraphSettings(Settings):
     # the device that has it; p2p+reuse = a row that two steps in a row need is loaded once. device = the graph is not cut, everything is on
     # the device.
     mode: Literal["vanilla", "p2p", "p2p+reuse", "device"] = "p2p+reuse"
-    # Processes on this machine that graphmill train starts; a divisor of [partitions] parts. Each has the rows between layers of its own
-    # parts. --ranks and torchrun override it. The bits do not depend on it.
+    # Processes that graphmill train starts, here or on a cluster; a divisor of [partitions] parts. Each has the rows between layers of its
+    # own parts. --ranks and torchrun override it. The bits do not depend on it.
     ranks: int = field(default=1, metadata=within(1, 4096, hashed=False))
     # Seconds that a rank waits for the others before the run ends.
     timeout: float = field(default=45.0, metadata=within(1, 3600, hashed=False))

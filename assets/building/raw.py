@@ -1,0 +1,44 @@
+"""The digests of what a stage reads from outside the store: of the files that are here, else those that another machine recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assets.storage.home import store_url
+from assets.storage.version import locations
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.building.stage import Stage
+
+
+def raw_digests(stage: Stage, semantic: Any) -> Mapping[str, str]:
+    """Returns name -> SHA-256 of the external content that a stage reads.
+
+    If a file or folder that the config names is not on this machine, the digests count that the machine recorded in the object store that
+    built from it last, at the same path.
+
+    Raises:
+        InputError: the content is missing here and not on record, or is unreadable.
+    """
+    try:
+        return stage.raw(semantic)
+    except InputError:
+        if not store_url() or all(Path(each).exists() for each in locations(semantic).values()):
+            raise
+        from assets.storage.remote.raw_digests import kept_raw_digests
+
+        found = kept_raw_digests(stage.name, semantic)
+        if found is None:
+            raise
+        return found
+
+
+def keep_raw(stage: Stage, semantic: Any, raw: Mapping[str, str]) -> None:
+    """Records digests for machines that do not have the files; does nothing without an object store."""
+    if store_url():
+        from assets.storage.remote.raw_digests import keep_raw_digests
+
+        keep_raw_digests(stage.name, semantic, raw)

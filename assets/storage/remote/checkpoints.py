@@ -1,0 +1,131 @@
+"""Checkpoints in the object store: `checkpoints/VERSION.safetensors`, so that a training whose machine is lost goes on on another one.
+
+One thread sends the file after each save, and the training does not wait for it: a file is replaced by a rename, so what the thread has
+opened stays whole, and if several saves come meanwhile, only the newest is sent. A checkpoint that cannot be sent does not end a training:
+the next one is tried, and the end of the training says what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from assets.storage.filesystem import beside, make_folder, reporting_full_disk, write_durably
+from assets.storage.home import store_url
+from assets.storage.leases import Address
+from assets.storage.remote.objects import Objects, Stored, open_objects, require_objects
+from kernels.errors import InputError
+
+FOLDER, STAGE = "checkpoints", "model"
+NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{64}})\.safetensors")
+
+
+class CheckpointCopies:
+    """Sends the checkpoint of a training to the object store after each save; does nothing without one.
+
+    Args:
+        path: the file.
+        report: gets a line about a checkpoint that could not be sent.
+    """
+
+    def __init__(self, path: Path, report: Callable[[str], object]):
+        self.path, self._report = path, report
+        self._wake, self._thread, self._ends = threading.Event(), None, False
+        self._error: InputError | None = None
+
+    def send(self) -> None:
+        """Sends the file as it is now, or a newer one; returns at once."""
+        if not store_url():
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+            self._thread.start()
+        self._wake.set()
+
+    def close(self) -> None:
+        """Waits until the newest file is sent, and reports if it could not be."""
+        if self._thread is None:
+            return
+        self._ends = True
+        self._wake.set()
+        self._thread.join()
+        self._thread, self._ends = None, False
+        if self._error is not None:
+            self._report(f"the checkpoint is on this machine alone: {self._error.problem}")
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()  # first: a save or an end that comes later wakes this thread again
+            ends = self._ends
+            try:
+                if self.path.exists():
+                    require_objects().send(checkpoint_key(self.path), self.path)
+                self._error = None
+            except FileNotFoundError:
+                pass  # it was removed meanwhile
+            except InputError as error:
+                self._error = error
+            if ends:
+                return
+
+
+def checkpoint_key(path: Path) -> str:
+    """Returns the key of a checkpoint, by the name of its file."""
+    return f"{FOLDER}/{path.name}"
+
+
+def stored_head(path: Path) -> bytes | None:
+    """Returns the header of the stored checkpoint, as it begins the file; None if there is none.
+
+    Args:
+        path: the place of the checkpoint in this home.
+    """
+    objects = open_objects()
+    length = None if objects is None else objects.read_range(checkpoint_key(path), 0, 8)
+    if objects is None or length is None or len(length) < 8:
+        return None
+    return objects.read_range(checkpoint_key(path), 0, 8 + int.from_bytes(length, "little"))
+
+
+def is_stored(path: Path) -> bool:
+    """Returns whether the object store has a checkpoint; False without one."""
+    objects = open_objects()
+    return objects is not None and objects.find(checkpoint_key(path)) is not None
+
+
+def fetch_checkpoint(path: Path) -> None:
+    """Replaces the checkpoint of this home by the stored one, with the time at which that was written; does nothing if there is none.
+
+    Raises:
+        InputError: the object store cannot be used, or the disk is full.
+    """
+    objects = require_objects()
+    found, data = objects.find(checkpoint_key(path)), objects.read(checkpoint_key(path))
+    if found is None or data is None:
+        return
+    make_folder(path.parent)
+    part = beside(path, "part")
+    with reporting_full_disk(path, len(data)):
+        try:
+            write_durably(part, data)
+            os.utime(part, (found.written.timestamp(), found.written.timestamp()))
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Removes the checkpoint from this home and from the object store; missing ones are not an error."""
+    path.unlink(missing_ok=True)
+    if store_url():
+        require_objects().remove([checkpoint_key(path)])
+
+
+def stored_checkpoints(objects: Objects) -> dict[Address, Stored]:
+    """Returns the address of the model -> object, of every stored checkpoint."""
+    matches = ((NAME.fullmatch(each.key), each) for each in objects.listed(FOLDER))
+    return {(STAGE, match[1]): each for match, each in matches if match is not None}

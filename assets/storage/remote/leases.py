@@ -1,0 +1,123 @@
+"""Leases of the object store: what a living process reads or builds, so that `graphmill gc` on another machine leaves it alone.
+
+A process has one object, `leases/HOLDER.json`, with the addresses of all artifacts that it holds. It is written when the first is taken,
+again when more come, and removed with the last; a thread writes it again every `RENEW_SECONDS` in between. A lease whose object is older
+than `EXPIRY_SECONDS` has expired: its process was killed, or was cut off from the object store for that long.
+
+Clocks: the age of a lease is the time that the server says it was written, taken from the time that the server says it is now
+(`Objects.now`). The clocks of the machines do not enter. A holder that stands still for longer than the expiry (a suspended machine) loses
+its leases, and a collector may take what it reads: the error then says how to build it again.
+
+The order that makes this safe is that of assets/storage/leases.py: leases first, then the look whether the artifacts are there. A collector
+looks for leases, takes the entry away, looks again, and puts the entry back if a lease has come (assets/storage/remote/collect.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+
+from assets.storage.leases import Address
+from assets.storage.remote.objects import Objects, require_objects
+from kernels.errors import InputError
+
+FOLDER = "leases"
+EXPIRY_SECONDS, RENEW_SECONDS = 300, 60
+
+
+class _Holder:
+    """The leases of this process in one object store."""
+
+    def __init__(self, objects: Objects):
+        self.objects, self.key = objects, f"{FOLDER}/{uuid.uuid4().hex}.json"
+        self._held: Counter[Address] = Counter()
+        self._written: set[Address] = set()
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._owner = os.getpid()
+
+    def take(self, addresses: Sequence[Address]) -> None:
+        """Adds addresses."""
+        with self._lock:
+            begins = not self._held
+            self._held.update(addresses)
+            if not self._written >= set(addresses):
+                try:
+                    self._write()
+                except InputError as error:
+                    self._held.subtract(addresses)
+                    self._held = +self._held
+                    if "refuses" not in error.problem:
+                        raise
+                    return  # a store that may only be read is read without leases, as such a home is
+            if begins:
+                self._stop = threading.Event()
+                threading.Thread(target=self._renew, args=(self._stop,), name="leases", daemon=True).start()
+
+    def give(self, addresses: Sequence[Address]) -> None:
+        """Takes addresses away again. The object keeps them until it is written next, or goes with the last."""
+        if self._owner != os.getpid():
+            return  # a forked child
+        with self._lock:
+            self._held.subtract(addresses)
+            self._held = +self._held
+            if not self._held:
+                self._stop.set()
+                self._written = set()
+                with suppress(InputError):  # it expires
+                    self.objects.remove([self.key])
+
+    def _write(self) -> None:
+        listed = sorted(self._held)
+        self.objects.write(self.key, json.dumps(listed).encode())
+        self._written = set(listed)
+
+    def _renew(self, stop: threading.Event) -> None:
+        while not stop.wait(RENEW_SECONDS):
+            with self._lock, suppress(InputError):  # the next one may reach the store
+                if not stop.is_set():
+                    self._write()
+
+
+_HOLDERS: dict[tuple[int, Objects], _Holder] = {}
+_MAKING = threading.Lock()
+
+
+@contextmanager
+def hold_remote(addresses: Sequence[Address]) -> Iterator[None]:
+    """Keeps artifacts of the object store, present or not, from being collected while the block runs and this process lives.
+
+    Raises:
+        InputError: the object store cannot be used.
+    """
+    objects = require_objects()
+    with _MAKING:
+        holder = _HOLDERS.setdefault((os.getpid(), objects), _Holder(objects))
+    holder.take(addresses)
+    try:
+        yield
+    finally:
+        holder.give(addresses)
+
+
+def held_remotely(objects: Objects, now: datetime) -> set[Address]:
+    """Returns the addresses that living processes hold, and removes the leases that have expired.
+
+    Args:
+        objects: the object store.
+        now: its time.
+    """
+    held: set[Address] = set()
+    for each in objects.listed(FOLDER):
+        if now - each.written > timedelta(seconds=EXPIRY_SECONDS):
+            objects.remove([each.key])
+            continue
+        data = objects.read(each.key)
+        with suppress(ValueError, TypeError):
+            held |= {(stage, version) for stage, version in json.loads(data or b"[]")}
+    return held

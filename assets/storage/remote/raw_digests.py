@@ -1,0 +1,55 @@
+"""Digests of raw files, kept in the object store for machines that do not have the files.
+
+The version of what is built from raw files needs their digests, so without them a machine could not find a graph that another has built.
+The record is that of the same stage, configuration and paths. It counts only if a path that the configuration names does not exist here:
+files that are here are digested here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from assets.storage.home import store_url
+from assets.storage.remote.objects import Objects, require_objects
+from assets.storage.sealed_json import seal, unseal_bytes
+from assets.storage.version import canonical, canonical_json, locations
+
+FOLDER = "raw"
+
+
+def keep_raw_digests(stage: str, semantic: Any, raw: Mapping[str, str]) -> None:
+    """Records the digests of the raw files that an artifact was built from; does nothing without an object store, or without paths.
+
+    Args:
+        stage: name of the stage.
+        semantic: its Semantic config, with the paths of the files.
+        raw: name -> SHA-256 of the external content.
+    """
+    if not store_url() or not raw or not locations(semantic):
+        return
+    objects, key, data = require_objects(), _key(stage, semantic), seal({"raw": dict(raw)})
+    if objects.read(key) != data:
+        objects.write(key, data)
+
+
+def kept_raw_digests(stage: str, semantic: Any) -> dict[str, str] | None:
+    """Returns the recorded digests, None if there are none or no object store; arguments are those of `keep_raw_digests`."""
+    if not store_url() or not locations(semantic):
+        return None
+    objects = require_objects()
+    return _read(objects, _key(stage, semantic))
+
+
+def _read(objects: Objects, key: str) -> dict[str, str] | None:
+    data = objects.read(key)
+    try:
+        return None if data is None else dict(unseal_bytes(data, key)["raw"])
+    except (ValueError, KeyError, TypeError):
+        return None  # damaged, which is as good as none
+
+
+def _key(stage: str, semantic: Any) -> str:
+    named = canonical_json([stage, canonical(semantic), locations(semantic)])
+    return f"{FOLDER}/{hashlib.sha256(named).hexdigest()}.json"

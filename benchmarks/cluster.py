@@ -1,0 +1,118 @@
+"""Samples and packed chunks by nodes of a Ray cluster, beside one node: `python -m benchmarks cluster`.
+
+Nodes of one core each, on this machine: 1, 2, 3. Every artifact is compared with that of one node, file by file, before any time is shown.
+The seconds are those of the two stages, from their first part to their index, with the connection to the cluster (3 to 4 s each, in which
+every node answers) and without it: with C cores, C nodes are at most C times as fast, and more nodes than cores no faster.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from assets.cluster.local import local_nodes
+from assets.cluster.require import require_ray
+from assets.pipeline.file import parse_pipeline
+from assets.storage.store import Store
+from benchmarks.record import record
+from jobs.launch import Launch, launch
+from trainers.recipe.config import TrainTable
+
+NODES = (1, 2, 3)
+STAGES = ("samples", "packed_chunks")
+RECIPE = """
+name = "cluster"
+[graph]
+source = "rmat"
+nodes = {nodes}
+edges = {edges}
+features = 128
+[sampling]
+fanouts = [15, 10]
+batch_size = 1000
+reuse = {epochs}
+[hotness]
+[memory]
+device = "32MiB"
+host = "64MiB"
+disk = "8GiB"
+"""
+STORED = """
+[samples]
+[cache_plan]
+[packed]
+groups = 12
+"""
+
+
+def main(quick: bool) -> None:
+    """Prints the table and records a row."""
+    size = (
+        {"nodes": 50_000, "edges": 400_000, "epochs": 3}
+        if quick
+        else {"nodes": 1_000_000, "edges": 10_000_000, "epochs": 6}
+    )
+    require_ray()
+    with tempfile.TemporaryDirectory(prefix="graphmill-") as folder:
+        base = Path(folder) / "base"
+        _build(RECIPE.format(**size), base, "")
+        rows: dict[int, dict[str, Any]] = {}
+        order = list(NODES)
+        random.Random(0).shuffle(order)
+        contents = []
+        for count in order:
+            home = Path(folder) / f"nodes-{count}"
+            shutil.copytree(
+                base, home, copy_function=os.link, ignore=shutil.ignore_patterns("leases", "history", "storage")
+            )
+            with local_nodes(count, num_cpus=1, memory=4 << 30) as cluster:
+                _build(RECIPE.format(**size) + STORED, home, cluster.address)
+            rows[count] = _measured(home)
+            contents.append(_content(home))
+            shutil.rmtree(home)
+        assert all(each == contents[0] for each in contents), "the artifacts of different numbers of nodes differ"
+    _print(rows)
+    record("cluster", {"quick": quick, **size, "cores": os.cpu_count(), "by_nodes": {str(n): rows[n] for n in NODES}})
+
+
+def _build(text: str, home: Path, on: str) -> None:
+    pipeline = parse_pipeline(home.parent / "cluster.toml", text.encode(), TrainTable)
+    launch(Launch(pipeline=pipeline, selection="preprocess", home=home, on=on, threads=1, report=lambda line: None))
+
+
+def _measured(home: Path) -> dict[str, Any]:
+    store, found = Store(home), {}
+    for stage in STAGES:
+        (whole,) = [each for each in store.artifacts() if each.stage == stage]
+        parts = [whole.open_part(name).run_record() for name in whole.parts]
+        found[stage] = {
+            "seconds": whole.run_record()["seconds"],
+            "part_seconds": round(sum(part["seconds"] for part in parts), 3),
+            "parts": len(parts),
+            "nodes": len({part["node"] for part in parts}),
+            "bytes": whole.total_bytes,
+        }
+    return found
+
+
+def _content(home: Path) -> dict[str, str]:
+    stages = {stage for name in STAGES for stage in (name, f"{name}.parts")}
+    return {each.label: each.content for each in Store(home).artifacts() if each.stage in stages}
+
+
+def _print(rows: dict[int, dict[str, Any]]) -> None:
+    one = rows[1]
+    print(
+        f"{'stage':<14} {'nodes':>5} {'parts':>5} {'seconds':>8} {'times as fast as one':>21} {'seconds of all parts':>21}"
+    )
+    for stage in STAGES:
+        for count in NODES:
+            row = rows[count][stage]
+            ratio = one[stage]["seconds"] / row["seconds"]
+            print(
+                f"{stage:<14} {count:>5} {row['parts']:>5} {row['seconds']:>8.1f} {ratio:>21.2f} {row['part_seconds']:>21.1f}"
+            )

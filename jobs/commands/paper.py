@@ -1,0 +1,188 @@
+"""The commands that compute instead of running: epochs of split devices, a pipeline on a cluster, and the counts of a real run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jobs.commands.options import Asked, json_option, pipeline_argument
+from jobs.commands.simulate_exchange import exchange
+
+
+class Simulations(click.Group):
+    """A group whose command `devices` is the one that runs if none is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Puts the name of `devices` before arguments that do not begin with the name of a command, or with a call for help."""
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["devices", *args]
+        return super().parse_args(ctx, args)
+
+
+class Count(click.ParamType):
+    """A whole number that may be written as 10e9."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Returns the number."""
+        try:
+            found = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not 1 <= found < 2**63 or found != int(found):
+            self.fail(f"{value!r} is not a whole number of 1 or more", param, ctx)
+        return int(found)
+
+
+class NumBytes(click.ParamType):
+    """A size such as 256GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Returns the number of bytes."""
+        from assets.sizes import parse_size
+
+        return parse_size(str(value))
+
+
+@click.group(cls=Simulations, short_help="Simulates split devices, an exchange, or a cluster.")
+def simulate() -> None:
+    """Simulates what is not there: `devices`, the default, splits devices into samplers and trainers; `exchange` is about links between
+    devices, `cluster` about machines.
+
+    Example: graphmill simulate --sample 0.02 --train 0.06 --devices 8
+    """
+
+
+@simulate.command(short_help="Simulates an epoch for every split of devices.")
+@click.argument("name", required=False)
+@click.option("--devices", "count", type=click.IntRange(1, 64), default=8, show_default=True, help="Devices to share.")
+@click.option("--sample", type=float, help="Seconds in which a sampler draws and marks a batch.")
+@click.option("--extract", type=float, help="Seconds in which a trainer extracts the rows of a batch.")
+@click.option("--train", type=float, help="Seconds in which a trainer trains on a batch.")
+@click.option("--standby", type=float, help="Seconds in which a standby trainer extracts; default as a trainer.")
+@click.option("--batches", type=click.IntRange(1), help="Batches of an epoch.")
+@click.option("--group", type=click.IntRange(0), help="Batches per update; 0 = trainers wait for no update.")
+@click.option("--queue", type=click.IntRange(0), default=0, help="Batches that may wait; 0 = any number.")
+@click.option("--jitter", type=float, default=0.0, help="Share by which times vary, in [0, 1).")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Draws the result to this PNG.")
+@json_option
+@click.pass_obj
+def devices(home: Path | None, name: str | None, count: int, out: Path | None, as_json: bool, **given: Any) -> None:
+    """Simulates an epoch for every split of devices into samplers and trainers, with the stage times of a model, NAME as for `show`.
+
+    Times that are given count instead of the model's; without NAME, --sample and --train are needed.
+
+    Example: graphmill simulate --sample 0.02 --train 0.06 --devices 8
+    """
+    from assets.storage.store import Store
+    from jobs.commands.names import find_artifact
+    from jobs.commands.simulate import measured_workload, print_simulation, simulation
+    from jobs.figures.allocation import draw_allocation
+    from jobs.figures.timeline import write_png
+    from kernels.errors import InputError
+    from trainers.techniques.factored.simulator.workload import Workload
+
+    known = measured_workload(find_artifact(Store(home), name)) if name else {}
+    known |= {key: value for key, value in given.items() if value is not None}
+    if not {"sample", "train"} <= known.keys():
+        raise InputError("there is neither a model nor both --sample and --train", "give NAME, or both times")
+    found = simulation(Workload(**known), count)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        print_simulation(found, click.echo)
+    if out is not None:
+        click.echo(f"drawn in {write_png(draw_allocation(found), out)}", err=as_json)
+
+
+@simulate.command(short_help="Simulates a pipeline on many machines.")
+@click.option("--nodes", type=Count(), required=True, help="Nodes of the graph: 10e9.")
+@click.option("--edges", type=Count(), required=True, help="Stored edges.")
+@click.option("--features", type=Count(), default=128, show_default=True, help="Columns of the features.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float16", "float32"]),
+    default="float16",
+    show_default=True,
+    help="Type of a feature.",
+)
+@click.option("--classes", type=Count(), default=172, show_default=True, help="Classes.")
+@click.option("--train-share", type=float, default=0.01, show_default=True, help="Share of the nodes that train.")
+@click.option("--fanouts", default="10,10", show_default=True, metavar="N,N", help="Neighbours per layer.")
+@click.option("--batch-size", type=Count(), default=1024, show_default=True, help="Seeds of a batch.")
+@click.option("--hidden", type=Count(), default=256, show_default=True, help="Width of the layers between.")
+@click.option("--epochs", type=Count(), default=10, show_default=True, help="Epochs.")
+@click.option("--packed", type=float, default=3.0, show_default=True, help="Packed rows on disk, times the features.")
+@click.option("--distinct", type=float, default=1.0, show_default=True, help="Share of a batch's inputs that differ.")
+@click.option("--machines", type=Count(), default=64, show_default=True, help="Machines.")
+@click.option("--cores", type=Count(), default=32, show_default=True, help="Cores of each.")
+@click.option("--memory", type=NumBytes(), default="256GiB", show_default=True, help="Memory of each.")
+@click.option("--disk", type=NumBytes(), default="8TiB", show_default=True, help="Disk of each.")
+@click.option("--disk-gbps", type=float, default=2.0, show_default=True, help="GB/s that a disk reads in order.")
+@click.option(
+    "--disk-pages", type=float, default=5e5, show_default=True, help="Pages of 4 KiB per second, in any order."
+)
+@click.option("--network-gbps", type=float, default=3.0, show_default=True, help="GB/s that a machine sends and gets.")
+@click.option("--latency-us", type=float, default=100.0, show_default=True, help="Microseconds of a call between all.")
+@click.option("--core-gflops", type=float, default=40.0, show_default=True, help="GFLOP/s of a core in a step.")
+@json_option
+def cluster(as_json: bool, fanouts: str, distinct: float, packed: float, **given: Any) -> None:
+    """Simulates the stages and trainings of a graph on equal machines: memory, disk, network, hours, and what breaks first.
+
+    Sizes are those of the formulas of `inspect`, so most are bounds; speeds are those of docs/needs.md. Nothing is built.
+
+    Example: graphmill simulate cluster --nodes 10e9 --edges 100e9 --machines 64
+    """
+    from jobs.commands.cluster import print_cluster
+    from jobs.scaling.cluster import ClusterWork, Machines
+    from jobs.scaling.simulation import simulate_cluster
+    from kernels.errors import InputError
+
+    if not all(each.strip().isdecimal() for each in fanouts.split(",")):
+        raise InputError(f"fanouts = {fanouts!r}", "give whole numbers with commas between them, such as 10,10")
+    names = ("nodes", "edges", "features", "dtype", "classes", "train_share", "batch_size", "hidden", "epochs")
+    numbers = tuple(int(each) for each in fanouts.split(","))
+    work = ClusterWork(fanouts=numbers, packed_times=packed, **{name: given[name] for name in names})
+    machines = Machines(
+        count=given["machines"], cores=given["cores"], memory_bytes=given["memory"], disk_bytes=given["disk"],
+        disk_rate=given["disk_gbps"] * 1e9, pages_rate=given["disk_pages"], network_rate=given["network_gbps"] * 1e9,
+        latency=given["latency_us"] / 1e6, core_flops=given["core_gflops"] * 1e9,
+    )  # fmt: skip
+    found = simulate_cluster(work, machines, distinct)
+    if as_json:
+        click.echo(json.dumps(found.values(), indent=2))
+    else:
+        print_cluster(found, machines, click.echo)
+
+
+@click.command(short_help="Counts what crosses the network.")
+@pipeline_argument
+@json_option
+@click.pass_obj
+def network(home: Path | None, pipeline: Asked, as_json: bool) -> None:
+    """Counts the bytes that the built steps of PIPELINE move between machines: inputs that a machine fetches, artifacts that it publishes,
+    and in trainings by ranks what these sent each other.
+
+    Example: graphmill network python-environment
+    """
+    from dataclasses import asdict
+
+    from assets.storage.store import Store
+    from jobs.commands.cluster import print_counted
+    from jobs.scaling.counted import counted_steps
+
+    found = counted_steps(pipeline.load(), Store(home))
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], indent=2))
+    else:
+        print_counted(found, click.echo)
+
+
+simulate.add_command(exchange)
+PAPER_COMMANDS = (simulate, network)

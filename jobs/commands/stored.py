@@ -1,0 +1,87 @@
+"""What `graphmill gc` and `graphmill repair` do in the object store, behind what they do in the home."""
+
+from __future__ import annotations
+
+import click
+
+from assets.sizes import format_bytes
+from assets.storage.home import store_url
+from assets.storage.leases import Address
+from assets.storage.remote.collect import StoredItem, collect_stored, find_stored_garbage, remove_stored
+from assets.storage.remote.door import stored_addresses
+from assets.storage.remote.fetch import stored_problems
+from assets.storage.store import Store
+from assets.storage.version import short
+from jobs.commands.gc import confirmed
+from jobs.commands.names import PREFIX
+
+
+def collect_stored_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool = False) -> int:
+    """Frees what nothing in the object store refers to, after showing it and asking; arguments and result are those of `collect_garbage`.
+
+    Raises:
+        InputError: `keep` is negative, the object store cannot be used, or no terminal is there to answer.
+    """
+    garbage = find_stored_garbage(store, keep)
+    going = (*garbage.left, *garbage.artifacts)
+    for item in going:
+        about = f"  ({item.about})" if item.about else ""
+        click.echo(f"remove  {_label(item.address):34} {format_bytes(item.num_bytes):>10}  {item.why}{about}")
+    size = format_bytes(garbage.num_bytes)
+    click.echo(f"{len(going)} to remove, {size} in {store_url()}; {garbage.num_kept} artifacts stay there")
+    if not going or dry_run:
+        return 0
+    if not yes and not confirmed():
+        click.echo("nothing was removed there")
+        return 0
+    spared: list[StoredItem] = []
+    freed_bytes = collect_stored(store, garbage, lambda item, word: spared.append(item) if word == "spared" else None)
+    for item in spared:
+        click.echo(f"spared  {_label(item.address)}: it came into use meanwhile")
+    click.echo(f"freed {format_bytes(freed_bytes)} in {store_url()}")
+    return freed_bytes
+
+
+def repair_stored(names: tuple[str, ...], *, yes: bool = False, dry_run: bool = False) -> int:
+    """Removes those of the named artifacts from the object store that are damaged there, after showing them and asking.
+
+    Args:
+        names: beginnings of versions, also as STAGE/BEGINNING; others, and none, name nothing there.
+        yes: do not ask.
+        dry_run: only show.
+
+    Returns:
+        The number of damaged artifacts that are still there.
+
+    Raises:
+        InputError: the object store cannot be used, or no terminal is there to answer.
+    """
+    damaged = []
+    for address in sorted({address for name in names for address in stored_matches(name)}):
+        if problems := stored_problems(address):
+            damaged.append(address)
+            click.echo(f"damaged in {store_url()}  {_label(address)}")
+            for problem in problems:
+                click.echo(f"  {problem}")
+    if not damaged or dry_run:
+        return len(damaged)
+    if not yes and not confirmed(f"remove {'it' if len(damaged) == 1 else f'these {len(damaged)}'} there?", "remove"):
+        click.echo("nothing was removed there")
+        return len(damaged)
+    for address in damaged:
+        remove_stored(address)
+        click.echo(f"removed in {store_url()}  {_label(address)}")
+    click.echo("`graphmill run PIPELINE` builds what is missing, or shares what a home has")
+    return 0
+
+
+def stored_matches(name: str) -> list[Address]:
+    """Returns the artifacts of the object store that a beginning of a version names; none for any other name."""
+    if not PREFIX.fullmatch(name):
+        return []
+    stage, _, digits = name.rpartition("/")
+    return [each for each in stored_addresses(stage) if each[1].startswith(digits)]
+
+
+def _label(address: Address) -> str:
+    return f"{address[0]}/{short(address[1])}"

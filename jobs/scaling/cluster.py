@@ -1,0 +1,168 @@
+"""The two halves of a simulation: the machines, and the graph with its training."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assets.pipeline.file import Pipeline, parse_pipeline
+from assets.sources.features import array_type
+from kernels.errors import InputError
+from kernels.rows.slots import MAX_ROWS
+from trainers.recipe.config import TrainTable
+
+TRAIN_OF_LABELLED, VALID_OF_LABELLED = 0.8, 0.1
+"""Shares of the nodes with a label that train and validate; the others test."""
+CACHED_SHARE = 4
+"""The part of a machine's memory that caches rows is one in so many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """Equal machines, and what each of them does in a second.
+
+    Attributes:
+        count: number of machines.
+        cores: cores of each.
+        memory_bytes, disk_bytes: memory and disk of each.
+        disk_rate: bytes that its disk reads or writes per second, in order.
+        pages_rate: pages of 4 KiB that its disk reads per second, in any order.
+        network_rate: bytes that it sends and receives per second, each way.
+        latency: seconds of a call between all machines.
+        core_flops: floating-point operations that a core makes per second in a training step.
+    """
+
+    count: int
+    cores: int
+    memory_bytes: int
+    disk_bytes: int
+    disk_rate: float
+    pages_rate: float
+    network_rate: float
+    latency: float = 1e-4
+    core_flops: float = 40e9
+
+    def __post_init__(self):
+        numbers = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        wrong = [name for name, value in numbers.items() if not value > 0]
+        if wrong:
+            raise InputError(f"{wrong[0]} = {numbers[wrong[0]]} of a machine", "give a number above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterWork:
+    """A graph, and how it is trained.
+
+    Attributes:
+        nodes, edges: numbers of nodes, and of stored edges.
+        features, dtype: columns of the features, and type of the stored values.
+        classes: number of classes.
+        train_share: share of the nodes that train, at most 0.8.
+        fanouts, batch_size: neighbours per layer, and seeds of a batch.
+        hidden, epochs: width of the layers between, and number of epochs.
+        packed_times: disk budget of packed rows, in multiples of the features.
+    """
+
+    nodes: int
+    edges: int
+    features: int
+    dtype: str = "float16"
+    classes: int = 172
+    train_share: float = 0.01
+    fanouts: tuple[int, ...] = (10, 10)
+    batch_size: int = 1024
+    hidden: int = 256
+    epochs: int = 10
+    packed_times: float = 3.0
+
+    def __post_init__(self):
+        if not 0 < self.train_share <= TRAIN_OF_LABELLED:
+            raise InputError(f"train_share = {self.train_share}", f"give a share in (0, {TRAIN_OF_LABELLED}]")
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a stored row."""
+        return self.features * array_type(self.dtype).itemsize
+
+    def pipeline(self, machines: Machines, *, by_parts: bool, chunks_per_part: int = 1) -> Pipeline:
+        """Returns the pipeline that the machines would run.
+
+        Args:
+            machines: the machines; there is one part of the graph for each.
+            by_parts: whether samples, and all that follows from them, are made by part for trainings on all machines; else for `disk`,
+                which one machine trains.
+            chunks_per_part: chunks of a part for `fullgraph`.
+
+        Raises:
+            InputError: the numbers do not make a pipeline.
+        """
+        text = "\n".join(_lines(self._tables(machines, by_parts, chunks_per_part)))
+        return parse_pipeline(Path("simulated.toml"), text.encode(), TrainTable)
+
+    def _tables(self, machines: Machines, by_parts: bool, chunks_per_part: int) -> dict[str, Any]:
+        graph = {
+            "source": "rmat", "nodes": self.nodes, "edges": self.edges, "undirected": False, "features": self.features,
+            "classes": self.classes, "labelled": self.train_share / TRAIN_OF_LABELLED, "train_ratio": TRAIN_OF_LABELLED,
+            "valid_ratio": VALID_OF_LABELLED,
+        }  # fmt: skip
+        sampling = {"fanouts": list(self.fanouts), "batch_size": self.batch_size, "reuse": 1}
+        memory = {"device": 0, "host": cached_bytes(machines, self.row_bytes), "disk": f"{self.packed_times}x"}
+        tables = {
+            "graph": graph, "features": {"dtype": self.dtype}, "sampling": sampling,
+            "samples": {"plan": "parts"} if by_parts else {}, "hotness": {}, "memory": memory, "cache_plan": {}, "packed": {},
+        }  # fmt: skip
+        if by_parts:
+            tables |= {
+                "partitions": {"method": "ldg", "parts": machines.count},
+                "chunks": {"chunks_per_part": chunks_per_part},
+            }
+        return tables | {"train": [self._train(machines, *each) for each in TRAININGS[by_parts].items()]}
+
+    def _train(self, machines: Machines, name: str, keys: dict[str, Any]) -> dict[str, Any]:
+        trainer = keys["trainer"]
+        settings = dict(keys.get("settings", {})) | ({"ranks": machines.count} if keys.get("shared") else {})
+        if trainer == "fresh-distributed":
+            settings["arena"] = f"{machines.memory_bytes // CACHED_SHARE >> 20}MiB"
+        found = {
+            "name": name, "trainer": trainer, "layers": len(self.fanouts), "hidden": self.hidden, "epochs": self.epochs,
+            **keys.get("table", {}),
+        }  # fmt: skip
+        if trainer != "fullgraph":
+            found |= {"eval": "sampled", "samplers": max(1, machines.cores - 1)}
+        return found | ({trainer: settings} if settings else {})
+
+
+def cached_bytes(machines: Machines, row_bytes: int) -> int:
+    """Returns the bytes of rows that a machine caches: a share of its memory, and no more rows than slots can number."""
+    return min(machines.memory_bytes // CACHED_SHARE, MAX_ROWS * row_bytes)
+
+
+TRAININGS: dict[bool, dict[str, dict[str, Any]]] = {
+    False: {"minibatch": {"trainer": "minibatch"}, "disk": {"trainer": "disk"}},
+    True: {
+        "distributed": {"trainer": "distributed", "shared": True},
+        "distributed_packed": {
+            "trainer": "distributed", "shared": True, "table": {"samples": "stored"}, "settings": {"rows": "packed"},
+        },
+        "fresh_distributed": {"trainer": "fresh-distributed", "shared": True},
+        "fullgraph": {"trainer": "fullgraph", "shared": True},
+    },
+}  # fmt: skip
+"""Whether samples are by part -> the trainings of that pipeline, by name."""
+
+
+def _lines(tables: dict[str, Any], prefix: str = "") -> list[str]:
+    """Returns the lines of a TOML file."""
+    found = [
+        f"{key} = {json.dumps(value)}"
+        for key, value in tables.items()
+        if not isinstance(value, dict) and key != "train"
+    ]
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            found += [f"[{prefix}{key}]", *_lines(value, f"{prefix}{key}.")]
+    for table in tables.get("train", []):
+        found += ["[[train]]", *_lines(table, "train.")]
+    return found

@@ -1,0 +1,127 @@
+"""A whole pipeline on the nodes of a cluster: every artifact and model has the bytes that one machine gives."""
+
+import pytest
+
+from assets.pipeline.file import load_pipeline
+from assets.storage.store import Store
+from jobs.definitions import build_defs, surroundings
+from jobs.launch import Launch, launch
+from kernels.errors import InputError
+from tests.assets.cluster.kept_nodes import kept_nodes
+from trainers.recipe.config import TrainTable
+
+pytestmark = pytest.mark.first
+
+RECIPE = """
+name = "spread"
+[graph]
+source = "sbm"
+nodes = 3000
+edges = 24000
+features = 16
+[sampling]
+fanouts = [5, 5]
+batch_size = 100
+reuse = 4
+[partitions]
+parts = 4
+method = "range"
+[hotness]
+[memory]
+device = "4KiB"
+host = "8KiB"
+disk = "1MiB"
+[samples]
+plan = "parts"
+[cache_plan]
+[packed]
+groups = 8
+[[train]]
+name = "shared"
+trainer = "distributed"
+epochs = 3
+samples = "stored"
+hidden = 8
+threads = 1
+[train.distributed]
+rows = "packed"
+ranks = 2
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_home(monkeypatch):
+    """A launch sets the home for its processes; the next test must not see it."""
+    monkeypatch.setenv("GRAPHMILL_HOME", "unset-by-the-test")
+    monkeypatch.setenv("DAGSTER_HOME", "unset-by-the-test")
+
+
+def pipeline_on(folder, on=""):
+    folder.mkdir(exist_ok=True)
+    path = folder / "spread.toml"
+    path.write_text(RECIPE + (f'[run]\non = "{on}"\n' if on else ""))
+    return load_pipeline(path, TrainTable)
+
+
+def contents(home):
+    return {(each.stage, each.version): each.content for each in Store(home).artifacts()}
+
+
+def compared(tmp_path, count, **order):
+    """Runs the recipe on nodes and on one machine, compares all bytes, and returns the run records of the parts, by stage."""
+    with kept_nodes(count, num_cpus=1, memory=2 << 30) as nodes:
+        launch(Launch(pipeline=pipeline_on(tmp_path / "there", nodes.address), home=tmp_path / "there", **order))
+    launch(Launch(pipeline=pipeline_on(tmp_path / "here"), home=tmp_path / "here", **order))
+    there, here = contents(tmp_path / "there"), contents(tmp_path / "here")
+    assert {stage for stage, _ in here} >= {"samples.parts", "packed_chunks.parts", "model"}
+    differing = [
+        f"{stage}/{version[:8]}" for (stage, version), content in here.items() if there.get((stage, version)) != content
+    ]
+    assert not differing and there.keys() == here.keys()
+    parts = [each for each in Store(tmp_path / "there").artifacts() if each.part_of]
+    return {stage: [each for each in parts if each.part_of[0] == stage] for stage in ("samples", "packed_chunks")}
+
+
+def test_all_bytes_are_those_of_one_machine_and_parts_are_built_where_their_inputs_were(tmp_path):
+    parts = compared(tmp_path, 2)
+    built = {each.manifest["part"]["name"]: each.run_record()["node"] for each in parts["samples"]}
+    assert len(set(built.values())) == 2
+    packed = {each.run_record()["node"] for each in parts["packed_chunks"]}
+    assert packed <= set(built.values())
+
+
+@pytest.mark.slow("three nodes, and another number of ranks")
+def test_three_nodes_and_four_ranks_give_the_same_bytes(tmp_path):
+    assert len({each.run_record()["node"] for each in compared(tmp_path, 3, ranks=4)["samples"]}) > 1
+
+
+def test_a_run_from_the_ui_takes_the_cluster_of_the_file(tmp_path):
+    """Its steps ask the cluster that [run] names, and say which one does not answer."""
+    pipeline = pipeline_on(tmp_path, "127.0.0.1:9")
+    definitions = build_defs([pipeline], surroundings(tmp_path / "home"))
+    result = definitions.resolve_job_def("spread__preprocess").execute_in_process(raise_on_error=False)
+    failed = {
+        event.step_key: event.step_failure_data.user_failure_data.description
+        for event in result.all_events
+        if event.is_step_failure
+    }
+    assert list(failed) == ["spread__samples"] and "no Ray cluster answers at 127.0.0.1:9" in failed["spread__samples"]
+
+
+def test_an_address_that_names_no_cluster_is_refused_with_its_line(tmp_path):
+    with pytest.raises(InputError, match=r"spread.toml:\d+: on: 'nowhere' names no cluster"):
+        pipeline_on(tmp_path, "nowhere")
+    with pytest.raises(InputError, match=r"'nowhere' names no cluster(?s:.*)write auto"):
+        launch(Launch(pipeline=pipeline_on(tmp_path), home=tmp_path, on="nowhere"))
+
+
+def test_memory_of_nodes_is_not_asked_of_this_machine(tmp_path, monkeypatch):
+    from jobs.commands import needs
+
+    monkeypatch.setattr(needs, "memory_bytes", lambda: 1 << 20)
+    found = needs.pipeline_needs(pipeline_on(tmp_path, "auto"), tmp_path / "home")
+    assert found.elsewhere == {"samples", "packed_chunks", "shared"}
+    said = list(found.lines())
+    assert "on the nodes of the cluster auto, whose memory counts: packed_chunks, samples, shared" in said
+    assert not [line for line in said if line.startswith(("note: shared", "note: samples"))]
+    assert needs.pipeline_needs(pipeline_on(tmp_path), tmp_path / "home").elsewhere == frozenset()
