@@ -8,7 +8,7 @@ from assets.storage.home import ROOT
 from trainers.ranks.launch import RankError, run_ranks
 
 RANK = """
-import json, os, sys
+import json, os, sys, time
 import numpy as np
 from trainers.ranks.group import PeerError, joined
 from trainers.ranks.link_model import LinkModel
@@ -19,7 +19,8 @@ order, links = json.load(sys.stdin), parse_links("0 1 | 2 3 @ 32GB/s | 16GB/s")
 with joined(order["timeout"]) as ranks:
     plain, traded = ranks.lane(), ranks.lane(LinkModel(links=links.between(range(ranks.world))))
     traded.order = make_rounds(links.between(range(ranks.world)))
-    if order["dead"] and ranks.rank == ranks.world - 1:
+    if order["fault"] and ranks.rank == ranks.world - 1:
+        time.sleep(60 if order["fault"] == "hang" else 0)
         os._exit(9)
     draw = np.random.default_rng(ranks.rank)
     for turn in range(3):
@@ -41,13 +42,16 @@ with joined(order["timeout"]) as ranks:
 
 def test_bytes_are_those_of_an_exchange_at_once(capfd, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    run_ranks([sys.executable, "-c", RANK], {"timeout": 30, "dead": False}, 3)
+    run_ranks([sys.executable, "-c", RANK], {"timeout": 30, "fault": ""}, 3)
     assert sorted(line.rpartition("] ")[2] for line in capfd.readouterr().out.splitlines()) == ["equal 4"] * 3
 
 
-@pytest.mark.slow("a rank that dies among real ones")
-def test_a_rank_that_is_gone_is_named(capfd, monkeypatch):
+@pytest.mark.slow("a rank that dies or hangs among real ones that exchange in rounds")
+@pytest.mark.parametrize(
+    ("fault", "words"), [("exit", "rank 2 of 3 ended with exit code 9"), ("hang", "rank 2 of 3 did not answer")]
+)
+def test_a_rank_that_is_gone_is_named(capfd, monkeypatch, fault, words):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    with pytest.raises(RankError, match="rank 2 of 3 ended with exit code 9"):
-        run_ranks([sys.executable, "-c", RANK], {"timeout": 30, "dead": True}, 3)
+    with pytest.raises(RankError, match=words):
+        run_ranks([sys.executable, "-c", RANK], {"timeout": 6, "fault": fault}, 3)
     assert "this one was in a round of an exchange" in capfd.readouterr().out
