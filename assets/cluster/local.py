@@ -31,19 +31,31 @@ def local_nodes(count: int, variables: Mapping[int, Mapping[str, str]] | None = 
     """
     from ray.cluster_utils import Cluster
 
-    # Workers inherit the variables by which they find this checkout's modules, and no module from the user's folder.
-    before = dict(os.environ)
-    os.environ.update(child_environment())
     cluster = Cluster(shutdown_at_exit=True)
     try:
-        for number in range(count):
-            given = share_of_machine(count) | more
-            cluster.add_node(include_dashboard=False, env_vars=dict((variables or {}).get(number, {})), **given)
-        os.environ.clear()
-        os.environ.update(before)
+        # Workers inherit the variables by which they find this checkout's modules, and no module from the user's folder.
+        with _environment(child_environment()):
+            for number in range(count):
+                given: dict[str, Any] = share_of_machine(count) | more
+                cluster.add_node(include_dashboard=False, env_vars=dict((variables or {}).get(number, {})), **given)
         yield cluster
     finally:
         cluster.shutdown()
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables of this process while the block runs."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def share_of_machine(count: int) -> dict[str, int]:

@@ -72,14 +72,18 @@ def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
     """
     from assets.storage.home import store_url
     from jobs.commands.show import print_verified, verify_artifacts
+    from jobs.commands.stored import not_verified
 
     found = []
-    for each in verify_artifacts(_store(home, there=not store_url()), names):
+    store = _store(home, there=not store_url())
+    for each in verify_artifacts(store, names):
         found.append(each)
         if not as_json:
             print_verified(each)
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
+    if not names and (line := not_verified(store)):
+        click.echo(line, err=True)
     if any(each.problems for each in found):
         sys.exit(EXIT_DAMAGED)
     if any(each.unread for each in found):

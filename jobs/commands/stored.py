@@ -75,6 +75,13 @@ def repair_stored(names: tuple[str, ...], *, yes: bool = False, dry_run: bool = 
     return 0
 
 
+def not_verified(store: Store) -> str:
+    """Returns the line of `graphmill verify` about artifacts that only the object store has; "" if there are none."""
+    num = sum(not store.root.joinpath(*address).is_dir() for address in stored_addresses())
+    these = f"{num} artifact{'s are' if num != 1 else ' is'} only in {store_url()}"
+    return f"{these}, and not read: name STAGE/VERSION to read it there" if num else ""
+
+
 def stored_matches(name: str) -> list[Address]:
     """Returns the artifacts of the object store that a beginning of a version names; none for any other name."""
     if not PREFIX.fullmatch(name):

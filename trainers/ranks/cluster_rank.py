@@ -202,9 +202,18 @@ class Events:
 
 @contextmanager
 def supervised(cluster: Cluster, ranks: Sequence[ClusterRank]) -> Iterator[None]:
-    """Removes the supervisors of ranks, and with them what is left of the ranks, when the block ends."""
+    """Removes the supervisors of ranks, and with them what is left of the ranks, when the block ends.
+
+    Raises:
+        HeadLostError: Ray's client gave the connection up.
+    """
     try:
         yield
+    except ConnectionError as error:
+        if isinstance(error, BrokenPipeError):  # this process cannot write
+            raise
+        cluster.lost = True
+        raise head_lost(cluster.address.text) from error
     finally:
         if not cluster.lost:
             for rank in ranks:

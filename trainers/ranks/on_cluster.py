@@ -21,6 +21,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -242,9 +243,7 @@ class _Run:
                     if any(rank.failed for rank in ranks):
                         self._blame(ranks)
                 except HeadLostError:
-                    for rank in ranks:
-                        rank.signal(signal.SIGKILL)
-                    time.sleep(launch.SETTLE_SECONDS)
+                    _end_headless(ranks)
                     raise
                 except KeyboardInterrupt:
                     end_ranks(ranks, ENDING)
@@ -282,6 +281,14 @@ class _Run:
         if lost and not any(rank.said for rank in ranks):
             raise NodesLostError(sorted({rank.place.node.host for rank in lost}))
         raise rank_error(ranks)
+
+
+def _end_headless(ranks: Sequence[ClusterRank]) -> None:
+    """Ends the ranks on living nodes without the head, as far as their supervisors can be reached: Ray may wait for it in any call."""
+    calls = [threading.Thread(target=rank.signal, args=(signal.SIGKILL,), daemon=True) for rank in ranks]
+    for call in calls:
+        call.start()
+    time.sleep(launch.SETTLE_SECONDS)
 
 
 def _count(number: int, what: str) -> str:

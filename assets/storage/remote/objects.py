@@ -166,6 +166,11 @@ def creates_once(objects: Objects) -> bool:
 
 
 CAUSES = (
+    (
+        ("incorrectly configured region", "PermanentRedirect", "AuthorizationHeaderMalformed"),
+        "its bucket is in another region",
+        "set AWS_REGION to the region of the bucket",
+    ),
     (("NoSuchBucket",), "its bucket does not exist", f"create the bucket, or correct {STORE_VARIABLE}"),
     (
         ("169.254.169.254", "MissingCredentials", "NoCredentials"),

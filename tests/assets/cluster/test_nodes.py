@@ -31,7 +31,9 @@ def test_a_node_knows_the_home_by_its_mark_at_the_same_path_or_its_own(tmp_path,
     mounted.symlink_to(home)
     monkeypatch.delenv(VARIABLE, raising=False)
     (home / "cluster").mkdir()
-    (home / "cluster" / f"{socket.gethostname()}@{1 << 23}@a").touch()  # of a process that was killed: no id is as large
+    (
+        home / "cluster" / f"{socket.gethostname()}@{1 << 23}@a"
+    ).touch()  # of a process that was killed: no id is as large
     with marked(home) as mark:
         assert [path.name for path in (home / "cluster").iterdir()] == [mark]
         assert home_here(home, mark) == home

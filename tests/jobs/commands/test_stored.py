@@ -10,6 +10,7 @@ from assets.storage.remote.entries import read_entry
 from assets.storage.remote.objects import require_objects
 from assets.storage.store import Store
 from assets.storage.version import short
+from jobs import cli
 from jobs.commands import doctor
 from jobs.commands.gc import collect_garbage
 from jobs.commands.repair import repair_store
@@ -64,6 +65,16 @@ def test_verify_reads_the_objects_of_what_is_not_here(homes):
     damage(made)
     ((problem,),) = [each.problems for each in verify_artifacts(other, (name,))]
     assert "values.npy" in problem
+
+
+def test_verify_says_what_it_did_not_read(homes, capsys):
+    one, other = homes
+    put(one, "graph", 1)
+    cli.main(["--home", str(one.home), "verify"])
+    assert capsys.readouterr().err == ""
+    other.home.mkdir()
+    cli.main(["--home", str(other.home), "verify"])
+    assert "1 artifact is only in file://" in capsys.readouterr().err
 
 
 def test_repair_removes_what_is_damaged_in_the_object_store(homes, capsys):

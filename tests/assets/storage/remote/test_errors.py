@@ -103,6 +103,10 @@ def test_a_store_that_does_not_keep_conditions_is_found_out(objects, monkeypatch
     [
         ("Error performing PUT http://169.254.169.254/latest/api/token", "there are no credentials"),
         ("Server returned non-2xx status code: 403 Forbidden: <Code>AccessDenied</Code>", "it refuses the credentials"),
+        (
+            "Received redirect, this normally indicates an incorrectly configured region",
+            "its bucket is in another region",
+        ),
         ("something else\nDebug source:", "something else"),
     ],
 )
