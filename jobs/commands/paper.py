@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from jobs.commands.options import Asked, json_option, pipeline_argument
+from jobs.commands.simulate_exchange import exchange
 
 
 class Simulations(click.Group):
@@ -49,9 +50,10 @@ class NumBytes(click.ParamType):
         return parse_size(str(value))
 
 
-@click.group(cls=Simulations, short_help="Simulates split devices, or a cluster.")
+@click.group(cls=Simulations, short_help="Simulates split devices, an exchange, or a cluster.")
 def simulate() -> None:
-    """Simulates what is not there: `devices`, the default, splits devices into samplers and trainers; `cluster` is about machines.
+    """Simulates what is not there: `devices`, the default, splits devices into samplers and trainers; `exchange` is about links between
+    devices, `cluster` about machines.
 
     Example: graphmill simulate --sample 0.02 --train 0.06 --devices 8
     """
@@ -182,4 +184,5 @@ def network(home: Path | None, pipeline: Asked, as_json: bool) -> None:
         print_counted(found, click.echo)
 
 
+simulate.add_command(exchange)
 PAPER_COMMANDS = (simulate, network)

@@ -5,7 +5,7 @@ of two lanes, made by two threads, cannot be confused. Every call has a time lim
 limit, raises `PeerError`, and the rank that catches it ends its process: so the failure of one rank reaches all.
 
 The time of a call can be modelled: `LinkModel` delays it to alpha + bytes / beta, the usual model of a network, on a machine whose loopback
-is faster than any network.
+is faster than any network; or to the time of its transfers over links that are shared (trainers/ranks/link_seconds.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
@@ -25,9 +25,12 @@ import torch.distributed as dist
 from assets.storage.machine import here_and_now
 from assets.storage.refused import refusal
 from kernels.types import Array
+from trainers.ranks.in_rounds import exchange_in_rounds
 from trainers.ranks.launch import asked_ranks
 from trainers.ranks.leave import leave, leave_soon
+from trainers.ranks.link_model import LinkModel
 from trainers.ranks.meeting import Meeting, open_store
+from trainers.ranks.rounds import Rounds
 
 PIECE_BYTES = 1 << 28
 """Bytes that one call moves to the first rank from each other one, or from the first rank in total."""
@@ -37,23 +40,6 @@ DEFAULT_TIMEOUT = 45.0
 
 class PeerError(RuntimeError):
     """Another rank is gone, or did not come to a collective call in time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinkModel:
-    """The time of a collective call on a modelled network.
-
-    Attributes:
-        latency_seconds: alpha, seconds of each call.
-        gbps: beta in GB/s (10^9 bytes per second) for the larger of sent and received bytes of a rank; None for no bound.
-    """
-
-    latency_seconds: float = 0.0
-    gbps: float | None = None
-
-    def seconds(self, num_bytes: int) -> float:
-        """Returns the seconds of a call with `num_bytes` bytes."""
-        return self.latency_seconds + (num_bytes / (self.gbps * 1e9) if self.gbps else 0.0)
 
 
 @dataclass
@@ -82,12 +68,14 @@ class Lane:
     Attributes:
         rounds: number of exchanges, counted at the call.
         received_bytes: bytes that came from other ranks.
+        order: the rounds in which the transfers of an exchange run; None if all run at once.
     """
 
     def __init__(self, rank: int, world: int, group: Group | None = None, model: LinkModel | None = None):
         self.rank, self.world, self.model = rank, world, model
         self._group = group or Group(None)
         self.rounds = self.received_bytes = 0
+        self.order: Rounds | None = None
 
     def unmodelled(self) -> Lane:
         """Returns the same lane for calls that are neither counted nor delayed by the model: sizes that precede other calls."""
@@ -103,16 +91,63 @@ class Lane:
         Raises:
             PeerError: a rank is gone or late.
         """
-        began, found = time.perf_counter(), torch.empty(sum(received_bytes), dtype=torch.uint8)
         self.rounds += 1
         self.received_bytes += sum(received_bytes)
+        if self.order is not None:
+            return self._in_rounds(self.order, sent, sent_bytes, received_bytes)
+        shared = self._shared_seconds(sent_bytes)
+        began, found = time.perf_counter(), torch.empty(sum(received_bytes), dtype=torch.uint8)
         if self.world > 1:
             with _blaming_peers("an exchange"):
                 dist.all_to_all_single(
                     found, torch.from_numpy(sent), list(received_bytes), list(sent_bytes), group=self._group.library
                 )
-        self._wait(began, max(sum(sent_bytes), sum(received_bytes)))
+        self._wait(began, max(sum(sent_bytes), sum(received_bytes)), shared)
         return found.numpy()
+
+    def _in_rounds(self, order: Rounds, sent: Array, sent_bytes: Sequence[int], received_bytes: Sequence[int]) -> Array:
+        """Makes the exchange of `all_to_all` by single transfers."""
+        model = self.model or LinkModel()
+        return exchange_in_rounds(
+            self,
+            order,
+            sent,
+            sent_bytes,
+            received_bytes,
+            lambda transfers: model.seconds_of_round(self.rank, transfers),
+        )
+
+    def _shared_seconds(self, sent_bytes: Sequence[int]) -> float | None:
+        """Returns the seconds of an exchange over modelled links that ranks share, None without; sizes are gathered beside the network."""
+        if self.model is None or self.model.links is None or self.world == 1:
+            return None
+        sizes = self.unmodelled().gather(np.array(sent_bytes, np.int64).view(np.uint8))
+        return self.model.seconds_at_once(self.rank, np.stack([each.view(np.int64) for each in sizes]))
+
+    def trade(self, sent: Mapping[int, Array], received: Mapping[int, Array]) -> None:
+        """Sends a piece to each rank of `sent` and fills the buffer of each rank of `received`; neither counted nor modelled.
+
+        Args:
+            sent, received: u8[n] by rank, of at least one byte each.
+
+        Raises:
+            PeerError: a rank is gone or late.
+        """
+        group = self._group.library
+        with _blaming_peers("a round of an exchange"):
+            calls = [dist.irecv(torch.from_numpy(piece), rank, group) for rank, piece in received.items()]
+            calls += [dist.isend(torch.from_numpy(piece), rank, group) for rank, piece in sent.items()]
+            for call in filter(None, calls):
+                call.wait()
+
+    def meet(self) -> None:
+        """Waits for all other ranks.
+
+        Raises:
+            PeerError: a rank is gone or late.
+        """
+        with _blaming_peers("a round of an exchange"):
+            dist.barrier(self._group.library)
 
     def swap(self, numbers: Array) -> Array:
         """Sends each other rank its number, i64[world], and returns i64[world], theirs; 0 from this one. Not counted, nor modelled."""
@@ -194,9 +229,10 @@ class Lane:
                 dist.all_reduce(values, group=self._group.library)
             self._wait(began, 2 * values.nbytes)
 
-    def _wait(self, began: float, num_bytes: int) -> None:
+    def _wait(self, began: float, num_bytes: int, seconds: float | None = None) -> None:
+        """Waits until a call has taken its modelled time: `seconds`, or that of its bytes."""
         if self.model is not None and self.world > 1:
-            left = began + self.model.seconds(num_bytes) - time.perf_counter()
+            left = began + (self.model.seconds(num_bytes) if seconds is None else seconds) - time.perf_counter()
             if left > 0:
                 time.sleep(left)
 

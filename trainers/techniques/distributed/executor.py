@@ -147,6 +147,10 @@ class Distributed(Executor):
         super().__init__(run)
         self.source, self.num_parts, self.lane, self.ordered = source, num_parts, lane, ordered
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
+        rows = run.features.source
+        assert isinstance(rows, ShardedSource)
+        if (order := rows.exchange.lane.order) is not None:
+            self.record = {"exchange_rounds": len(order.rounds), "fewest_rounds": order.fewest}
 
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns the numbers of mini-batches without tiers, since own, cached and fetched rows are counted apart; or of packed rows."""

@@ -22,9 +22,9 @@ from kernels.types import Array
 from trainers.devices.open import open_device
 from trainers.inference.evaluation import evaluation
 from trainers.loop.executor import Data, Opening
-from trainers.ranks.group import LinkModel
 from trainers.rows.cache import Features
 from trainers.techniques.distributed.inference import part_nodes
+from trainers.techniques.distributed.links import open_lane
 from trainers.techniques.distributed.settings import DistributedSettings
 from trainers.techniques.distributed.sharded import Ownership, ShardedSource
 
@@ -49,8 +49,7 @@ def open_data(opening: Opening) -> Data:
     assert sampling is not None and opening.drawing is not None
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
     device = open_device(semantic.train.device, work_bytes, execution.link_gbps)
-    link = LinkModel(latency_seconds=settings.latency_us * 1e-6, gbps=settings.rank_gbps)
-    lane = ranks.lane(link if settings.latency_us or settings.rank_gbps else None)
+    lane = open_lane(settings, ranks)
     source = ShardedSource(shards, owned, lane, device, execution.features, ranks)
     train_ids = np.array(graph.train_ids)
     plan = PartPlan(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from assets.building.keys import LEAST_GBPS, MOST_GBPS, within
+from assets.building.keys import LEAST_GBPS, MOST_GBPS, KeyProblem, within
+from kernels.errors import InputError
+from trainers.ranks.links import parse_links
 from trainers.recipe.settings import Settings
+
+FOUND = ("measured", "nvml")
+"""Values of `links` that name no link: it is found when the ranks have met."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +31,42 @@ class DistributedSettings(Settings):
     # Origin of the rows of a training batch: exchange = the shards, of which other ranks send theirs; packed = packed chunks of the rank's
     # stored batches, with rows of all parts, so that an epoch exchanges gradients alone.
     rows: Literal["exchange", "packed"] = field(default="exchange", metadata={"hashed": False})
+    # Order of the transfers of an exchange: all_to_all = all at once. rounds = in rounds in which no link carries two transfers in one
+    # direction, as few as possible. auto = rounds if `links` says that they are faster. The delivered bytes are the same.
+    exchange: Literal["auto", "all_to_all", "rounds"] = field(default="auto", metadata={"hashed": False})
+    # Links between the ranks: groups at a switch and speeds, "0 1 | 2 3 @ 32GB/s | 16GB/s" (trainers/ranks/links.py); measured = by timing
+    # transfers between the ranks, once per home; nvml = as nvidia-smi shows the GPUs of this machine. "" = unknown.
+    links: str = field(default="", metadata={"hashed": False})
+    # Exchanges take as long as they would over these links, modelled by waiting.
+    model_links: bool = field(default=False, metadata={"hashed": False})
     # Seconds that a rank waits for the others before the run ends.
     timeout: float = field(default=45.0, metadata=within(1, 3600, hashed=False))
     # Network between ranks, modelled by waiting: microseconds per exchange, and GB/s that a rank sends or receives; None = the real speed.
     latency_us: float = field(default=0.0, metadata=within(0, 1e9, hashed=False))
     rank_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS, hashed=False))
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields links that are not written as such, and keys that need or contradict them."""
+        yield from super().problems()
+        if self.links and self.links not in FOUND:
+            try:
+                parse_links(self.links)
+            except InputError as error:
+                yield KeyProblem("links", f"{error.problem}: {error.remedy}")
+        for name, value in (("exchange", "rounds"), ("model_links", True)):
+            if getattr(self, name) == value and not self.links:
+                text = f'{name} needs the links between the ranks: set links to groups and speeds, or to "measured"'
+                yield KeyProblem(f"{name} links", text)
+        if self.links and self.exchange == "all_to_all" and not self.model_links:
+            text = 'links has no effect with exchange = "all_to_all": remove it, or set model_links'
+            yield KeyProblem("links exchange", text)
+        if self.model_links and self.rank_gbps:
+            yield KeyProblem("model_links rank_gbps", "model_links has the speeds of links: remove rank_gbps")
+
+    def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yields links between fewer devices than there are ranks."""
+        yield from super().conflicts(table, tables)
+        devices = parse_links(self.links).num_devices if self.links and self.links not in FOUND else self.ranks
+        if devices < self.ranks:
+            text = f"links has {devices} devices, and ranks = {self.ranks}: name as many devices as ranks"
+            yield (table.trainer, "links"), text
