@@ -33,13 +33,14 @@ def build_index(inputs: Mapping[str, Artifact], names: Sequence[str], writer: Wr
 
 
 def _index(parts: Sequence[Artifact]) -> dict[str, Array]:
-    chunks, caches = ([np.array(part.array(name)) for part in parts] for name in ("bounds", "cache_bounds"))
+    # The chunks themselves may lie on other machines, and stay there.
+    chunks, caches = ([part.small_array(name) for part in parts] for name in ("bounds", "cache_bounds"))
     return {
         "part_of": np.repeat(np.arange(len(parts), dtype=np.int32), [len(each) - 1 for each in chunks]),
         "offsets": np.concatenate([each[:-1] for each in chunks]),
         "num_bytes": np.concatenate([np.diff(each) for each in chunks]),
-        "num_cached": np.concatenate([part.array("num_cached") for part in parts]),
-        "digests": np.concatenate([part.array("digests") for part in parts]),
+        "num_cached": np.concatenate([part.small_array("num_cached") for part in parts]),
+        "digests": np.concatenate([part.small_array("digests") for part in parts]),
         "cache_offsets": np.concatenate([each[:-1] for each in caches]),
         "cache_bytes": np.concatenate([np.diff(each) for each in caches]),
     }

@@ -15,6 +15,7 @@ all files.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -148,6 +149,16 @@ class Artifact:
                 self.remedy,
             )
         return array
+
+    def small_array(self, name: str) -> Array:
+        """Returns a copy of an array; of an artifact that only the object store has, without its other files.
+
+        Raises:
+            InputError: as `array`.
+        """
+        if is_remote(self.path):
+            return np.load(io.BytesIO(self.content_of(f"{name}.npy")))
+        return np.array(self.array(name))
 
     def table(self, name: str) -> FeatureTable:
         """Describes the array `name`, of one or two dimensions, as a table of fixed-size rows with its block digests.

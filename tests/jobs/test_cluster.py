@@ -107,7 +107,6 @@ def test_nodes_without_a_common_folder_share_an_object_store(tmp_path, monkeypat
             monkeypatch.setenv(name, value)
         with kept_nodes(2, homes, num_cpus=1, memory=2 << 30) as nodes:
             launch(Launch(pipeline=pipeline_on(tmp_path / "there", nodes.address), home=tmp_path / "there"))
-        monkeypatch.delenv("GRAPHMILL_STORE")
         here, there = contents(tmp_path / "here"), contents(tmp_path / "there")
         each = [contents(Path(home["GRAPHMILL_HOME"])) for home in homes.values()]
     # Each node built parts of its own and fetched what they read, and the home of the command has neither fetched nor built a part.

@@ -57,9 +57,11 @@ def test_files_come_in_spans_by_several_threads(stores, monkeypatch):
 
 def test_a_small_file_is_read_without_the_others(stores, objects):
     one, other = stores
-    publish(one)
+    made = publish(one)
     found = other.open("toy", version(0))
     assert found.content_of("sub/note.txt") == b"a note" and present(other) == set()
+    assert np.array_equal(found.small_array("values"), made.array("values")) and present(other) == set()
+    assert np.array_equal(made.small_array("values"), made.array("values"))
     entry = read_entry(objects, ("toy", version(0)))
     objects.write(entry.key("sub/note.txt"), b"a nota")
     with pytest.raises(InputError, match=r"sub/note.txt does not match its digest"):
