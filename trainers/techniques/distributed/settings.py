@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from assets.building.keys import LEAST_GBPS, MOST_GBPS, within
 from trainers.recipe.settings import Settings
@@ -25,8 +26,25 @@ class DistributedSettings(Settings):
     # Origin of the rows of a training batch: exchange = the shards, of which other ranks send theirs; packed = packed chunks of the rank's
     # stored batches, with rows of all parts, so that an epoch exchanges gradients alone.
     rows: Literal["exchange", "packed"] = field(default="exchange", metadata={"hashed": False})
+    # Way of the rows that ranks read: all_to_all = one request and one reply between all. peer = the hottest rows lie on the devices of the
+    # machine, within [memory] device, which read them from each other in place; the others go by all_to_all.
+    exchange: Literal["all_to_all", "peer"] = field(default="all_to_all", metadata={"hashed": False})
+    # Share of a device's rows that every device has, with exchange = "peer"; the others lie on the device of their part alone.
+    replicated: float = field(default=0.5, metadata=within(0, 1, hashed=False))
     # Seconds that a rank waits for the others before the run ends.
     timeout: float = field(default=45.0, metadata=within(1, 3600, hashed=False))
     # Network between ranks, modelled by waiting: microseconds per exchange, and GB/s that a rank sends or receives; None = the real speed.
     latency_us: float = field(default=0.0, metadata=within(0, 1e9, hashed=False))
     rank_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS, hashed=False))
+
+    def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yields keys that contradict other tables of the pipeline file; `exchange = "peer"` needs an order of rows and a size."""
+        yield from super().conflicts(table, tables)
+        if self.exchange != "peer":
+            return
+        missing = [f"[{name}]" for name in ("hotness", "memory") if name not in tables]
+        if missing:
+            yield (table.trainer, "exchange"), f'exchange = "peer" needs {" and ".join(missing)}'
+        elif tables["memory"] is not None and tables["memory"].device == "auto":
+            problem = 'exchange = "peer" fills the devices of all ranks: write a size as `device` in [memory]'
+            yield (table.trainer, "exchange"), problem
