@@ -10,7 +10,7 @@ from tests.accelerator.rank_child import OPTIONS, run_processes
 from tests.accelerator.test_training import assert_booked, assert_close, moves
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import random_graph_artifacts
-from tests.trainers.ranks.threads import run_threads
+from tests.trainers.ranks.threads import ThreadTensors, run_threads
 from tests.trainers.runs import content, parts_inputs, train_parts
 from tests.trainers.techniques.distributed.test_distributed import ledger
 from trainers.ranks.group import ALONE
@@ -112,6 +112,31 @@ def test_batches_of_ranks_are_drawn_on_their_accelerators(tmp_path, place, topol
     assert_booked(one, crossed, ("topology", "ids", "label") if topology == "uva" else ("ids", "label"), pulled=read)
     two = run_threads(2, lambda ranks: train_parts(tmp_path, 4, ranks, device="cuda", topology=topology, **options))[0]
     assert two and content(two)["weights.safetensors"] == expected
+
+
+@pytest.mark.parametrize("gradients", ["ordered", "all-reduce"])
+def test_gradients_stay_on_devices_that_have_a_lane_of_their_own(tmp_path, place, monkeypatch, gradients):
+    """The bits of the way through the host, and of one rank; no gradient of a parameter crosses to the host."""
+    settings = {"gradients": gradients}
+    options = {"settings": settings, "epochs": 2, "norm": "layer", "dropout": 0.3, "retrain": True, "device": "cuda"}
+    options |= {"sampling": SamplingConfig(fanouts=(4, 3), batch_size=8), "accumulate": 2}
+    parts_inputs(tmp_path, 4)
+    one = train_parts(tmp_path, 4, **options)
+    assert one
+    expected, lanes = content(one)["weights.safetensors"], []
+
+    def opened(ranks, device):
+        lanes.append(ThreadTensors(ranks.lane()))
+        return lanes[-1]
+
+    monkeypatch.setattr("trainers.techniques.distributed.executor.open_tensor_lane", opened)
+    two = run_threads(2, lambda ranks: train_parts(tmp_path, 4, ranks, **options))[0]
+    assert two and len(lanes) == 2 and all(lane.calls > 0 for lane in lanes)
+    if gradients == "ordered":
+        assert content(two)["weights.safetensors"] == expected
+    besides = two.run_record()["traffic_besides_batches"]
+    assert "gradient" not in moves(besides, "d2h") and "gradient" not in moves(besides, "h2d")
+    assert ledger(two)[1]["rank", "gradient"] > 0
 
 
 PEER = {"settings": {"exchange": "peer"}, "memory": {"device": "30%", "host": "10%"}}

@@ -107,7 +107,7 @@ class Lane:
         self.rounds += 1
         self.received_bytes += sum(received_bytes)
         if self.world > 1:
-            with _blaming_peers("an exchange"):
+            with blaming_peers("an exchange"):
                 dist.all_to_all_single(
                     found, torch.from_numpy(sent), list(received_bytes), list(sent_bytes), group=self._group.library
                 )
@@ -134,7 +134,7 @@ class Lane:
             return [piece]
         began = time.perf_counter()
         found = [torch.empty(len(piece), dtype=torch.uint8) for _ in range(self.world)]
-        with _blaming_peers("a gathering"):
+        with blaming_peers("a gathering"):
             dist.all_gather(found, torch.from_numpy(piece), group=self._group.library)
         self._wait(began, (self.world - 1) * len(piece))
         return [each.numpy() for each in found]
@@ -190,7 +190,7 @@ class Lane:
         """Replaces a tensor by the sum over all ranks, in an order that the library chooses."""
         if self.world > 1:
             began = time.perf_counter()
-            with _blaming_peers("a sum"):
+            with blaming_peers("a sum"):
                 dist.all_reduce(values, group=self._group.library)
             self._wait(began, 2 * values.nbytes)
 
@@ -231,10 +231,19 @@ class Ranks:
         """Returns a lane of its own; all ranks ask for their lanes in the same order."""
         if self.world == 1:
             return Lane(self.rank, self.world, model=model)
-        with _blaming_peers("the meeting"):
-            group = Group(dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=self.timeout)))
+        return Lane(self.rank, self.world, self.group("gloo", self.timeout), model)
+
+    def group(self, backend: str, timeout: float) -> Group:
+        """Returns a process group of its own, which ends with the training; all ranks ask for theirs in the same order.
+
+        Args:
+            backend: library of its calls: "gloo", or "nccl" for tensors of GPUs.
+            timeout: seconds that a call may take.
+        """
+        with blaming_peers("the meeting"):
+            group = Group(dist.new_group(backend=backend, timeout=datetime.timedelta(seconds=timeout)))
         self._groups.append(group)
-        return Lane(self.rank, self.world, group, model)
+        return group
 
     def close(self) -> None:
         """Ends the process groups and waits for their threads; lanes make no calls after it."""
@@ -276,7 +285,7 @@ def coming() -> Iterator[Meeting | None]:
     if world == 1:
         yield None
         return
-    with _blaming_peers("the meeting"):
+    with blaming_peers("the meeting"):
         meeting = Meeting(open_store(rank, world), rank, world)
     try:
         yield meeting
@@ -304,7 +313,7 @@ def joined(timeout: float = DEFAULT_TIMEOUT, meeting: Meeting | None = None) -> 
     with nullcontext(meeting) if meeting else coming() as met:
         assert met is not None
         limit = datetime.timedelta(seconds=timeout)
-        with _blaming_peers("the meeting"):
+        with blaming_peers("the meeting"):
             met.wait()
             dist.init_process_group("gloo", store=cast(Any, met.store), timeout=limit, rank=rank, world_size=world)
         met.close()
@@ -315,7 +324,12 @@ def joined(timeout: float = DEFAULT_TIMEOUT, meeting: Meeting | None = None) -> 
 
 
 @contextmanager
-def _blaming_peers(where: str) -> Iterator[None]:
+def blaming_peers(where: str) -> Iterator[None]:
+    """Makes an error of the library in a call that ranks make together a `PeerError`, and ends the process soon after it.
+
+    Args:
+        where: the call, in words.
+    """
     try:
         yield
     except RuntimeError as error:
