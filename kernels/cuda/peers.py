@@ -16,7 +16,7 @@ import os
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ def export_rows(device: CudaDevice, rows: Array) -> tuple[PeerRows, dict[str, An
         The rows as kernels of this device take them, and their handle, valid for as long as the rows live.
 
     Raises:
-        InputError: the device has too little free memory, or its memory cannot be shown to others.
+        InputError: the device has too little free memory.
     """
     name, pointer, shown = uuid.uuid4().hex, 0, b""
     runtime = device.cupy.cuda.runtime
@@ -67,13 +67,11 @@ def export_rows(device: CudaDevice, rows: Array) -> tuple[PeerRows, dict[str, An
         with device.active():
             pointer = _allocated(device, rows.nbytes)
         memory = _Memory(device.index, pointer, _ending(device, runtime.free, pointer))
-        with (
-            device.active(),
-            _named(device, f"{rows.nbytes:,} bytes of rows on device {device.index} cannot be shared"),
-        ):
+        with device.active():
             runtime.memcpy(pointer, np.ascontiguousarray(rows).ctypes.data, rows.nbytes, _TO_DEVICE)
             runtime.deviceSynchronize()  # the copy may return before its last bytes have arrived
-            shown = runtime.ipcGetMemHandle(pointer)
+            with suppress(runtime.CUDARuntimeError):  # whoever opens them is told; a process alone needs no handle
+                shown = runtime.ipcGetMemHandle(pointer)
     else:
         memory = _Memory(device.index, 0, None)
     _EXPORTED[name] = memory
@@ -93,7 +91,8 @@ def open_peer(device: CudaDevice, handle: Mapping[str, Any]) -> PeerRows:
         The rows as kernels of this device take them; they are unmapped when nothing refers to them any more.
 
     Raises:
-        InputError: the process that has them is gone or has dropped them, or the device cannot read the other's memory.
+        InputError: the process that has them is gone or has dropped them, CUDA shows its memory to no other process, or the device cannot
+            read the other's memory.
     """
     shape, dtype = tuple(handle["shape"]), np.dtype(handle["dtype"])
     here = _EXPORTED.get(handle["name"])
@@ -105,8 +104,11 @@ def open_peer(device: CudaDevice, handle: Mapping[str, Any]) -> PeerRows:
         raise InputError(
             "rows of this process that were dropped are opened", "keep them until all devices have read them"
         )
-    if not handle["shown"]:
+    if not int(np.prod(shape)):
         return PeerRows(0, shape, dtype, None)
+    if not handle["shown"]:
+        problem = f"the rows of process {handle['process']} are on a device whose memory CUDA shows to no other process"
+        raise InputError(problem, "leave `exchange` at its default, so that rows go through the host")
     runtime = device.cupy.cuda.runtime
     with device.active(), _named(device, f"device {device.index} cannot open the rows of process {handle['process']}"):
         pointer = runtime.ipcOpenMemHandle(bytes.fromhex(handle["shown"]))

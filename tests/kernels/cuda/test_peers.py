@@ -120,3 +120,15 @@ def test_no_rows_take_no_memory_and_too_many_are_told():
     ):
         export_rows(device, np.zeros((STEP_BYTES, 2), np.float16))
     assert not runtime.held
+
+
+def test_memory_that_cannot_be_shown_is_told_to_who_opens_it(monkeypatch):
+    def refused(self, pointer):
+        raise Refused("not supported")
+
+    monkeypatch.setattr(Runtime, "ipcGetMemHandle", refused)
+    device = make_device(Runtime())
+    own, handle = export_rows(device, ROWS)
+    assert np.array_equal(content(open_peer(device, handle)), ROWS) and own.pointer
+    with pytest.raises(InputError, match="process 0 are on a device whose memory CUDA shows to no other process"):
+        open_peer(device, handle | {"name": "", "process": 0})
