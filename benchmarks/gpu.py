@@ -6,6 +6,7 @@ the device, measured in the same run:
     sampling      edges per second; bytes that the choice has to touch: a row's two ends, an id and an entry of the map per edge
     gather        bytes of rows read and written, device rows by random slot
     aggregation   bytes of rows read per edge, and written per destination
+    peer          the gather's bytes, device rows of another process (benchmarks/gpu_peers.py)
 
 An epoch is 3-layer GraphSAGE over an R-MAT graph whose features, float16, lie on the device, or a tenth of them (by degree) with the rest
 in pinned memory. The baseline is what one would compose of torch: neighbours by random numbers with replacement, `unique`, index, and
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks import gpu_peers
 from benchmarks.record import interleave, ratio, record
 from kernels.cuda.device import device_of
 from kernels.cuda.driver import num_gpus
@@ -35,7 +37,7 @@ from kernels.graph.generate import rmat_edges, rmat_labels
 from kernels.layers.aggregate import aggregate
 from kernels.rows.gather import gather_tiered
 from kernels.rows.gather_cuda import gather_tiered_cuda
-from kernels.rows.slots import DEVICE, HOST, Tiers, make_slots
+from kernels.rows.slots import DEVICE, HOST, PEER, Tiers, make_slots
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from kernels.sampling.sample_cuda import CudaSampler
@@ -115,7 +117,8 @@ def measure(size: Size, device: Device) -> dict[str, Any]:
     rows = make_rows(size.nodes)
     check_equality(place, rows)
     bandwidth = copy_bandwidth(place, size)
-    kernels = [each | {"of_copy": each["gb_per_second"] / bandwidth} for each in kernel_rates(place, rows, size)]
+    rates = [*kernel_rates(place, rows, size), peer_rate(place, size)]
+    kernels = [each | {"of_copy": each["gb_per_second"] / bandwidth} for each in rates]
     labels = rmat_labels(size.nodes, CLASSES, 1)
     seeds = np.random.default_rng(1).permutation(size.nodes)[: size.seeds]
     epochs = [compare_epochs(place, rows, labels, seeds, share, size) for share in (1.0, CACHED)]
@@ -241,6 +244,29 @@ def kernel_rates(place: Place, rows: Array, size: Size) -> Iterator[dict[str, An
             "gb_per_second": moved[name] / value / 1e9,
             "rate": f"{number / value / 1e6:,.1f} million {what} per second",
         }
+
+
+def peer_rate(place: Place, size: Size) -> dict[str, Any]:
+    """Returns what a gather of rows reaches that another process has, compared with the rows themselves before."""
+    count, rows = min(gpu_peers.ROWS, size.nodes), min(400_000, size.nodes)
+    ids = np.random.default_rng(3).permutation(count)[:rows]
+    with gpu_peers.other_process(count, WIDTH) as (handle, where):
+        seconds = _peer_seconds(place, handle, ids, size.repeats)  # drops the rows before their process ends
+    return {
+        "name": "peer",
+        "seconds": seconds,
+        "gb_per_second": len(ids) * WIDTH * (2 + 4) / seconds / 1e9,
+        "rate": f"{len(ids) / seconds / 1e6:,.1f} million rows of {where} per second",
+    }
+
+
+def _peer_seconds(place: Place, handle: dict[str, Any], ids: Array, repeats: int) -> float:
+    peer = place.device.open_peer(handle)
+    tiers, slots = Tiers(peers=(peer,), peer_stride=len(peer)), place.tensor(make_slots(PEER, ids))
+    check_gather(place, gpu_peers.drawn_rows(len(peer), WIDTH), slots, tiers, ids)
+    out = torch.empty((len(ids), WIDTH), device=place.device.torch_device)
+    seconds = interleave({"peer": place.finished(lambda: place.gather(slots, tiers, out))}, repeats)
+    return statistics.median(seconds["peer"])
 
 
 def compare_epochs(place: Place, rows: Array, labels: Array, seeds: Array, share: float, size: Size) -> dict[str, Any]:

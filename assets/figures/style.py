@@ -37,6 +37,7 @@ MANY = 10_000_000
 
 LEVELS = {
     "device": BLUE,
+    "devices of other ranks": "#223a6b",
     "arena": PURPLE,
     "own shards": GREY,
     "host": CYAN,

@@ -17,7 +17,7 @@ import numpy as np
 
 from kernels.arrays import dtype_name, owner_of
 from kernels.cuda.compile import machine_code
-from kernels.cuda.protocol import Kernel, KernelDevice, RowsView
+from kernels.cuda.protocol import Kernel, KernelDevice, PeerRows, RowsView
 from kernels.errors import InputError
 from kernels.types import Array
 
@@ -95,12 +95,14 @@ class CudaDevice:
         """Returns a matrix of device memory or of pinned host memory as the device sees it.
 
         Args:
-            array: a CuPy array, a torch tensor, or a NumPy array in pinned memory; [n, F], columns adjacent.
+            array: a CuPy array, a torch tensor, a NumPy array in pinned memory, or rows of a peer; [n, F], columns adjacent.
             what: name of the array, for the message.
 
         Raises:
             InputError: the device cannot read the memory, or columns are apart.
         """
+        if isinstance(array, PeerRows):
+            return array.view()
         address, strides, item_bytes, dtype = _layout(array)
         count, width = (int(n) for n in array.shape)
         if count * width == 0:
@@ -114,10 +116,19 @@ class CudaDevice:
             remedy = "pin the memory (torch: tensor.pin_memory(), CuPy: cupyx.empty_pinned)"
             raise InputError(f"{what} is in host memory that the device cannot read", remedy)
         if found.type != runtime.memoryTypeHost and found.device != self.index:
-            self._reach(found.device, what)
+            self.reach(found.device, what)
         return RowsView(found.devicePointer, count, width, strides[0], dtype)
 
-    def _reach(self, other: int, what: str) -> None:
+    def reach(self, other: int, what: str) -> None:
+        """Lets the device read the memory of another one of this process.
+
+        Args:
+            other: CUDA's number of it.
+            what: name of the memory, for the message.
+
+        Raises:
+            InputError: it cannot.
+        """
         runtime = self.cupy.cuda.runtime
         if not runtime.deviceCanAccessPeer(self.index, other):
             raise InputError(f"{what} is on device {other}, which device {self.index} cannot read", "copy it over")

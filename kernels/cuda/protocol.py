@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
+from kernels.arrays import dtype_name
 from kernels.types import Array
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
@@ -28,6 +31,32 @@ class RowsView:
     width: int
     row_bytes: int
     dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class PeerRows:
+    """Rows in a device's memory that other devices of the machine read in place, as one of them sees them.
+
+    Attributes:
+        pointer: memory address of the first row, valid on the device that exported or opened them.
+        shape: numbers of rows and columns; rows follow each other without space between them.
+        dtype: NumPy type of an element.
+        memory: the object that keeps the memory.
+    """
+
+    pointer: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    memory: Any
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def view(self) -> RowsView:
+        """Returns the rows as a kernel sees them."""
+        count, width = self.shape
+        row_bytes = width * self.dtype.itemsize
+        return RowsView(self.pointer if count * width else 0, count, width, row_bytes, dtype_name(self.dtype))
 
 
 class KernelDevice(Protocol):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from kernels.cuda.protocol import PeerRows
+from kernels.rows.shared_memory import open_rows, share_rows
 from tests import accelerator
 from tests.accelerator.kernels import kernels
 
@@ -64,6 +68,20 @@ class SimulatedBackend:
         """Keeps the tensor's memory until the step's stream has passed; asserts that it is on the device."""
         assert tensor.device.type == self.kind, tensor.device
         accelerator.load().simulated_record(tensor.untyped_storage().data_ptr(), 0)
+
+    def export_rows(self, rows: np.ndarray) -> tuple[PeerRows, dict[str, Any]]:
+        """Copies rows to memory that other processes map: what stands in for memory of the device."""
+        array, handle = share_rows(rows)
+        return as_peer(array), handle
+
+    def open_peer(self, handle: Mapping[str, Any]) -> PeerRows:
+        """Maps the rows of a handle."""
+        return as_peer(open_rows(handle))
+
+
+def as_peer(array: np.ndarray) -> PeerRows:
+    """Returns an array as kernels take rows of a peer."""
+    return PeerRows(array.ctypes.data, array.shape, array.dtype, array)
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,12 @@ import json
 import pytest
 
 from assets.sampling.config import SamplingConfig
+from tests.accelerator.backend import stand_in
+from tests.accelerator.rank_child import OPTIONS, run_processes
 from tests.accelerator.test_training import assert_booked, assert_close, moves
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import random_graph_artifacts
-from tests.trainers.ranks.threads import run_threads
+from tests.trainers.ranks.threads import ThreadTensors, run_threads
 from tests.trainers.runs import content, parts_inputs, train_parts
 from tests.trainers.techniques.distributed.test_distributed import ledger
 from trainers.ranks.group import ALONE
@@ -110,3 +112,74 @@ def test_batches_of_ranks_are_drawn_on_their_accelerators(tmp_path, place, topol
     assert_booked(one, crossed, ("topology", "ids", "label") if topology == "uva" else ("ids", "label"), pulled=read)
     two = run_threads(2, lambda ranks: train_parts(tmp_path, 4, ranks, device="cuda", topology=topology, **options))[0]
     assert two and content(two)["weights.safetensors"] == expected
+
+
+@pytest.mark.parametrize("gradients", ["ordered", "all-reduce"])
+def test_gradients_stay_on_devices_that_have_a_lane_of_their_own(tmp_path, place, monkeypatch, gradients):
+    """The bits of the way through the host, and of one rank; no gradient of a parameter crosses to the host."""
+    settings = {"gradients": gradients}
+    options = {"settings": settings, "epochs": 2, "norm": "layer", "dropout": 0.3, "retrain": True, "device": "cuda"}
+    options |= {"sampling": SamplingConfig(fanouts=(4, 3), batch_size=8), "accumulate": 2}
+    parts_inputs(tmp_path, 4)
+    one = train_parts(tmp_path, 4, **options)
+    assert one
+    expected, lanes = content(one)["weights.safetensors"], []
+
+    def opened(ranks, device):
+        lanes.append(ThreadTensors(ranks.lane()))
+        return lanes[-1]
+
+    monkeypatch.setattr("trainers.techniques.distributed.executor.open_tensor_lane", opened)
+    two = run_threads(2, lambda ranks: train_parts(tmp_path, 4, ranks, **options))[0]
+    assert two and len(lanes) == 2 and all(lane.calls > 0 for lane in lanes)
+    if gradients == "ordered":
+        assert content(two)["weights.safetensors"] == expected
+    besides = two.run_record()["traffic_besides_batches"]
+    assert "gradient" not in moves(besides, "d2h") and "gradient" not in moves(besides, "h2d")
+    assert ledger(two)[1]["rank", "gradient"] > 0
+
+
+PEER = {"settings": {"exchange": "peer"}, "memory": {"device": "30%", "host": "10%"}}
+
+
+@pytest.mark.parametrize("topology", ["host", "device"])
+def test_devices_of_ranks_read_the_rows_of_each_other(tmp_path, place, topology):
+    """The bits of the exchange, with blocks of either side; rows of devices cross no bus."""
+    options = {"epochs": 2, "accumulate": 1, "featureless": 5, "retrain": True, "device": "cuda"}
+    parts_inputs(tmp_path, 2, memory=PEER["memory"], featureless=5)
+
+    def work(ranks):
+        return train_parts(tmp_path, 2, ranks, topology=topology, **options, **PEER)
+
+    plain = train_parts(tmp_path, 2, **options)
+    assert plain
+    expected = content(plain)["weights.safetensors"]
+    for world in (1, 2):
+        model = work(ALONE) if world == 1 else run_threads(world, work)[0]
+        assert model and content(model)["weights.safetensors"] == expected
+        counts, booked = ledger(model)
+        on_devices = counts["hits_device", 0] + counts["hits_peer", 0]
+        others = sum(counts[name, 0] for name in ("hits_own", "hits_host", "hits_remote"))
+        assert booked["d2d", "feature"] == 48 * on_devices and booked["h2d", "feature"] == 48 * others
+        assert all(check["passed"] for check in model.summary["checks"] if check["name"] == "ledger equals plan")
+        assert (counts["hits_peer", 0] > 0) == (world == 2)
+
+
+PROCESSES = [
+    pytest.param("simulated", marks=pytest.mark.slow("ranks that are processes, and read each other's device memory")),
+    pytest.param("cuda", marks=pytest.mark.gpu),
+]
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+def test_processes_with_a_device_each_read_the_rows_of_each_other(tmp_path, monkeypatch, kind):
+    """Two processes, two devices or two contexts of one GPU; the bits of one process."""
+    if kind == "simulated":
+        stand_in(monkeypatch)
+    parts_inputs(tmp_path, 2, memory=PEER["memory"])
+    one = train_parts(tmp_path, 2, device="cuda", retrain=True, **OPTIONS, **PEER)
+    assert one
+    expected = content(one)["weights.safetensors"]
+    found = run_processes(2, kind, tmp_path)
+    assert found["weights"] == expected
+    assert found["hits_peer"] > 0 and found["hits_remote"] > 0

@@ -7,7 +7,17 @@ import pytest
 from torch import Tensor
 
 from benchmarks import gpu
-from benchmarks.gpu import CACHED, Place, Size, compare_epochs, kernel_rates, make_rows, make_topology, measure
+from benchmarks.gpu import (
+    CACHED,
+    Place,
+    Size,
+    compare_epochs,
+    kernel_rates,
+    make_rows,
+    make_topology,
+    measure,
+    peer_rate,
+)
 from tests import accelerator
 from tests.accelerator.backend import stand_in
 from trainers.devices.open import open_device
@@ -21,13 +31,13 @@ def test_every_figure_is_measured(monkeypatch: pytest.MonkeyPatch, kind: str) ->
     monkeypatch.setattr(gpu, "FANOUTS", (3, 2, 2))
     monkeypatch.setattr(gpu, "BATCH_SIZE", 16)
     found = measure(Size(nodes=300, edges=2000, seeds=32, repeats=1, epochs=1), open_device(kind))
-    assert [row["name"] for row in found["kernels"]] == ["sampling", "gather", "aggregation"]
+    assert [row["name"] for row in found["kernels"]] == ["sampling", "gather", "aggregation", "peer"]
     assert all(row["gb_per_second"] > 0 and row["of_copy"] > 0 for row in found["kernels"])
     assert [row["features"] for row in found["epochs"]] == ["on the device", "10% cached"]
     assert all(row["ours_seconds"] > 0 and row["torch_seconds"] > 0 for row in found["epochs"])
 
 
-@pytest.mark.parametrize("part", ["rates", "all on the device", "cached"])
+@pytest.mark.parametrize("part", ["rates", "peer", "all on the device", "cached"])
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_a_gather_of_one_wrong_row_is_refused(monkeypatch: pytest.MonkeyPatch, kind: str, part: str) -> None:
     stand_in(monkeypatch)
@@ -44,6 +54,8 @@ def test_a_gather_of_one_wrong_row_is_refused(monkeypatch: pytest.MonkeyPatch, k
     with pytest.raises(AssertionError, match="gathered rows differ"):
         if part == "rates":
             list(kernel_rates(place, rows, size))
+        elif part == "peer":
+            peer_rate(place, size)
         else:
             share = CACHED if part == "cached" else 1.0
             compare_epochs(place, rows, np.zeros(size.nodes, np.int32), np.arange(32), share, size)

@@ -57,7 +57,7 @@ SAME = {
         "topology",
     ),
     *("booked", "packed", "unfused", "vanilla", "trainers", "devices", "ranks", "sharing", "presample", "probe"),
-    *("sampling", "hotness", "memory", "device_cache"),
+    *("sampling", "hotness", "memory", "device_cache", "peer"),
 }
 """Options that change no weight of a technique. With the others an exact technique has the weights of "minibatch" with the same option, in
 one part where it has parts; one that approximates has them where nothing is kept; and a pass over the whole graph has the losses of one

@@ -18,13 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from kernels.cuda.protocol import KernelDevice
+from kernels.cuda.protocol import KernelDevice, PeerRows
 from kernels.rows.aligned import aligned_empty
 from trainers.devices.protocol import CACHE, Device, OverBudget, torch_dtype
 from trainers.record.ledger import Ledger, Line
 
 ALIGNMENT = 256
 """Alignment in bytes of arrays that are sent together."""
+ROWS = Line("h2d", "feature")
 PIECE_BYTES = 64 << 20
 """Bytes staged at once: torch keeps pinned memory, in powers of two, so a graph is not sent through staging memory of its size."""
 
@@ -70,6 +71,14 @@ class Backend(Protocol):
         """Keeps the memory of a tensor of a side stream until the training step's stream has done all work queued by then."""
         ...
 
+    def export_rows(self, rows: np.ndarray) -> tuple[PeerRows, dict[str, Any]]:
+        """Copies rows to the device's memory, where other devices of the machine read them; returns them and their handle."""
+        ...
+
+    def open_peer(self, handle: Mapping[str, Any]) -> PeerRows:
+        """Returns the exported rows of another device, or of this one."""
+        ...
+
 
 class Accelerator(Device):
     """A device with memory of its own: its allocator counts the memory, and its bus has its own speed.
@@ -86,12 +95,12 @@ class Accelerator(Device):
         self.backend, self.index, self.work_bytes, self.cache_bytes = backend, index, work_bytes, cache_bytes
         self.kind, self.torch_device = backend.kind, backend.torch_device
         self.traffic = Ledger()
-        self._cached_bytes = 0
+        self._cached_bytes = self._exported_bytes = 0
 
     @property
     def peak(self) -> Mapping[str, int]:
         """Peak bytes: of cached rows, and in total."""
-        return {CACHE: self._cached_bytes, "total": self.backend.peak_bytes()}
+        return {CACHE: self._cached_bytes, "total": self.backend.peak_bytes() + self._exported_bytes}
 
     def alloc(self, shape: tuple[int, ...], dtype: torch.dtype | np.dtype[Any], purpose: str) -> torch.Tensor:
         """Allocates a tensor; cached rows are booked against their budget, and stay booked.
@@ -102,14 +111,37 @@ class Accelerator(Device):
         kind = torch_dtype(dtype)
         asked = int(torch.Size(shape).numel()) * kind.itemsize
         if purpose == CACHE:
-            if self.cache_bytes is not None and self._cached_bytes + asked > self.cache_bytes:
-                what = f"{purpose} on device {self.index} (cache {self.cache_bytes:,})"
-                raise OverBudget(asked, self.cache_bytes - self._cached_bytes, what, "raise `device` in [memory]")
-            self._cached_bytes += asked
+            self._book_cached(asked)
         try:
             return torch.empty(shape, dtype=kind, device=self.torch_device)
         except torch.OutOfMemoryError as error:
             raise self._too_small(error, asked, purpose) from error
+
+    def _book_cached(self, asked: int) -> None:
+        if self.cache_bytes is not None and self._cached_bytes + asked > self.cache_bytes:
+            what = f"{CACHE} on device {self.index} (cache {self.cache_bytes:,})"
+            raise OverBudget(asked, self.cache_bytes - self._cached_bytes, what, "raise `device` in [memory]")
+        self._cached_bytes += asked
+
+    def export_rows(self, rows: np.ndarray) -> tuple[PeerRows, dict[str, Any]]:
+        """Copies rows to the device's memory, where other devices of the machine read them, and books them; they stay booked.
+
+        Raises:
+            OverBudget: the budget does not allow it.
+            InputError: the device has too little free memory, or its memory cannot be shared.
+        """
+        self._book_cached(rows.nbytes)
+        self._exported_bytes += rows.nbytes
+        self.traffic.crossed(ROWS, rows.nbytes)
+        return self.backend.export_rows(rows)
+
+    def open_peer(self, handle: Mapping[str, Any]) -> PeerRows:
+        """Returns the exported rows of another device of the machine.
+
+        Raises:
+            InputError: the process that has them is gone, or this device cannot read the other's memory.
+        """
+        return self.backend.open_peer(handle)
 
     def enter_thread(self) -> None:
         """Makes the device the one of the calling thread, before its first operation there."""
@@ -122,7 +154,8 @@ class Accelerator(Device):
         Raises:
             OverBudget: the training does not fit.
         """
-        bound = None if self.work_bytes is None else self.work_bytes + self._cached_bytes
+        torch_rows = self._cached_bytes - self._exported_bytes  # exported rows are not in torch's memory
+        bound = None if self.work_bytes is None else self.work_bytes + torch_rows
         self.backend.bound(bound)
         try:
             yield

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
 
 from kernels.cuda.device import CudaDevice
-from kernels.cuda.protocol import KernelDevice
+from kernels.cuda.peers import export_rows, open_peer
+from kernels.cuda.protocol import PeerRows
 from kernels.errors import InputError
 
 
@@ -32,7 +35,7 @@ class CudaBackend:
             CudaDevice(index)  # raises an error that names the missing part
             problem = f'device = "cuda", but torch {torch.__version__} (CUDA {torch.version.cuda}) finds no GPU that it can use'
             raise InputError(problem, 'install a driver for that version of CUDA, or set device = "cpu"')
-        self.kernels: KernelDevice = CudaDevice(index, follows_torch=True)
+        self.kernels = CudaDevice(index, follows_torch=True)
         self.torch_device = torch.device(self.kind, index)
         self.total_bytes = torch.cuda.get_device_properties(index).total_memory
         torch.cuda.reset_peak_memory_stats(index)  # the peak of an earlier training in this process is not this one's
@@ -92,3 +95,12 @@ class CudaBackend:
     def used_by_step(self, tensor: torch.Tensor) -> None:
         """Keeps the tensor's memory until the step's stream has passed."""
         tensor.record_stream(self._step_stream)
+
+    def export_rows(self, rows: np.ndarray) -> tuple[PeerRows, dict[str, Any]]:
+        """Copies rows to memory of their own, which other processes open by the handle."""
+        torch.cuda.empty_cache()  # memory that torch keeps for later is not free for others
+        return export_rows(self.kernels, rows)
+
+    def open_peer(self, handle: Mapping[str, Any]) -> PeerRows:
+        """Opens the rows of a handle."""
+        return open_peer(self.kernels, handle)

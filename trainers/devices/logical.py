@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from kernels.arrays import owner_of
+from kernels.rows.shared_memory import memory_of, open_rows, share_rows
 from trainers.devices.link import Link
 from trainers.devices.protocol import CACHE, Device, Direction, OverBudget, torch_dtype
 from trainers.record.ledger import Ledger
@@ -107,6 +108,26 @@ class LogicalDevice(TorchDispatchMode, Device):
     def link(self, direction: Direction) -> Link | None:
         """Returns the link of a direction; only links to the host are modelled, since devices and ranks of one machine share its memory."""
         return self._links.get(direction)
+
+    def export_rows(self, rows: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+        """Copies rows to memory that other processes map, and books them as cached rows for as long as they live.
+
+        Raises:
+            OverBudget: the budget does not allow it.
+        """
+        self._check(rows.nbytes, CACHE)
+        copy, handle = share_rows(rows)
+        self._add(rows.nbytes, CACHE)
+        weakref.finalize(memory_of(copy), self._add, -rows.nbytes, CACHE)
+        return copy, handle
+
+    def open_peer(self, handle: Mapping[str, Any]) -> np.ndarray:
+        """Maps the exported rows of another device.
+
+        Raises:
+            InputError: the process that has them is gone.
+        """
+        return open_rows(handle)
 
     def active(self) -> LogicalDevice:
         """Returns the device, which is a context: storages that are made in it are booked."""

@@ -141,6 +141,30 @@ class Device(Protocol):
         """
         return np.empty(shape, dtype)
 
+    def export_rows(self, rows: np.ndarray) -> tuple[Any, dict[str, Any]]:
+        """Copies rows to the device's memory, where other devices of this machine read them, and books them as cached rows.
+
+        Args:
+            rows: [n, F] of a stored type, in the host's memory.
+
+        Returns:
+            The rows as a gather on this device takes them, and their handle, which is JSON-ready. They are there for as long as anything
+            refers to the rows.
+
+        Raises:
+            OverBudget: the budget does not allow it.
+            InputError: the memory cannot be shared.
+        """
+        ...
+
+    def open_peer(self, handle: Mapping[str, Any]) -> Any:
+        """Returns the exported rows of a device of this machine, of this process or of another, as a gather on this device takes them.
+
+        Raises:
+            InputError: the process that has them is gone or has dropped them, or this device cannot read the other's memory.
+        """
+        ...
+
     def evaluating(self) -> AbstractContextManager[Any]:
         """Returns a context for an evaluation, which bounds its memory by itself and is not part of the training's.
 

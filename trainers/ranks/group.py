@@ -98,7 +98,7 @@ class Lane:
         shared = self._shared_seconds(sent_bytes)
         began, found = time.perf_counter(), torch.empty(sum(received_bytes), dtype=torch.uint8)
         if self.world > 1:
-            with _blaming_peers("an exchange"):
+            with blaming_peers("an exchange"):
                 dist.all_to_all_single(
                     found, torch.from_numpy(sent), list(received_bytes), list(sent_bytes), group=self._group.library
                 )
@@ -134,7 +134,7 @@ class Lane:
             PeerError: a rank is gone or late.
         """
         group = self._group.library
-        with _blaming_peers("a round of an exchange"):
+        with blaming_peers("a round of an exchange"):
             calls = [dist.irecv(torch.from_numpy(piece), rank, group) for rank, piece in received.items()]
             calls += [dist.isend(torch.from_numpy(piece), rank, group) for rank, piece in sent.items()]
             for call in filter(None, calls):
@@ -146,7 +146,7 @@ class Lane:
         Raises:
             PeerError: a rank is gone or late.
         """
-        with _blaming_peers("a round of an exchange"):
+        with blaming_peers("a round of an exchange"):
             dist.barrier(self._group.library)
 
     def swap(self, numbers: Array) -> Array:
@@ -169,7 +169,7 @@ class Lane:
             return [piece]
         began = time.perf_counter()
         found = [torch.empty(len(piece), dtype=torch.uint8) for _ in range(self.world)]
-        with _blaming_peers("a gathering"):
+        with blaming_peers("a gathering"):
             dist.all_gather(found, torch.from_numpy(piece), group=self._group.library)
         self._wait(began, (self.world - 1) * len(piece))
         return [each.numpy() for each in found]
@@ -225,7 +225,7 @@ class Lane:
         """Replaces a tensor by the sum over all ranks, in an order that the library chooses."""
         if self.world > 1:
             began = time.perf_counter()
-            with _blaming_peers("a sum"):
+            with blaming_peers("a sum"):
                 dist.all_reduce(values, group=self._group.library)
             self._wait(began, 2 * values.nbytes)
 
@@ -267,10 +267,19 @@ class Ranks:
         """Returns a lane of its own; all ranks ask for their lanes in the same order."""
         if self.world == 1:
             return Lane(self.rank, self.world, model=model)
-        with _blaming_peers("the meeting"):
-            group = Group(dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=self.timeout)))
+        return Lane(self.rank, self.world, self.group("gloo", self.timeout), model)
+
+    def group(self, backend: str, timeout: float) -> Group:
+        """Returns a process group of its own, which ends with the training; all ranks ask for theirs in the same order.
+
+        Args:
+            backend: library of its calls: "gloo", or "nccl" for tensors of GPUs.
+            timeout: seconds that a call may take.
+        """
+        with blaming_peers("the meeting"):
+            group = Group(dist.new_group(backend=backend, timeout=datetime.timedelta(seconds=timeout)))
         self._groups.append(group)
-        return Lane(self.rank, self.world, group, model)
+        return group
 
     def close(self) -> None:
         """Ends the process groups and waits for their threads; lanes make no calls after it."""
@@ -312,7 +321,7 @@ def coming() -> Iterator[Meeting | None]:
     if world == 1:
         yield None
         return
-    with _blaming_peers("the meeting"):
+    with blaming_peers("the meeting"):
         meeting = Meeting(open_store(rank, world), rank, world)
     try:
         yield meeting
@@ -340,7 +349,7 @@ def joined(timeout: float = DEFAULT_TIMEOUT, meeting: Meeting | None = None) -> 
     with nullcontext(meeting) if meeting else coming() as met:
         assert met is not None
         limit = datetime.timedelta(seconds=timeout)
-        with _blaming_peers("the meeting"):
+        with blaming_peers("the meeting"):
             met.wait()
             dist.init_process_group("gloo", store=cast(Any, met.store), timeout=limit, rank=rank, world_size=world)
         met.close()
@@ -351,7 +360,12 @@ def joined(timeout: float = DEFAULT_TIMEOUT, meeting: Meeting | None = None) -> 
 
 
 @contextmanager
-def _blaming_peers(where: str) -> Iterator[None]:
+def blaming_peers(where: str) -> Iterator[None]:
+    """Makes an error of the library in a call that ranks make together a `PeerError`, and ends the process soon after it.
+
+    Args:
+        where: the call, in words.
+    """
     try:
         yield
     except RuntimeError as error:

@@ -156,6 +156,7 @@ OPTIONS: Mapping[str, Option] = {
         _own("probe", "`probe`", "probe"),
         _own("unfused", '`scheme = "unfused"`', "scheme", lambda value: value == "unfused"),
         _own("vanilla", '`scheme = "vanilla"`', "scheme", lambda value: value == "vanilla"),
+        _own("peer", '`exchange = "peer"`', "exchange", lambda value: value == "peer"),
         _own("trainers", "several `trainers`", "trainers", _several),
         _own("devices", "several `devices`", "devices", _several),
         _own("ranks", "several `ranks`", "ranks", _several),
@@ -250,6 +251,11 @@ CONDITIONS: Mapping[str, Condition] = {
     ),
     "exchanged": Condition(
         words='with rows = "exchange"', key="*.rows", holds=lambda t, _: t.own_settings.rows == "exchange"
+    ),
+    "unpeered": Condition(
+        words='with rows = "exchange" and without exchange = "peer"',
+        key="*.exchange",
+        holds=lambda t, _: t.own_settings.rows == "exchange" and getattr(t.settings, "exchange", "") != "peer",
     ),
     "packed_exact": Condition(
         words='with rows = "packed" and an exact evaluation',

@@ -30,6 +30,7 @@ MODEL_WARNINGS = (ABOVE_CHANCE, LOSS_FELL, LEDGER_EQUALS_PLAN)
 
 TIERS = {
     "hits_device": "device",
+    "hits_peer": "devices of other ranks",
     "hits_arena": "arena",
     "hits_own": "own shards",
     "hits_host": "host",

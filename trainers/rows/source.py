@@ -119,6 +119,9 @@ class FeatureSource(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Gives back memory that other processes read; all ranks call it, and nothing is gathered after it."""
+
 
 @runtime_checkable
 class FindsRows(Protocol):

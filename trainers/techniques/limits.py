@@ -47,15 +47,15 @@ def two_step(scheme: str) -> tuple[Limit, ...]:
     )
 
 
-def exchanged(when: str = "") -> tuple[Limit, ...]:
-    """Returns the limits of rows that ranks exchange, under a condition or always."""
+def exchanged(when: str = "", unpeered: str = "") -> tuple[Limit, ...]:
+    """Returns the limits of rows that ranks exchange, under a condition or always; `unpeered`: and no row lies on a device."""
     modelled, kept = (
         "remove the key, or model them by rank_gbps",
         "keeps hot rows of other ranks in memory, within `host`",
     )
     return (
         *each("link_gbps", "moves its rows between ranks", whens=when, useless=True, remedy=modelled),
-        *each("device_cache", kept, whens=when, useless=True),
+        *each("device_cache", kept, whens=unpeered, useless=True),
     )
 
 
@@ -185,7 +185,14 @@ FULLGRAPH = (
 )
 DISTRIBUTED = (
     *BY_PARTS,
-    *exchanged("exchanged"),
+    *exchanged("exchanged", "unpeered"),
+    *each(
+        "peer",
+        "takes no row from the shards",
+        whens="packed",
+        useless=True,
+        remedy='remove the key, or set rows = "exchange"',
+    ),
     *each(
         "io", "reads no packed rows", whens="exchanged", useless=True, remedy='remove the key, or set rows = "packed"'
     ),
@@ -209,5 +216,6 @@ FRESH_DISTRIBUTED = (
         remedy='set it to "unfused"',
     ),
     *each("packed", "takes the rows of parts from their shards"),
+    *each("peer", "keeps embeddings and hot rows of each part in its arena"),
     *each("probe", "has no rank with all rows"),
 )

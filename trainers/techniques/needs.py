@@ -177,7 +177,16 @@ def _exchange_terms(case: Case) -> list[Term]:
     ranks, sizes = case.ranks, case.sizes
     cached = min(tier_rows(sizes, "host")[0], sizes.num_rows)
     fetched = space_for(case.batch.inputs * sizes.row_bytes) if ranks > 1 else 0
+    peer = getattr(case.semantic.train.own_settings, "exchange", "") == "peer"
+    on_devices, bound = tier_rows(sizes, "device") if peer else (0, False)
     return [
+        Term(
+            what="rows on the ranks' devices",
+            num_bytes=ranks * on_devices * sizes.row_bytes,
+            key="[memory] device",
+            at_most=bound,
+        ),
+        Term(what="places of rows on devices", num_bytes=ranks * 4 * sizes.num_nodes if peer else 0),
         Term(
             what="cached rows of other ranks",
             num_bytes=ranks * cached * sizes.row_bytes,

@@ -141,6 +141,7 @@ class Training:
             if self.ranks.first:
                 self.ledger.clear()
                 self.ledger.merge(whole)
+        self.features.source.close()
         return logits
 
     def rank_records(self, peak_bytes: int | None) -> list[dict[str, Any]]:

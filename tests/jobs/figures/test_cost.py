@@ -45,8 +45,13 @@ def test_every_tier_has_a_place_in_the_picture_and_rows_add_up(tmp_path: Path) -
     parts_inputs(tmp_path, 2)
     memory = {"device": 0, "host": "20%", "seed": 1}
     by_ranks = run_threads(2, lambda ranks: train_parts(tmp_path, 2, ranks, memory=memory))[0]
+    memory, settings = {"device": "20%", "host": "10%"}, {"exchange": "peer"}
+    home = tmp_path / "devices"
+    parts_inputs(home, 2, memory=memory)
+    on_devices = run_threads(2, lambda ranks: train_parts(home, 2, ranks, memory=memory, settings=settings))[0]
     for model, places in (
         (by_ranks, {"own shards", "host", "other ranks"}),
+        (on_devices, {"device", "devices of other ranks", "own shards", "host", "other ranks"}),
         (train_fresh(tmp_path), {"arena", "feature file"}),
     ):
         cost, counts = epoch_cost(model), counts_of(model)
@@ -54,7 +59,8 @@ def test_every_tier_has_a_place_in_the_picture_and_rows_add_up(tmp_path: Path) -
         assert sum(cost["rows"].values()) == pytest.approx(counts["inputs"] / 3)
         assert "data:image/png" in cost_metadata(model)["cost of an epoch"].value
         shown = traffic_metadata(model)
-        share = counts["hits_arena"] / counts["inputs"] if "arena" in places else None
+        there = sum(counts[name] for name in ("hits_arena", "hits_device") if name in counts)
+        share = there / counts["inputs"] if there else None
         assert shown.get("device_hit_ratio") == share
         assert {name: n for name, n in shown.items() if name in TIERS} == {
             name: counts[name] for name in TIERS if name in counts

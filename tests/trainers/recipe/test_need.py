@@ -234,5 +234,10 @@ def test_ranks_on_packed_rows_have_the_terms_of_disk_and_no_exchange() -> None:
     for name in ("staged rows of batches in work", "inputs of batches", "blocks of batches", "readers of cached rows"):
         assert found["packed"][name] == 2 * disk[name] > 0 and name not in found["exchange"]
     assert found["packed"]["rows in the host cache"] == 2 * 50 * SIZES.row_bytes
+    peer = DistributedSettings(ranks=2, exchange="peer")
+    on_devices = terms(case(trainer="distributed", settings=peer), sizes)  # pyright: ignore
+    added = {"rows on the ranks' devices": 2 * 100 * SIZES.row_bytes, "places of rows on devices": 8 * SIZES.num_nodes}
+    assert {name: on_devices[name] for name in added} == added
+    assert not any(found["exchange"].get(name) for name in added)
     exchanged = {"cached rows of other ranks", "rows of other ranks for a batch", "batches in work"}
     assert exchanged <= found["exchange"].keys() and not exchanged & found["packed"].keys()

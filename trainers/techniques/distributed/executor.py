@@ -7,7 +7,7 @@ rounds per batch of L layers; `scheme` selects it (vanilla.py). With packed rows
 A step is a group of `accumulate` rounds of all parts. With `gradients = "ordered"` the gradients of all its batches are gathered and added
 in batch order at every rank, so all ranks make the same update, and its bits are those of one rank with all parts. A step moves (ranks - 1)
 x batches x bytes of the model to each rank, which is cheap for models of a few MB; `all-reduce` moves the sums alone and adds them in
-another order.
+another order. Gradients stay on the devices if each rank has a GPU of its own (trainers/ranks/tensors.py), and go through the host else.
 
 The rank that computes a batch does not affect the result: seeds are listed by part (kernels/sampling/part_plan.py) and keys contain no
 rank. So a run continues from a checkpoint on another number of ranks. With one part it is `minibatch`, to the bit.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,11 +38,13 @@ from trainers.loop.executor import BatchGradient, Done, Executor, Gradients, Run
 from trainers.models.layer import Between
 from trainers.models.node_rows import RowGradient, node_rows
 from trainers.ranks.group import Lane, PeerError
+from trainers.ranks.tensors import open_tensor_lane
 from trainers.record.checks import TIER_ROWS, move_name
 from trainers.record.ledger import Line
 from trainers.record.timeline import STEP
 from trainers.techniques.disk import planned_reads
 from trainers.techniques.distributed.batches import RankSource
+from trainers.techniques.distributed.device_gradients import Member, add_gathered
 from trainers.techniques.distributed.packed import PackedRankSource, open_packed_source
 from trainers.techniques.distributed.row_gradients import Placed, exchange_rows
 from trainers.techniques.distributed.settings import DistributedSettings
@@ -116,20 +118,6 @@ def rank_threads(run: Run) -> int:
     return run.execution.samplers or max(1, usable_cores() // sharing - 1)
 
 
-class Member(NamedTuple):
-    """A computed batch of a step.
-
-    Attributes:
-        position: position of the batch in its epoch.
-        loss_sum: sum of the losses of its seeds.
-        gradients: its gradients.
-    """
-
-    position: int
-    loss_sum: float
-    gradients: Gradients
-
-
 class Distributed(Executor):
     """Computes the batches of this rank's parts, and joins the other ranks once per step.
 
@@ -147,6 +135,7 @@ class Distributed(Executor):
         super().__init__(run)
         self.source, self.num_parts, self.lane, self.ordered = source, num_parts, lane, ordered
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
+        self.tensors = open_tensor_lane(run.ranks, run.features.device.torch_device)
         rows = run.features.source
         assert isinstance(rows, ShardedSource)
         if (order := rows.exchange.lane.order) is not None:
@@ -197,9 +186,16 @@ class Distributed(Executor):
         loss, gradients = done.loss_sum, taken_gradients(self.run.model)
         if isinstance(loss, Tensor):
             loss = device.fetch(loss, LOSS, device.traffic).item()
-        if self.lane.world > 1:  # ranks exchange through the host
-            gradients = _moved(gradients, lambda each: device.fetch(each, TO_HOST, device.traffic))
+        if self.lane.world > 1:
+            gradients = self._for_exchange(gradients)
         return Member(batch.position, loss, gradients)
+
+    def _for_exchange(self, gradients: Gradients) -> Gradients:
+        """Returns gradients where ranks exchange them: on the host, except those that a lane of tensors takes."""
+        device, kept = self.run.features.device, gradients.parameters
+        gradients = gradients if self.tensors is None else gradients._replace(parameters=())
+        gradients = _moved(gradients, lambda each: device.fetch(each, TO_HOST, device.traffic))
+        return gradients if self.tensors is None else gradients._replace(parameters=kept)
 
     def _joined(self, members: list[Member], seeds: int) -> Iterator[Done]:
         """Yields the batches of a step; the model then has the sum of all their gradients."""
@@ -221,6 +217,10 @@ class Distributed(Executor):
 
     def _ordered_sum(self, members: list[Member]) -> list[tuple[int, float]]:
         model = self.run.model
+        if self.tensors is not None:
+            found, num_bytes = add_gathered(model, members, self.lane, self.tensors)
+            self.run.ledger.crossed(GRADIENTS, num_bytes * (self.lane.world - 1))
+            return found
         if self.lane.world > 1:
             zeros = [torch.zeros(each.shape, dtype=each.dtype).numpy() for each in model.parameters()]
             packed, count = pack(members, zeros), len(members)
@@ -246,8 +246,12 @@ class Distributed(Executor):
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         own = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()])  # pyright: ignore
-        flat = device.fetch(own, TO_HOST, device.traffic)
-        self.lane.add(flat)
+        if self.tensors is not None:
+            flat = own
+            self.tensors.add(flat)
+        else:
+            flat = device.fetch(own, TO_HOST, device.traffic)
+            self.lane.add(flat)
         self.run.ledger.crossed(GRADIENTS, 2 * flat.nbytes * (self.lane.world - 1) // self.lane.world)
         sums = device.send_tensor(flat, TO_DEVICE_AGAIN, device.traffic)
         sums = sums.split([parameter.numel() for parameter in model.parameters()])

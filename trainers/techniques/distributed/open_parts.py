@@ -23,6 +23,7 @@ from trainers.devices.open import open_device
 from trainers.inference.evaluation import evaluation
 from trainers.loop.executor import Data, Opening
 from trainers.rows.cache import Features
+from trainers.techniques.distributed.device_rows import choose_hot
 from trainers.techniques.distributed.inference import part_nodes
 from trainers.techniques.distributed.links import open_lane
 from trainers.techniques.distributed.settings import DistributedSettings
@@ -62,7 +63,10 @@ def open_data(opening: Opening) -> Data:
         accumulate=semantic.train.accumulate,
     )
     given = {**opening.inputs, **opening.reads}
-    record = _fill_cache(source, shards.row_of, given, execution) if {"hotness", "budgets"} <= given.keys() else {}
+    record = {}
+    if {"hotness", "budgets"} <= given.keys():
+        record |= _fill_devices(source, shards.row_of, given, settings) if settings.exchange == "peer" else {}
+        record |= _fill_cache(source, shards.row_of, given, execution)
     whole = node_types(graph.topology, shards)
     stored = replace(shards.tables(owned.parts)[0], type_columns=None if whole is None else whole.columns)
     # No rank reads the table as a whole: evaluation goes through the source.
@@ -91,12 +95,35 @@ def _open_shards(opening: Opening) -> tuple[Shards, Ownership]:
     return shards, Ownership(rank=ranks.rank, world=ranks.world, num_parts=num_parts, part_of=part_of)
 
 
+def _fill_devices(
+    source: ShardedSource, row_of: Array, given: Mapping[str, Artifact], settings: DistributedSettings
+) -> dict[str, int]:
+    """Copies the hottest rows to the devices of this machine within [memory] device, and returns facts about them.
+
+    Raises:
+        InputError: the budget is "auto", a device has too little memory, or cannot read that of another.
+    """
+    budgets, ranks = open_budgets(given["budgets"]), source.ranks
+    if "device" in budgets.automatic:
+        problem = 'exchange = "peer" fills the devices of all ranks, and [memory] device = "auto" is measured for one'
+        raise InputError(problem, 'write a size, for example device = "10%"')
+    require(given["hotness"], {"arrays": {"order": {"shape": (len(row_of),)}}})
+    rows = budgets.device_bytes // max(1, source.row_bytes)
+    room = {rank: each for rank, each in ranks.beside([ranks.rank, rows])}
+    hot = choose_hot(open_hotness(given["hotness"]).order, row_of, source.owned.ranks_of, room, settings.replicated)
+    source.device.cache_bytes = budgets.device_bytes
+    source.fill_devices(hot)
+    here = list(room).index(ranks.rank)
+    own = {"device_rows": len(hot.everywhere) + len(hot.by_rank[here]), "replicated_rows": len(hot.everywhere)}
+    return {"device_budget_bytes": budgets.device_bytes, **own, "peer_rows": sum(map(len, hot.by_rank))}
+
+
 def _fill_cache(
     source: ShardedSource, row_of: Array, given: Mapping[str, Artifact], execution: TrainExecution
 ) -> dict[str, int]:
     """Copies the hottest rows of other ranks within [memory] host, and returns facts about the cache.
 
-    If own rows are read past the page cache, they are among the copied ones.
+    If own rows are read past the page cache, they are among the copied ones; rows on devices are not.
     """
     budgets, hotness, owned = open_budgets(given["budgets"]), given["hotness"], source.owned
     require(hotness, {"arrays": {"order": {"shape": (len(row_of),)}}})
@@ -113,6 +140,8 @@ def _fill_cache(
         costly = row_of[ids] >= 0
         if not source.own.direct:
             costly &= owned.ranks_of(ids) != owned.rank
+        if source.devices is not None:
+            costly &= ~source.devices.on_devices(ids)
         chosen.append(ids[costly][:left])
         left -= len(chosen[-1])
     source.fill(np.sort(np.concatenate(chosen)))

@@ -32,8 +32,11 @@ class DistributedSettings(Settings):
     # stored batches, with rows of all parts, so that an epoch exchanges gradients alone.
     rows: Literal["exchange", "packed"] = field(default="exchange", metadata={"hashed": False})
     # Order of the transfers of an exchange: all_to_all = all at once. rounds = in rounds in which no link carries two transfers in one
-    # direction, as few as possible. auto = rounds if `links` says that they are faster. The delivered bytes are the same.
-    exchange: Literal["auto", "all_to_all", "rounds"] = field(default="auto", metadata={"hashed": False})
+    # direction, as few as possible. auto = rounds if `links` says that they are faster. peer = the hottest rows lie on the devices of the
+    # machine, within [memory] device, which read them from each other in place; the others go as by auto. The delivered bytes are the same.
+    exchange: Literal["auto", "all_to_all", "rounds", "peer"] = field(default="auto", metadata={"hashed": False})
+    # Share of a device's rows that every device has, with exchange = "peer"; the others lie on the device of their part alone.
+    replicated: float = field(default=0.5, metadata=within(0, 1, hashed=False))
     # Links between the ranks: groups at a switch and speeds, "0 1 | 2 3 @ 32GB/s | 16GB/s" (trainers/ranks/links.py); measured = by timing
     # transfers between the ranks, once per home; nvml = as nvidia-smi shows the GPUs of this machine. "" = unknown.
     links: str = field(default="", metadata={"hashed": False})
@@ -64,9 +67,17 @@ class DistributedSettings(Settings):
             yield KeyProblem("model_links rank_gbps", "model_links has the speeds of links: remove rank_gbps")
 
     def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields links between fewer devices than there are ranks."""
+        """Yields links between fewer devices than there are ranks, and an `exchange = "peer"` that lacks an order of rows or a size."""
         yield from super().conflicts(table, tables)
         devices = parse_links(self.links).num_devices if self.links and self.links not in FOUND else self.ranks
         if devices < self.ranks:
             text = f"links has {devices} devices, and ranks = {self.ranks}: name as many devices as ranks"
             yield (table.trainer, "links"), text
+        if self.exchange != "peer":
+            return
+        missing = [f"[{name}]" for name in ("hotness", "memory") if name not in tables]
+        if missing:
+            yield (table.trainer, "exchange"), f'exchange = "peer" needs {" and ".join(missing)}'
+        elif tables["memory"] is not None and tables["memory"].device == "auto":
+            problem = 'exchange = "peer" fills the devices of all ranks: write a size as `device` in [memory]'
+            yield (table.trainer, "exchange"), problem

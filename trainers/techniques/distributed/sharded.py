@@ -3,6 +3,7 @@
     tier      rows                                              a row of a batch costs
     peer      the shards of this rank's parts (own_rows.py)     its bytes to the device; its pages of the disk if they are read directly
     host      hot rows, copied at the start                     its bytes to the device
+    device    hotter rows, on the devices (device_rows.py)      a read of its device's memory, with exchange = "peer"
     staged    rows that were fetched for this batch             its bytes over the network and to the device
 
 The artifact `hotness` ranks the rows, and [memory] host bounds the number of cached ones: the paper's future work. They are rows of other
@@ -27,12 +28,13 @@ from kernels.cuda.device import device_of, on_device
 from kernels.errors import InputError
 from kernels.ranges import node_ranges
 from kernels.rows.gather import gather_tiered
-from kernels.rows.slots import ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, PEER, ROW_BITS, STAGED, Tiers, make_slots
+from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, PEER, ROW_BITS, STAGED, Tiers, make_slots
 from kernels.types import Array
 from trainers.devices.protocol import Device, kernel_array
 from trainers.ranks.group import ALONE, Lane, Ranks
 from trainers.record.ledger import Ledger
 from trainers.rows.source import H2D, MAPPED, SLOTS, FeatureSource, RowRequest
+from trainers.techniques.distributed.device_rows import DeviceRows, HotRows, open_device_rows
 from trainers.techniques.distributed.exchange import Exchange, Request, make_request
 from trainers.techniques.distributed.own_rows import open_own_rows
 
@@ -92,6 +94,7 @@ class ShardedSource(FeatureSource):
     Attributes:
         held_bytes: bytes of this rank's shards.
         cached_rows: number of rows that are kept here.
+        devices: hot rows on the devices of this machine; None if there are none.
     """
 
     collective = slotted = True
@@ -106,7 +109,7 @@ class ShardedSource(FeatureSource):
         ranks: Ranks = ALONE,
         threads: int = 1,
     ):
-        self.owned, self.device, self.threads = owned, device, threads
+        self.owned, self.device, self.threads, self.ranks = owned, device, threads, ranks
         self.width, self.dtype, self.row_bytes = shards.width, shards.dtype, shards.row_bytes
         tables = shards.tables(owned.parts)
         self.held_bytes = sum(table.num_bytes for table in tables)
@@ -118,29 +121,50 @@ class ShardedSource(FeatureSource):
             raise InputError(problem, "start more ranks")
         self.own = open_own_rows(tables, self.stride, where, ranks, threads)
         self.exchange = Exchange(lane, self._serve, self.width, self.dtype)
+        self.devices: DeviceRows | None = None
         self._slot = _all_slots(shards.row_of, owned, self.stride)
         self.cached_rows, self._cache = 0, np.empty((0, self.width), self.dtype)
 
     def fill(self, node_ids: Array) -> None:
-        """Copies rows here; every rank calls it, with its own choice of nodes.
+        """Copies rows to the host's cache; every rank calls it, with its own choice of nodes.
 
         Args:
             node_ids: ids[c], distinct nodes with features, in ascending order: rows of a file are then read forwards.
         """
-        ledger, cache = Ledger(), np.empty((len(node_ids), self.width), self.dtype)
+        self._cache, self.cached_rows = self._copied(node_ids), len(node_ids)
+        self._slot[node_ids] = make_slots(HOST, np.arange(len(node_ids)))
+
+    def fill_devices(self, hot: HotRows) -> None:
+        """Copies rows to the devices of this machine; every rank calls it, before `fill`.
+
+        Raises:
+            InputError: a device has too little memory, or cannot read that of another.
+        """
+        here = self.ranks.beside(self.ranks.rank).index(self.ranks.rank)
+        everywhere, own = self._copied(hot.everywhere), self._copied(hot.by_rank[here])
+        self.devices = open_device_rows(hot, self.device, everywhere, own, len(self._slot), self.ranks)
+
+    def close(self) -> None:
+        """Drops the rows on devices; all ranks call it."""
+        if self.devices is not None:
+            self.devices.close(self.ranks)
+            self.devices = None
+
+    def _copied(self, node_ids: Array) -> Array:
+        """Returns stored dtype[c, F], the rows of nodes, own ones and others'; every rank calls it, with nodes as for `fill`."""
+        ledger, copied = Ledger(), np.empty((len(node_ids), self.width), self.dtype)
         here = self.owned.ranks_of(node_ids) == self.owned.rank
         own, others = np.flatnonzero(here), np.flatnonzero(~here)
         for low in range(0, len(own), FILL_ROWS):
             places = own[low : low + FILL_ROWS]
-            cache[places] = self._own_rows(node_ids[places], ledger)
+            copied[places] = self._own_rows(node_ids[places], ledger)
         for low in range(0, max(FILL_ROWS, self.exchange.lane.most(len(others))), FILL_ROWS):
             wanted = others[low : low + FILL_ROWS]
             request = self._request(node_ids[wanted], wanted)
             rows, places = self.exchange.fetch(request, None, ledger)
-            cache[request.places] = rows[places]
+            copied[request.places] = rows[places]
         self.device.traffic.merge(ledger)
-        self._slot[node_ids] = make_slots(HOST, np.arange(len(node_ids)))
-        self._cache, self.cached_rows = cache, len(node_ids)
+        return copied
 
     def _own_rows(self, node_ids: Array, ledger: Ledger) -> Array:
         """Returns stored dtype[n, F], rows of nodes of this rank's parts."""
@@ -149,7 +173,13 @@ class ShardedSource(FeatureSource):
         return rows
 
     def mark(self, node_ids: Array, out: Array) -> None:
-        """Writes slot i of out: i32[n] for node_ids[i] (global); -2 for a row that must be fetched."""
+        """Writes slot i of out: i32[n] for node_ids[i] (global), for a gather on the device; -2 for a row that must be fetched."""
+        self._mark(node_ids, out)
+        if self.devices is not None:
+            self.devices.mark(node_ids, out)
+
+    def _mark(self, node_ids: Array, out: Array) -> None:
+        """Does the same without rows on devices."""
         np.take(self._slot, node_ids, out=out)
         np.maximum(out, ELSEWHERE, out=out)
 
@@ -189,30 +219,49 @@ class ShardedSource(FeatureSource):
         staged = batch.staged
         if staged is None:
             slots = np.empty(len(batch.input_ids), np.int32)
-            self.mark(batch.input_ids, slots)
+            here = self.devices is None or self.devices.serves(out)
+            (self.mark if here else self._mark)(batch.input_ids, slots)
             staged = self.fetch(slots, self.request(batch.input_ids, slots), None, ledger)
         slots, rows = staged
         if on_device(out):
             self._send(slots, rows, out, ledger)
         else:
-            self._gather(slots, rows, kernel_array(out), ledger)
+            self._write(slots, rows, kernel_array(out), ledger)
         self._book(slots, ledger)
+
+    def _write(self, slots: Array, fetched: Array, out: Array, ledger: Ledger) -> None:
+        """Writes row i of out, on a device that shares the host's memory, from slots[i]."""
+        hot = _is_hot(slots)
+        if self.devices is None or not hot.any():
+            self._gather(slots, fetched, out, ledger)
+            return
+        for places, write in ((np.flatnonzero(hot), self._write_hot), (np.flatnonzero(~hot), self._gather)):
+            part = np.empty((len(places), self.width), out.dtype)
+            write(slots[places], fetched, part, ledger)
+            out[places] = part
+
+    def _write_hot(self, slots: Array, fetched: Array, out: Array, ledger: Ledger) -> None:
+        assert self.devices is not None
+        gather_tiered(self.devices.slots(slots), self.devices.gather_tiers(None), out, threads=self.threads)
 
     def _send(self, slots: Array, fetched: Array, out: torch.Tensor, ledger: Ledger) -> None:
         """Writes row i of out, on a device with memory of its own, from slots[i]; rows cross to it in their stored type."""
-        present, kernels = np.flatnonzero(slots != NO_FEATURES), device_of(out)
+        hot, kernels = _is_hot(slots), device_of(out)
+        present = np.flatnonzero((slots != NO_FEATURES) & ~hot)
         copied = kernels.pinned((len(present), self.width), np.dtype(self.dtype))
         self._gather(slots[present], fetched, copied, ledger)
         found = np.full(len(slots), NO_FEATURES, np.int32)
         found[present] = make_slots(STAGED, np.arange(len(present)))
-        gather_tiered(found, Tiers(staged=copied), out)
+        if self.devices is not None:
+            found[hot] = self.devices.slots(slots[hot])
+        gather_tiered(found, Tiers(staged=copied) if self.devices is None else self.devices.gather_tiers(copied), out)
         kernels.synchronize()  # the device reads the copied rows, whose memory is lent again
         ledger.crossed(SLOTS, found.nbytes)
 
     def gather_own(self, node_ids: Array, out: Array) -> None:
         """Writes row i of out: float[n, F] from node_ids[i], nodes of this rank's parts; asks no other rank and books nothing."""
         slots = np.empty(len(node_ids), np.int32)
-        self.mark(node_ids, slots)
+        self._mark(node_ids, slots)
         self._gather(slots, self._no_rows, out, Ledger())
 
     @property
@@ -239,12 +288,19 @@ class ShardedSource(FeatureSource):
         counts = [int(np.count_nonzero((slots >= 0) & (slots >> ROW_BITS == tier))) for tier in (PEER, HOST, STAGED)]
         for name, count in zip(("hits_own", "hits_host", "hits_remote"), counts, strict=True):
             ledger.count(name, 0, count)
+        if self.devices is not None:
+            self.devices.book(slots[_is_hot(slots)], self.row_bytes, ledger)
         if without := int(np.count_nonzero(slots == NO_FEATURES)):
             ledger.count("without_features", 0, without)
         num_bytes = sum(counts) * self.row_bytes
         if self.own.mapped and counts[0]:
             ledger.move(MAPPED, requests=1, asked_bytes=counts[0] * self.row_bytes, moved_bytes=0)
         ledger.crossed(H2D, num_bytes)
+
+
+def _is_hot(slots: Array) -> Array:
+    """Returns bool[n], whether each slot names a row on a device."""
+    return (slots >= 0) & (slots >> ROW_BITS == DEVICE)
 
 
 def _all_slots(row_of: Array, owned: Ownership, stride: int) -> Array:
