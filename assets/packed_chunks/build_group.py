@@ -104,27 +104,20 @@ def build_group(
         reorderer.add(region.file, region.start, region.end, table.rows_of(region.node_ids), region.page_words)
     distributor = RowDistributor([*chunks, *reorderer.spans], table.row_bytes, sizes.buffer_bytes)
     heads = _heads(np.array(inputs["cache_plan"].array("slot")), plan, samples, distributor, threads)
-    clock = time.perf_counter()
+    clocks = [time.perf_counter()]
     distribute(table, distributor, sizes.range_bytes, threads, progress, heads)
-    distributed = time.perf_counter()
+    clocks.append(time.perf_counter())
     reorderer.write_in_order(distributor, threads)
-    reordered = time.perf_counter()
+    clocks.append(time.perf_counter())
     _save(writer, plan, layout, chunks, chunk_words, cache_words)
-    packed = [
-        _Region(chunk_file, int(start), 0, plan.packed(batch)) for batch, start in enumerate(layout.rows.tolist())
-    ]
+    starts = enumerate(layout.rows.tolist())
+    packed = [_Region(chunk_file, start, 0, plan.packed(batch)) for batch, start in starts]
     check = _compare(table, [*packed, *regions])
-    seconds = np.diff([clock, distributed, reordered, time.perf_counter()]).tolist()
+    seconds = np.diff([*clocks, time.perf_counter()]).tolist()
     writer.note(phase_seconds=dict(zip(("distribute", "reorder", "compare"), seconds, strict=True)))
-    return Summary(
-        numbers={
-            "first_segment": segments.low,
-            "first_batch": plan.first_batch,
-            "num_batches": len(chunks),
-            "num_rows": len(distributor.lists.ids),
-        },
-        checks=[check],
-    )
+    numbers = {"first_segment": segments.low, "first_batch": plan.first_batch}
+    numbers |= {"num_batches": len(chunks), "num_rows": len(distributor.lists.ids)}
+    return Summary(numbers=numbers, checks=[check])
 
 
 def _save(

@@ -87,12 +87,10 @@ def exchange_simulation(
     fair = replace(links, efficiency=(1.0,))
     most = max(range(len(users)), key=lambda link: len(users[link]))
     seconds = [latency + each for each in seconds_in_rounds(links, order, sizes)]
+    facts = zip(links.names, links.gbps, users, strict=True)
     return {
         "devices": links.num_devices,
-        "links": [
-            {"name": name, "gbps": gbps, "transfers": len(carried)}
-            for name, gbps, carried in zip(links.names, links.gbps, users, strict=True)
-        ],
+        "links": [{"name": name, "gbps": gbps, "transfers": len(carried)} for name, gbps, carried in facts],
         "efficiency": list(links.efficiency),
         "bytes_per_pair": num_bytes,
         "rounds": [
