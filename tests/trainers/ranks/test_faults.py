@@ -15,10 +15,15 @@ ROOT = Path(__file__).parents[3]
 GRAPHMILL = str(Path(sys.executable).with_name("graphmill"))
 TWO = {"name": "two", "trainer": "distributed", "hidden": 8, "epochs": 500, "eval_every": 500, "samplers": 1}
 RECIPE = recipe(
-    TWO | {"distributed": {"ranks": 2, "timeout": 120}},
+    TWO
+    | {
+        "distributed": {"ranks": 2, "timeout": 120, "exchange": "peer"}
+    },  # ranks read rows of each other until one is gone
     name="faulty",
     graph=sbm(nodes=400, edges=3000, train_ratio=0.6),
     partitions={"method": "range", "parts": 2},
+    hotness={"policy": "degree"},
+    memory={"device": "20%", "host": "10%"},
     sampling={"method": "tests.trainers.ranks.faults:sample", "fanouts": [3, 3], "batch_size": 8},
 )
 WITHIN = 110
