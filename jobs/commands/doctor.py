@@ -231,6 +231,8 @@ def _extras() -> Iterator[Finding]:
     for name, module, extra, use in (
         ("DGL", "dgl", "dgl", "DGL files and models over its blocks"),
         ("PyG", "torch_geometric", "pyg", "models over its convolutions"),
+        ("Ray", "ray", "ray", "runs on a cluster"),
+        ("obstore", "obstore", "object-store", "artifacts in an object store"),
     ):
         there = importlib.util.find_spec(module) is not None
         found = "installed" if there else f"not installed: {use} need it"
