@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -19,6 +20,9 @@ from assets.storage.digests import sha256_file
 from kernels.errors import InputError
 
 PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+_FORGETTING = threading.Lock()
+"""Held while the caches of imports are emptied: two threads that empty them at once remove one entry twice, and Python raises KeyError."""
 
 EXTRAS = {"dgl": "dgl", "torch_geometric": "pyg"}
 """Library that a module may import -> the extra of this project that installs it."""
@@ -114,7 +118,8 @@ def _folders(reference: str) -> list[str]:
 def _find_spec(module: str, path: list[str] | None) -> Any:
     """Finds a module below packages without importing them, as `importlib.util.find_spec` would."""
     spec = None
-    importlib.invalidate_caches()
+    with _FORGETTING:
+        importlib.invalidate_caches()
     for part in module.split("."):
         # By its last name: a dotted one makes a namespace package look for its parent among the imported modules.
         spec = PathFinder.find_spec(part, path)

@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,18 @@ def test_finding_a_module_imports_nothing(tmp_path: Path) -> None:
     found = find_source(Reference("ref_pack.inner.deep:Thing", tmp_path))
     assert found == tmp_path / "ref_pack" / "inner" / "deep.py"
     assert not any(name.startswith("ref_pack") for name in sys.modules)
+
+
+def test_threads_may_look_for_modules_at_once(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: find_source(Reference("mine:x", tmp_path)), range(400)))
+    finally:
+        sys.setswitchinterval(before)
+    assert set(found) == {tmp_path / "mine.py"}
 
 
 def test_the_python_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
