@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import os
 import queue
-import sys
 import threading
 import time
 from collections import Counter
 from contextlib import nullcontext, suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TextIO
 
 from assets.building.answers import Answer, answer_of
 from assets.building.build import Build
@@ -48,8 +47,7 @@ EMPTY_SECONDS = 60.0
 
 def main() -> None:
     """Has parts built until the connection ends."""
-    pipe = open_pipe()
-    os.dup2(2, 1)
+    pipe, lines = open_pipe(), _take_streams()
     address, build, num_missing = pipe.recv()
     asked: queue.Queue[str | None] = queue.Queue()
     listen(pipe, asked.put, lambda: asked.put(None))
@@ -59,7 +57,7 @@ def main() -> None:
 
         try:
             cluster.require_ready(build.store.home, mark)
-            _Parts(cluster, build, num_missing, mark, pipe).run(asked)
+            _Parts(cluster, build, num_missing, mark, pipe, lines).run(asked)
         except RayError as error:
             raise _silent(address, error) from error
 
@@ -71,6 +69,15 @@ def main() -> None:
             _leave_by(END_SECONDS)
 
     _tell_failure(pipe, answer_of(connect))
+
+
+def _take_streams() -> TextIO:
+    """Returns standard error for the lines of stages; what Ray prints of nodes that die goes nowhere, since the parent says it."""
+    lines, nothing = os.fdopen(os.dup(2), "w"), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    os.close(nothing)
+    return lines
 
 
 def _tell_failure(pipe: Connection, answer: Answer) -> None:
@@ -101,18 +108,20 @@ class _Parts:
         num_missing: number of parts that are to be built.
         mark: name by which nodes recognise the home.
         pipe: connection to the parent.
+        lines: stream that gets the lines that stages print.
     """
 
-    def __init__(self, cluster: Cluster, build: Build, num_missing: int, mark: str, pipe: Connection):
+    def __init__(self, cluster: Cluster, build: Build, num_missing: int, mark: str, pipe: Connection, lines: TextIO):
         assert isinstance(build.stage, FanOut)
-        self.stage = build.stage
+        self.stage, self._lines = build.stage, lines
         self.cluster, self.ray, self.build, self.pipe = cluster, cluster.ray, build, pipe
         self.nodes = {node.id: node for node in cluster.nodes()}
         threads = self._threads(num_missing)
         self._memory = self._memory_of(threads)
         home = str(build.store.home)
         self._order = PartOrder(home=home, mark=mark, code=code_digest(), threads=threads)
-        here = cluster.on_node(self.ray.get_runtime_context().get_node_id(), soft=True)
+        # On the node of this process alone: any other may die.
+        here = cluster.on_node(self.ray.get_runtime_context().get_node_id())
         self._post = self.ray.remote(num_cpus=0)(Post).options(scheduling_strategy=here).remote()
         self._task = self.ray.remote(num_cpus=threads, max_retries=MOST_DEATHS)(build_part)
         self._build = self.ray.put(build)
@@ -165,7 +174,7 @@ class _Parts:
     def _take_reports(self) -> None:
         reports, lines = self.ray.get(self._post.take.remote())
         for line in lines:
-            print(line, file=sys.stderr, flush=True)
+            print(line, file=self._lines, flush=True)
         for part, num_done in reports:
             # A part that was begun again counts from the beginning; what it had reported stands.
             more = num_done - self._reported.get(part, 0)

@@ -6,6 +6,8 @@ A way to try a pipeline as a cluster runs it, and the cluster of the tests. The 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -31,16 +33,20 @@ def local_nodes(count: int, variables: Mapping[int, Mapping[str, str]] | None = 
     """
     from ray.cluster_utils import Cluster
 
+    # A folder of its own for logs and sockets, short since paths of sockets are: in Ray's own, the file that "auto" reads would name these.
+    folder = tempfile.mkdtemp(prefix="ray-")
     cluster = Cluster(shutdown_at_exit=True)
     try:
         # Workers inherit the variables by which they find this checkout's modules, and no module from the user's folder.
         with _environment(child_environment()):
             for number in range(count):
                 given: dict[str, Any] = share_of_machine(count) | more
-                cluster.add_node(include_dashboard=False, env_vars=dict((variables or {}).get(number, {})), **given)
+                own = dict((variables or {}).get(number, {}))
+                cluster.add_node(include_dashboard=False, env_vars=own, temp_dir=folder, **given)
         yield cluster
     finally:
         cluster.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

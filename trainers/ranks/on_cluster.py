@@ -49,10 +49,9 @@ from trainers.ranks.launch import LocalRank, RankError, await_ranks, end_ranks, 
 from trainers.ranks.placing import Demand, RankShare, bundle_for, placed, ranks_left, room
 
 MOST_RESTARTS = 8
-GONE_SECONDS = 10.0
-"""Seconds after the end of a supervisor in which Ray tells that its node is lost, if it is."""
 UNDECIDED_SECONDS = 40.0
-"""Seconds for which ranks may have lost a peer that neither ended nor is known to be lost: Ray's time to miss a node's heartbeats."""
+"""Seconds for which a supervisor may have ended, or ranks have lost a peer, before their node is known to be lost: Ray misses a node by its
+heartbeats, after 12 s once and more than 10 s after the supervisor's end another time."""
 END_SECONDS = 20.0
 """Seconds that the launcher has to end its ranks, and the nodes that it started on this machine."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
@@ -269,11 +268,10 @@ class _Run:
         settle(ranks)
         began = time.monotonic()
         while not (lost := [rank for rank in ranks if not self.pulse.has(rank.place)]):
-            waits = GONE_SECONDS if any(rank.gone for rank in ranks) else UNDECIDED_SECONDS
             decided = any(rank.at_fault and not rank.gone for rank in ranks) or all(
                 rank.code is not None and not rank.gone for rank in ranks
             )
-            if decided or time.monotonic() - began > waits:
+            if decided or time.monotonic() - began > UNDECIDED_SECONDS:
                 break
             self.pulse.check()
             time.sleep(launch.POLL_SECONDS)

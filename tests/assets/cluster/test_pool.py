@@ -140,6 +140,7 @@ def test_a_node_that_does_not_see_the_home_is_named(tmp_path, monkeypatch):
 def test_a_node_and_then_the_head_are_killed(tmp_path, capfd):
     with kept_nodes(3, num_cpus=1, memory=1 << 30) as nodes:
         listener, killed = Listener(), []
+        capfd.readouterr()  # lines of the nodes that start
 
         def kill():
             if listener.total >= 4 and not killed:
@@ -150,7 +151,8 @@ def test_a_node_and_then_the_head_are_killed(tmp_path, capfd):
         assert killed and bytes_of(found) == bytes_of(build(tmp_path / "here", None, parts=40))
         assert any("is lost; its parts are built on the others" in line for line in listener.lines)
         assert listener.total == 40 * 41 // 2
-        assert {f"p{number} is built" for number in range(40)} <= set(capfd.readouterr().err.splitlines())
+        # A part that was begun again may say it twice; nothing else is printed.
+        assert {f"p{number} is built" for number in range(40)} == set(capfd.readouterr().err.splitlines())
 
         beheaded = Listener()
         beheaded.each = lambda: nodes.kill_head() if beheaded.total == 1 else None
