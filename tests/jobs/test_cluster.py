@@ -1,5 +1,6 @@
 """A whole pipeline on the nodes of a cluster: every artifact and model has the bytes that one machine gives."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from jobs.definitions import build_defs, surroundings
 from jobs.launch import Launch, launch
 from kernels.errors import InputError
 from tests.assets.cluster.kept_nodes import kept_nodes
+from tests.assets.cluster.test_pool import until
 from tests.object_store import new_bucket, served
 from trainers.recipe.config import TrainTable
 
@@ -96,6 +98,37 @@ def test_all_bytes_are_those_of_one_machine_and_parts_are_built_where_their_inpu
 @pytest.mark.slow("three nodes, and another number of ranks")
 def test_three_nodes_and_four_ranks_give_the_same_bytes(tmp_path):
     assert len({each.run_record()["node"] for each in compared(tmp_path, 3, ranks=4)["samples"]}) > 1
+
+
+@pytest.mark.slow("nodes that are killed while samples are drawn and while rows are packed")
+def test_a_node_is_killed_in_the_middle_of_samples_and_another_of_packing(tmp_path):
+    larger = (
+        RECIPE.replace("nodes = 3000", "nodes = 100000")
+        .replace("edges = 24000", "edges = 800000")
+        .partition("[[train]]")[0]
+    )
+    larger = larger.replace('disk = "1MiB"', 'disk = "200MiB"').replace("features = 16", "features = 64")
+    killed = []
+
+    def kill_at_first_part(nodes, stage, number):
+        parts = tmp_path / "there" / "store" / f"{stage}.parts"
+        until(lambda: parts.is_dir() and any(parts.iterdir()), 240)
+        nodes.kill(number)
+        killed.append((stage, len(list(parts.iterdir()))))
+
+    for home in ("there", "here"):
+        (tmp_path / home).mkdir()
+        (tmp_path / home / "spread.toml").write_text(larger)
+    here, there = (load_pipeline(tmp_path / home / "spread.toml", TrainTable) for home in ("here", "there"))
+    with kept_nodes(3, num_cpus=1, memory=2 << 30) as nodes, ThreadPoolExecutor(1) as pool:
+        kills = [pool.submit(kill_at_first_part, nodes, *each) for each in (("samples", 2), ("packed_chunks", 1))]
+        launch(Launch(pipeline=there, selection="preprocess", home=tmp_path / "there", on=nodes.address))
+        assert all(kill.result() is None for kill in kills)
+    launch(Launch(pipeline=here, selection="preprocess", home=tmp_path / "here"))
+    found = contents(tmp_path / "here")
+    assert contents(tmp_path / "there") == found
+    # Parts were missing still when the nodes were killed.
+    assert all(done < sum(stage == f"{each}.parts" for stage, _ in found) for each, done in killed)
 
 
 @pytest.mark.slow("nodes that share an object store and no folder; they fetch what they read")
