@@ -43,7 +43,7 @@ class PipedChild:
 
     def send(self, value: Any) -> None:
         """Sends a value; one that a dead child does not get is dropped, since the listener reports its end."""
-        with suppress(OSError):
+        with suppress(ConnectionError):
             self._pipe.send(value)
 
     def end(self, grace: float = 0.0) -> int:
@@ -52,7 +52,7 @@ class PipedChild:
         Args:
             grace: seconds for which it may end by itself after it has got None.
         """
-        if grace:
+        if grace and not self._pipe.closed:
             self.send(None)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace)

@@ -17,14 +17,13 @@ from assets.cluster.address import ClusterAddress, parse_address
 from assets.cluster.local import local_nodes
 from assets.cluster.nodes import about_this_node, code_digest
 from assets.cluster.require import require_ray
-from assets.storage.home import ROOT
+from assets.storage.home import ROOT, STORE_VARIABLE, store_url
 from kernels.errors import InputError
 
 NAMESPACE = "graphmill"
 ANSWER_SECONDS = 120.0
 """Seconds for which a node may take to start a process and answer."""
 CONNECT_SECONDS, ANSWERS_SECONDS = 60, 10
-STORE_VARIABLE = "GRAPHMILL_STORE"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +177,8 @@ def _initialised(where: ClusterAddress, target: str) -> Any:
     import ray
 
     environment = dict(runtime_environment())
-    if STORE_VARIABLE in os.environ:
-        environment[STORE_VARIABLE] = os.environ[STORE_VARIABLE]
+    if url := store_url():
+        environment[STORE_VARIABLE] = url
     options: dict[str, Any] = {"namespace": NAMESPACE, "runtime_env": {"env_vars": environment}, "log_to_driver": False}
     if not where.is_client:
         options |= {"configure_logging": False}

@@ -17,7 +17,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, TextIO
@@ -27,7 +27,7 @@ from assets.building.build import Build
 from assets.building.needs import sizes_of
 from assets.building.piped_child import listen, open_pipe
 from assets.building.stage import FanOut
-from assets.cluster.connect import STORE_VARIABLE, Cluster, connected
+from assets.cluster.connect import Cluster, connected
 from assets.cluster.nodes import code_digest, marked
 from assets.cluster.part_task import PartOrder, Post, alone, build_part
 from assets.sizes import format_bytes
@@ -62,10 +62,8 @@ def main() -> None:
             raise _silent(address, error) from error
 
     def connect() -> None:
-        # With an object store every node has a home of its own.
-        mark = nullcontext("") if STORE_VARIABLE in os.environ else marked(build.store.home)
-        with connected(address) as cluster, mark as name:
-            _tell_failure(pipe, answer_of(partial(work, cluster, name)))
+        with connected(address) as cluster, marked(build.store.home) as mark:
+            _tell_failure(pipe, answer_of(partial(work, cluster, mark)))
             _leave_by(END_SECONDS)
 
     _tell_failure(pipe, answer_of(connect))
@@ -238,13 +236,13 @@ class _Parts:
             InputError: no node has them.
         """
         build, sizes = self.build, sizes_of({**self.build.inputs, **self.build.reads})
-        need = build.stage.need(build.semantic, alone(build.execution, threads), sizes) if sizes else None
+        need = self.stage.need(build.semantic, alone(build.execution, threads), sizes) if sizes else None
         if need is None:
             return 0
         most = max(node.memory_bytes for node in self.nodes.values() if node.cpus)
         if need.least_bytes > most:
             said = "\n".join(f"  {line}" for line in need.lines())
-            wanted = f"a part of {build.stage.name} needs {format_bytes(need.least_bytes)} of memory"
+            wanted = f"a part of {self.stage.name} needs {format_bytes(need.least_bytes)} of memory"
             problem = f"{wanted}, and no node has more than {format_bytes(most)}:\n{said}"
             raise InputError(problem, "add nodes with more memory, or lower what the stage takes")
         return min(need.memory_bytes, most)

@@ -16,7 +16,7 @@ from typing import Any
 
 import xxhash
 
-from assets.storage.home import ROOT, VARIABLE
+from assets.storage.home import ROOT, VARIABLE, store_url
 
 SOURCES = (".py", ".pyi", ".cpp", ".h", ".cu")
 LAYERS = ("kernels", "assets", "trainers")
@@ -41,7 +41,13 @@ def code_digest(root: Path = ROOT) -> str:
 
 @contextmanager
 def marked(home: Path) -> Iterator[str]:
-    """Yields the name of a file that the home has while the block runs: a node that sees it sees the same home."""
+    """Yields the name of a file that the home has while the block runs: a node that sees it sees the same home.
+
+    With an object store every node has a home of its own, and the name is "".
+    """
+    if store_url():
+        yield ""
+        return
     name = f"{socket.gethostname()}@{os.getpid()}@{uuid.uuid4().hex}"
     path = home / MARKS / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ SETTINGS = {
     # What went wrong is said by our own messages; Ray keeps its logs in its folder on each node.
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_SCHEDULER_EVENTS": "0",
+    # Ray warns of a default that it will change unless this is said.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }

@@ -110,8 +110,7 @@ def build_group(
     reorderer.write_in_order(distributor, threads)
     clocks.append(time.perf_counter())
     _save(writer, plan, layout, chunks, chunk_words, cache_words)
-    starts = enumerate(layout.rows.tolist())
-    packed = [_Region(chunk_file, start, 0, plan.packed(batch)) for batch, start in starts]
+    packed = [_Region(chunk_file, low, 0, plan.packed(batch)) for batch, low in enumerate(layout.rows.tolist())]
     check = _compare(table, [*packed, *regions])
     seconds = np.diff([*clocks, time.perf_counter()]).tolist()
     writer.note(phase_seconds=dict(zip(("distribute", "reorder", "compare"), seconds, strict=True)))

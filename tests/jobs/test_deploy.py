@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from assets.cluster.address import parse_address
-from assets.cluster.connect import STORE_VARIABLE
-from assets.storage.home import VARIABLE
+from assets.storage.home import STORE_VARIABLE, VARIABLE
 from jobs.cli import graphmill
 from jobs.commands.ui import ADDRESS
 from jobs.web.healthy import LOCK

@@ -18,20 +18,18 @@ The launcher is a process of its own: Ray ends a process that does not reach its
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from assets.building.child import end_with_parent, note_kills
-from assets.cluster.connect import STORE_VARIABLE, Cluster, ClusterNode, connected
+from assets.cluster.connect import Cluster, ClusterNode, connected
 from assets.cluster.nodes import marked
 from kernels.errors import InputError
 from trainers.ranks import launch
@@ -145,7 +143,7 @@ def main() -> int:
     values = json.load(sys.stdin)
     work = ClusterOrder(**{**values, "demand": Demand(**values["demand"])})
     try:
-        with _home_marked(Path(work.home)) as mark, connected(work.on) as cluster:
+        with marked(Path(work.home)) as mark, connected(work.on) as cluster:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, _interrupt)
             _Run(cluster, work, mark).train()
@@ -159,16 +157,6 @@ def _interrupt(number: int, frame: Any) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-@contextmanager
-def _home_marked(home: Path) -> Iterator[str]:
-    """Yields the name of the home's mark, "" if the nodes share an object store instead of a folder."""
-    if os.environ.get(STORE_VARIABLE):
-        yield ""
-        return
-    with marked(home) as mark:
-        yield mark
 
 
 class _Run:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assets.cluster.nodes import about_this_node, code_digest, home_here, marked
-from assets.storage.home import ROOT, VARIABLE
+from assets.storage.home import ROOT, STORE_VARIABLE, VARIABLE
 
 
 def test_the_digest_of_the_code_is_that_of_its_sources(tmp_path: Path) -> None:
@@ -48,6 +48,15 @@ def test_a_node_knows_the_home_by_its_mark_at_the_same_path_or_its_own(tmp_path,
             "home": str(home),
         }
     assert home_here(home, mark) is None and list(home.iterdir()) == []
+
+
+def test_with_an_object_store_there_is_no_mark(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(STORE_VARIABLE, "s3://bucket/shared")
+    with marked(tmp_path) as mark:
+        assert mark == "" and list(tmp_path.iterdir()) == []
+    monkeypatch.setenv(STORE_VARIABLE, "")  # as deploy/values.yaml has it where machines share a volume
+    with marked(tmp_path) as mark:
+        assert (tmp_path / "cluster" / mark).exists()
 
 
 @pytest.mark.parametrize("own", ["", "own"])

@@ -9,8 +9,8 @@ import pytest
 from assets.building.answers import PartError
 from assets.building.materialize import materialize
 from assets.building.stage import ChecksFailedError, Silent
-from assets.cluster.connect import STORE_VARIABLE
 from assets.cluster.pool import OnCluster
+from assets.storage.home import STORE_VARIABLE
 from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.building.parted_stage import PARTED, Execution, Semantic
