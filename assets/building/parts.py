@@ -30,6 +30,8 @@ from kernels.errors import InputError
 
 CLAIMS = ".claims"
 POLL_SECONDS = 0.2
+SEEN_SECONDS = 90.0
+"""Seconds until this machine sees a part that another one has published: a mounted file system may remember that it was absent."""
 
 
 class PartBuilder(Protocol):
@@ -138,6 +140,11 @@ def build_parts(
     Leases(build.store.root, CLAIMS).held()  # removes the files of claims whose process died after it had published
     progress.done()
     found = build.find_parts(names)
+    end = time.monotonic() + (SEEN_SECONDS if missing and elsewhere is not None else 0)
+    while None in found.values() and time.monotonic() < end:
+        progress.advance(0)  # a cancelled run is noticed here
+        time.sleep(POLL_SECONDS)
+        found = build.find_parts(names)
     lost = [name for name, artifact in found.items() if artifact is None]
     if lost:
         problem = f"part {lost[0]} of {build.stage.name} was removed or damaged while others were built"

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from assets.building import parts
 from assets.building.answers import PartError
+from assets.building.build import Build
 from assets.building.materialize import materialize, stage_version
+from assets.building.parts import Here
 from assets.building.stage import ChecksFailedError, Silent
 from assets.storage.collect import collect, find_garbage
 from assets.storage.store import Store
@@ -285,3 +288,33 @@ def test_commands_show_parts(store, capsys):
         file.seek(4100)
         file.write(b"x")
     assert [bool(found.problems) for found in verify_artifacts(store, (small.version,))] == [False, False, True]
+
+
+class LateFolder:
+    """Another machine on a mounted file system: what it has published is seen here some looks later."""
+
+    def __init__(self, monkeypatch, looks):
+        self.looks, see = looks, Build.find_parts
+
+        def find_parts(build, names):
+            self.looks -= 1
+            return dict.fromkeys(names) if self.looks >= 0 else see(build, names)
+
+        self.hide = lambda: monkeypatch.setattr(Build, "find_parts", find_parts)
+
+    def open(self, build, num_missing, progress):
+        self.hide()
+        return Here(build, num_missing, progress)
+
+
+def test_a_part_of_another_machine_may_be_seen_late(store, monkeypatch):
+    given = store, PARTED, Semantic(), Execution(), {}
+    monkeypatch.setattr(parts, "POLL_SECONDS", 0.01)
+    made = materialize(*given, elsewhere=LateFolder(monkeypatch, 3))
+    assert list(made.parts) == ["p0", "p1", "p2", "p3"]
+
+
+def test_a_part_that_is_never_seen_is_named(store, monkeypatch):
+    monkeypatch.setattr(parts, "SEEN_SECONDS", 0.05)
+    with pytest.raises(InputError, match="part p0 of parted was removed or damaged"):
+        materialize(store, PARTED, Semantic(), Execution(), {}, elsewhere=LateFolder(monkeypatch, 1 << 30))
