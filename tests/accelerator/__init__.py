@@ -1,12 +1,14 @@
-"""A simulated accelerator: a device of torch, by the name "simulated", whose memory is this machine's.
+"""Simulated accelerators: devices of torch, by the names "simulated:0" and so on, whose memory is this machine's.
 
-It shows what a GPU would show. A tensor on it has no `.numpy()`, operations refuse tensors of different devices, memory may be limited, and
-every copy between host and device that the program asked for is counted. Torch's own operations run on the CPU behind it, so they give the
-CPU's bits. Kernels of this project run on the CPU as well, through the shim (tests/kernels/cuda/shim) without its checks.
+They show what a GPU would show. A tensor on one has no `.numpy()`, operations refuse tensors of different devices, memory may be limited,
+and every copy between host and device, or between devices, that the program asked for is counted. Torch's own operations run on the CPU
+behind them, so they give the CPU's bits. Kernels of this project run on the CPU as well, through the shim (tests/kernels/cuda/shim) without
+its checks; they read the memory of all devices, as GPUs do that reach each other.
 
-It is as late as a GPU may be. Kernels, and copies that nobody waits for, run when something on the same stream follows or somebody waits
-for the stream. Freed memory of the device, and pinned memory that nobody holds any more, is filled with garbage, as if somebody else had it
-by then. So work that does not wait for what it reads, or gives back what is still read, ends in wrong bits.
+A device is as late as a GPU may be. Kernels, and copies that nobody waits for, run when something on the same stream follows or somebody
+waits for the stream. A copy from one device to another waits for the thread's streams of both. Freed memory of a device, and pinned memory
+that nobody holds any more, is filled with garbage, as if somebody else had it by then. So work that does not wait for what it reads, or
+gives back what is still read, ends in wrong bits.
 
 So the whole path of a training on a device runs where there is none, and a forgotten `.numpy()` is a test that fails.
 
@@ -36,7 +38,10 @@ GARBAGE = 0xA5
 
 
 class Counts(NamedTuple):
-    """What crossed, since the process began: calls and bytes by direction; bytes alive on the device now, and the most of them."""
+    """What crossed, since the process began: calls and bytes by direction; bytes alive on the device now, and the most of them.
+
+    Bytes between devices count for the one that received them. Counts of all devices are sums, that of the most bytes alive as well.
+    """
 
     h2d_calls: int
     h2d_bytes: int
@@ -58,71 +63,96 @@ def load() -> ctypes.CDLL:
     import torch
 
     library = ctypes.CDLL(str(_built()), mode=ctypes.RTLD_GLOBAL)
-    library.simulated_limit.argtypes = [ctypes.c_int64]
-    library.simulated_launch.argtypes = [LAUNCHED, ctypes.c_int64]
-    library.simulated_record.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    library.simulated_use_stream.argtypes = library.simulated_wait.argtypes = [ctypes.c_int64]
-    library.simulated_use_stream.restype = library.simulated_new_stream.restype = ctypes.c_int64
+    number = ctypes.c_int64
+    takes = {
+        "counts": [number, ctypes.c_void_p], "forget_peak": [number], "launch": [number, LAUNCHED, number], "limit": [number, number],
+        "new_stream": [number], "record": [ctypes.c_void_p, number], "set_device": [number], "stream": [number], "use_stream": [number],
+        "wait": [number],
+    }  # fmt: skip
+    for name, kinds in takes.items():
+        getattr(library, f"simulated_{name}").argtypes = kinds
+    for name in ("current_device", "devices", "new_stream", "stream", "use_stream"):
+        getattr(library, f"simulated_{name}").restype = number
     library.simulated_register()
     torch.utils.rename_privateuse1_backend(NAME)  # pyright: ignore[reportPrivateImportUsage]
-    torch._register_device_module(NAME, _module())
+    torch._register_device_module(NAME, _module(library))
     return library
 
 
-def counts() -> Counts:
-    """Returns what crossed so far."""
-    values = (ctypes.c_int64 * len(Counts._fields))()
-    load().simulated_counts(values)
-    return Counts._make(values)
+def num_devices() -> int:
+    """Returns the number of devices."""
+    return load().simulated_devices()
 
 
-def forget_peak() -> None:
-    """Makes the bytes that are alive now the most of them."""
-    load().simulated_forget_peak()
+def counts(device: int | None = None) -> Counts:
+    """Returns what crossed so far, of one device or of all."""
+    found = []
+    for index in range(num_devices()) if device is None else [device]:
+        values = (ctypes.c_int64 * len(Counts._fields))()
+        load().simulated_counts(index, values)
+        found.append(values)
+    return Counts._make(map(sum, zip(*found, strict=True)))
 
 
-def current_stream() -> int:
-    """Returns the number of this thread's stream; 0 is the training step's."""
-    library = load()
-    stream = library.simulated_use_stream(0)
-    library.simulated_use_stream(stream)
-    return stream
+def forget_peak(device: int = 0) -> None:
+    """Makes the bytes that are alive on a device now the most of them."""
+    load().simulated_forget_peak(device)
+
+
+def current_stream(device: int = 0) -> int:
+    """Returns the number of this thread's stream of a device."""
+    return load().simulated_stream(device)
+
+
+def new_stream(device: int = 0) -> int:
+    """Returns the number of a new stream of a device."""
+    return load().simulated_new_stream(device)
+
+
+def step_stream(device: int = 0) -> int:
+    """Returns the number of the stream of a device on which training steps run."""
+    return device << 32
 
 
 @contextmanager
 def using_stream(stream: int) -> Iterator[None]:
-    """Makes a stream the one of this thread."""
-    before = load().simulated_use_stream(stream)
+    """Makes a stream the one of this thread for its device, and the device the one of this thread."""
+    library = load()
+    device, before = library.simulated_current_device(), library.simulated_use_stream(stream)
+    library.simulated_set_device(stream >> 32)
     try:
         yield
     finally:
-        load().simulated_use_stream(before)
+        library.simulated_use_stream(before)
+        library.simulated_set_device(device)
 
 
-def wait_for(stream: int = -1) -> None:
-    """Runs what was put on a stream, this thread's unless it is given."""
-    load().simulated_wait(stream)
+def wait_for(stream: int | None = None) -> None:
+    """Runs what was put on a stream, this thread's of the first device unless it is given."""
+    load().simulated_wait(current_stream() if stream is None else stream)
 
 
 @contextmanager
-def limited(num_bytes: int) -> Iterator[None]:
-    """Gives the device so many bytes; what asks for more gets torch.OutOfMemoryError."""
-    load().simulated_limit(num_bytes)
+def limited(num_bytes: int, device: int = 0) -> Iterator[None]:
+    """Gives a device so many bytes; what asks for more gets torch.OutOfMemoryError."""
+    load().simulated_limit(device, num_bytes)
     try:
         yield
     finally:
-        load().simulated_limit(-1)
+        load().simulated_limit(device, -1)
 
 
-def _module() -> types.ModuleType:
+def _module(library: ctypes.CDLL) -> types.ModuleType:
     """What torch asks of a device's module."""
     import torch
 
     module = types.ModuleType(f"torch.{NAME}")
     answers = {
-        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0, "_is_in_bad_fork": False,
-        "manual_seed_all": None, "synchronize": None, "set_device": None,
+        "is_available": True, "is_initialized": True, "device_count": library.simulated_devices(), "_is_in_bad_fork": False,
+        "manual_seed_all": None, "synchronize": None,
     }  # fmt: skip
+    module.current_device = library.simulated_current_device  # pyright: ignore[reportAttributeAccessIssue]
+    module.set_device = library.simulated_set_device  # pyright: ignore[reportAttributeAccessIssue]
     module.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]  # pyright: ignore[reportAttributeAccessIssue]
     for name, answer in answers.items():
         setattr(module, name, lambda *_, answer=answer: answer)

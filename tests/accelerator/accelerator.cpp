@@ -1,4 +1,4 @@
-// A device of torch whose memory is this machine's: see __init__.py.
+// Devices of torch whose memory is this machine's: see __init__.py.
 //
 // Memory comes from the heap and is filled with garbage, as fresh memory of a device is. What torch computes goes through the fallback:
 // arguments are copied to the CPU, the operation runs there, and results are copied back. Those copies are the simulation's own. All others,
@@ -8,6 +8,9 @@
 // runs when an operation of torch on the same stream follows, or when somebody waits for the stream. So what is read from another stream
 // without waiting is garbage. Memory that is freed turns to garbage when the stream that it was allocated on has come so far, and later only
 // if the tensor was recorded on other streams.
+//
+// Each device has streams, a limit and counters of its own. The number of a stream has its device in the upper half; 0 in the lower half is
+// the training step's. A copy from one device to another waits for this thread's streams of both, as torch's does on GPUs.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/NativeFunctions.h>
@@ -37,13 +40,37 @@ void PyEval_RestoreThread(PyThreadState*);
 namespace {
 
 constexpr c10::DeviceType DEVICE = c10::DeviceType::PrivateUse1;
-const c10::Device THE_DEVICE(DEVICE, 0);
-
-std::atomic<int64_t> h2d_calls, h2d_bytes, d2h_calls, d2h_bytes, d2d_bytes, live_bytes, peak_bytes, limit_bytes{INT64_MAX}, next_stream{1};
-thread_local int in_fallback = 0;
-thread_local c10::StreamId stream_id = 0;
-
+constexpr int NUM_DEVICES = 4;
 constexpr int GARBAGE = 0xA5;
+constexpr int DEVICE_SHIFT = 32;  // of a stream's number
+
+struct State {
+    std::atomic<int64_t> h2d_calls, h2d_bytes, d2h_calls, d2h_bytes, d2d_bytes, live_bytes, peak_bytes, limit_bytes{INT64_MAX};
+};
+State states[NUM_DEVICES];
+std::atomic<int64_t> next_stream{1};
+thread_local int in_fallback = 0;
+thread_local int current = 0;  // device of this thread
+thread_local c10::StreamId low_streams[NUM_DEVICES];  // streams of this thread, without their devices
+
+c10::Device device_at(int index) { return {DEVICE, static_cast<c10::DeviceIndex>(index)}; }
+
+int index_of(c10::Device device) {
+    const int index = device.has_index() ? device.index() : current;
+    TORCH_CHECK(index >= 0 && index < NUM_DEVICES, "simulated device ", index, " of ", NUM_DEVICES);
+    return index;
+}
+
+c10::StreamId numbered(int device, c10::StreamId low) { return static_cast<c10::StreamId>(device) << DEVICE_SHIFT | low; }
+c10::StreamId stream_of(int device) { return numbered(device, low_streams[device]); }
+int device_of(c10::StreamId stream) { return static_cast<int>(stream >> DEVICE_SHIFT); }
+c10::StreamId low_of(c10::StreamId stream) { return stream & ((c10::StreamId{1} << DEVICE_SHIFT) - 1); }
+
+struct OnDevice {
+    explicit OnDevice(int device) : before(current) { current = device; }
+    ~OnDevice() { current = before; }
+    const int before;
+};
 
 struct Queue {
     std::deque<std::function<void()>> waiting;
@@ -103,11 +130,13 @@ void flush(c10::StreamId stream) {
     if (python) PyEval_RestoreThread(python);
 }
 
-void flush_all() {
+void flush_all(int device) {
     std::vector<c10::StreamId> streams;
     {
         const std::lock_guard<std::mutex> hold(state);
-        for (const auto& [id, queue] : queues) streams.push_back(id);
+        for (const auto& [id, queue] : queues) {
+            if (device_of(id) == device) streams.push_back(id);
+        }
     }
     for (const c10::StreamId stream : streams) flush(stream);
 }
@@ -115,6 +144,7 @@ void flush_all() {
 // Stands in front of an allocation.
 struct Head {
     int64_t bytes;
+    int device;
     int num_streams;
     c10::StreamId streams[16];  // the one it was allocated on, then those it was recorded on
 };
@@ -131,7 +161,7 @@ void bury(void* whole) {
 
 void release(void* data) {
     Head* head = head_of(data);
-    live_bytes -= head->bytes;
+    states[head->device].live_bytes -= head->bytes;
     const std::lock_guard<std::mutex> hold(state);
     std::vector<Queue*> before;
     for (int i = 0; i < head->num_streams; ++i) {
@@ -165,20 +195,21 @@ void record_on(void* data, c10::StreamId stream) {
 
 struct DeviceMemory final : c10::Allocator {
     c10::DataPtr allocate(size_t count) override {
-        const int64_t bytes = static_cast<int64_t>(count), live = live_bytes += bytes;
-        if (live > limit_bytes) {
-            live_bytes -= bytes;
+        State& here = states[current];
+        const int64_t bytes = static_cast<int64_t>(count), live = here.live_bytes += bytes;
+        if (live > here.limit_bytes) {
+            here.live_bytes -= bytes;
             TORCH_CHECK_WITH(OutOfMemoryError, false, "simulated device out of memory: tried to allocate ", bytes, " bytes where ",
-                             limit_bytes - (live - bytes), " are free");
+                             here.limit_bytes - (live - bytes), " are free");
         }
-        int64_t peak = peak_bytes;
-        while (live > peak && !peak_bytes.compare_exchange_weak(peak, live)) {}
+        int64_t peak = here.peak_bytes;
+        while (live > peak && !here.peak_bytes.compare_exchange_weak(peak, live)) {}
         void* whole = nullptr;
         TORCH_CHECK(posix_memalign(&whole, HEAD, HEAD + count) == 0, "out of host memory");
-        *static_cast<Head*>(whole) = {bytes, 1, {stream_id}};
+        *static_cast<Head*>(whole) = {bytes, current, 1, {stream_of(current)}};
         char* data = static_cast<char*>(whole) + HEAD;
         std::memset(data, GARBAGE, count);
-        return {data, data, &release, THE_DEVICE};
+        return {data, data, &release, device_at(current)};
     }
     c10::DeleterFnPtr raw_deleter() const override { return &release; }
     void copy_data(void* to, const void* from, size_t count) const override { std::memcpy(to, from, count); }
@@ -188,17 +219,22 @@ REGISTER_ALLOCATOR(DEVICE, &memory);
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
     c10::DeviceType type() const override { return DEVICE; }
-    c10::Device exchangeDevice(c10::Device) const override { return THE_DEVICE; }
-    c10::Device getDevice() const override { return THE_DEVICE; }
-    void setDevice(c10::Device) const override {}
-    void uncheckedSetDevice(c10::Device) const noexcept override {}
-    c10::Stream getStream(c10::Device) const override { return named(stream_id); }
-    c10::Stream getDefaultStream(c10::Device) const override { return named(0); }
-    c10::Stream getNewStream(c10::Device, int) const override { return named(next_stream++); }
-    c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return named(next_stream++); }
+    c10::Device exchangeDevice(c10::Device device) const override {
+        const int before = current;
+        current = index_of(device);
+        return device_at(before);
+    }
+    c10::Device getDevice() const override { return device_at(current); }
+    void setDevice(c10::Device device) const override { current = index_of(device); }
+    void uncheckedSetDevice(c10::Device device) const noexcept override { current = device.has_index() ? device.index() : current; }
+    c10::Stream getStream(c10::Device device) const override { return named(stream_of(index_of(device))); }
+    c10::Stream getDefaultStream(c10::Device device) const override { return named(numbered(index_of(device), 0)); }
+    c10::Stream getNewStream(c10::Device device, int) const override { return named(numbered(index_of(device), next_stream++)); }
+    c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return getNewStream(device, 0); }
     c10::Stream exchangeStream(c10::Stream stream) const override {
-        const auto before = named(stream_id);
-        stream_id = stream.id();
+        const int device = device_of(stream.id());
+        const auto before = named(stream_of(device));
+        low_streams[device] = low_of(stream.id());
         return before;
     }
     void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
@@ -213,12 +249,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     void synchronizeEvent(void* event) const override {
         if (event) flush(reinterpret_cast<c10::StreamId>(event) - 1);
     }
-    void synchronizeDevice(const c10::DeviceIndex) const override { flush_all(); }
+    void synchronizeDevice(const c10::DeviceIndex device) const override { flush_all(device); }
     void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override { record_on(data.get(), stream.id()); }
-    c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+    c10::DeviceIndex deviceCount() const noexcept override { return NUM_DEVICES; }
 
   private:
-    static c10::Stream named(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, THE_DEVICE, id); }
+    static c10::Stream named(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, device_at(device_of(id)), id); }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
@@ -226,14 +262,19 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     bool isBuilt() const override { return true; }
     bool isAvailable() const override { return true; }
     bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
-    c10::DeviceIndex deviceCount() const override { return 1; }
-    void setCurrentDevice(c10::DeviceIndex) const override {}
-    c10::DeviceIndex getCurrentDevice() const override { return 0; }
-    c10::DeviceIndex exchangeDevice(c10::DeviceIndex) const override { return 0; }
-    c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex) const override { return 0; }
+    c10::DeviceIndex deviceCount() const override { return NUM_DEVICES; }
+    void setCurrentDevice(c10::DeviceIndex device) const override { current = device; }
+    c10::DeviceIndex getCurrentDevice() const override { return static_cast<c10::DeviceIndex>(current); }
+    c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
+        const int before = current;
+        if (device >= 0) current = device;
+        return static_cast<c10::DeviceIndex>(before);
+    }
+    c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
     void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
         auto* held = storage.unsafeGetStorageImpl();
-        flush(stream_id);
+        const OnDevice here(index_of(storage.device()));
+        flush(stream_of(current));
         c10::DataPtr larger = memory.allocate(bytes);
         std::memcpy(larger.get(), held->data(), std::min(bytes, held->nbytes()));
         held->set_data_ptr_noswap(std::move(larger));
@@ -241,14 +282,16 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     }
 };
 
-at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<at::Device>,
-                 std::optional<bool>, std::optional<at::MemoryFormat> format) {
+at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                 std::optional<at::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+    const OnDevice here(index_of(device.value_or(device_at(current))));
     return at::detail::empty_generic(size, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype),
                                      format);
 }
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
-                         std::optional<at::Device>, std::optional<bool>) {
+                         std::optional<at::Device> device, std::optional<bool>) {
+    const OnDevice here(index_of(device.value_or(device_at(current))));
     return at::detail::empty_strided_generic(size, stride, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                              c10::dtype_or_default(dtype));
 }
@@ -259,18 +302,25 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
     return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU));
 }
 
+// Waits for this thread's stream of a tensor's device.
+void flush_for(const at::Tensor& tensor) {
+    if (!tensor.is_cpu()) flush(stream_of(tensor.device().index()));
+}
+
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
     if (non_blocking && from.is_cpu() && in_fallback == 0) {
-        enqueue(stream_id, [from, there = on_cpu(to)] { there.copy_(from); });
+        enqueue(stream_of(to.device().index()), [from, there = on_cpu(to)] { there.copy_(from); });
     } else {
-        flush(stream_id);
+        flush_for(from);
+        flush_for(to);
         on_cpu(to).copy_(on_cpu(from));
     }
     if (in_fallback == 0) {
         const int64_t bytes = from.numel() * static_cast<int64_t>(from.element_size());
-        if (from.is_cpu()) ++h2d_calls, h2d_bytes += bytes;
-        else if (to.is_cpu()) ++d2h_calls, d2h_bytes += bytes;
-        else d2d_bytes += bytes;
+        State& here = states[to.is_cpu() ? from.device().index() : to.device().index()];
+        if (from.is_cpu()) ++here.h2d_calls, here.h2d_bytes += bytes;
+        else if (to.is_cpu()) ++here.d2h_calls, here.d2h_bytes += bytes;
+        else here.d2d_bytes += bytes;
     }
     return to;
 }
@@ -281,8 +331,9 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& tensor) {
-    flush(stream_id);
-    if (in_fallback == 0) ++d2h_calls, d2h_bytes += static_cast<int64_t>(tensor.element_size());
+    flush_for(tensor);
+    State& here = states[tensor.device().index()];
+    if (in_fallback == 0) ++here.d2h_calls, here.d2h_bytes += static_cast<int64_t>(tensor.element_size());
     return on_cpu(tensor).item();
 }
 
@@ -304,25 +355,29 @@ at::Tensor reshape_alias(const at::Tensor& tensor, c10::SymIntArrayRef size, c10
     return at::native::_reshape_alias(tensor, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride));
 }
 
-// As on a GPU: a tensor of the host among those of the device is a mistake, but for a single number.
-void refuse_mixed(const c10::OperatorHandle& op, const at::Tensor& tensor) {
-    TORCH_CHECK(!tensor.defined() || !tensor.is_cpu() || tensor.dim() == 0,
-                "Expected all tensors to be on the same device, but found at least two devices, simulated:0 and cpu! (", op.schema().name(), ")");
+// As on a GPU: a tensor of the host or of another device among those of a device is a mistake, but for a single number of the host.
+void refuse_mixed(const c10::OperatorHandle& op, const at::Tensor& tensor, std::optional<c10::Device>& device) {
+    if (!tensor.defined() || (tensor.is_cpu() && tensor.dim() == 0)) return;
+    if (!device) device = tensor.device();
+    TORCH_CHECK(*device == tensor.device(), "Expected all tensors to be on the same device, but found at least two devices, ", *device, " and ",
+                tensor.device(), "! (", op.schema().name(), ")");
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    std::optional<c10::Device> device;
     for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size())) {
-        if (value.isTensor()) refuse_mixed(op, value.toTensor());
+        if (value.isTensor()) refuse_mixed(op, value.toTensor(), device);
         if (value.isTensorList()) {
             bool ours = false;
             for (const at::Tensor& each : value.toTensorVector()) ours |= each.defined() && !each.is_cpu();
             // Lists of single numbers (the optimiser's steps) stay on the host.
             for (const at::Tensor& each : value.toTensorVector()) {
-                if (ours) refuse_mixed(op, each);
+                if (ours) refuse_mixed(op, each, device);
             }
         }
     }
-    flush(stream_id);
+    const OnDevice here(index_of(device.value_or(device_at(current))));
+    flush(stream_of(current));
     struct Inside {
         Inside() { ++in_fallback; }
         ~Inside() { --in_fallback; }
@@ -363,32 +418,41 @@ extern "C" void simulated_register() {
     at::RegisterPrivateUse1HooksInterface(&hooks);
 }
 
-// Calls and bytes from host to device, calls and bytes back, bytes on the device, live bytes, the most of them.
-extern "C" void simulated_counts(int64_t* out) {
-    const int64_t values[] = {h2d_calls, h2d_bytes, d2h_calls, d2h_bytes, d2d_bytes, live_bytes, peak_bytes};
+extern "C" int64_t simulated_devices() { return NUM_DEVICES; }
+
+// Calls and bytes from host to a device, calls and bytes back, bytes that came from devices, live bytes, the most of them.
+extern "C" void simulated_counts(int64_t device, int64_t* out) {
+    const State& here = states[device];
+    const int64_t values[] = {here.h2d_calls, here.h2d_bytes, here.d2h_calls, here.d2h_bytes, here.d2d_bytes, here.live_bytes, here.peak_bytes};
     std::memcpy(out, values, sizeof values);
 }
 
-extern "C" void simulated_limit(int64_t bytes) { limit_bytes = bytes < 0 ? INT64_MAX : bytes; }
+extern "C" void simulated_limit(int64_t device, int64_t bytes) { states[device].limit_bytes = bytes < 0 ? INT64_MAX : bytes; }
 
-extern "C" void simulated_forget_peak() { peak_bytes = live_bytes.load(); }
+extern "C" void simulated_forget_peak(int64_t device) { states[device].peak_bytes = states[device].live_bytes.load(); }
 
-// Makes a stream the one of this thread and returns the one before.
+extern "C" int64_t simulated_current_device() { return current; }
+
+extern "C" void simulated_set_device(int64_t device) { current = index_of(device_at(static_cast<int>(device))); }
+
+// Number of this thread's stream of a device.
+extern "C" int64_t simulated_stream(int64_t device) { return stream_of(static_cast<int>(device)); }
+
+// Makes a stream this thread's of its device and returns the one before.
 extern "C" int64_t simulated_use_stream(int64_t stream) {
-    const int64_t before = stream_id;
-    stream_id = stream;
+    const int64_t before = stream_of(device_of(stream));
+    low_streams[device_of(stream)] = low_of(stream);
     return before;
 }
 
-extern "C" int64_t simulated_new_stream() { return next_stream++; }
+extern "C" int64_t simulated_new_stream(int64_t device) { return numbered(static_cast<int>(device), next_stream++); }
 
-// Puts the launch of a number on this thread's stream; `run` gets the number when its turn comes.
-extern "C" void simulated_launch(void (*run)(int64_t), int64_t number) {
-    enqueue(stream_id, [run, number] { run(number); });
+// Puts the launch of a number on this thread's stream of a device; `run` gets the number when its turn comes.
+extern "C" void simulated_launch(int64_t device, void (*run)(int64_t), int64_t number) {
+    enqueue(stream_of(static_cast<int>(device)), [run, number] { run(number); });
 }
 
-// Waits for a stream, this thread's where it is negative.
-extern "C" void simulated_wait(int64_t stream) { flush(stream < 0 ? stream_id : stream); }
+extern "C" void simulated_wait(int64_t stream) { flush(stream); }
 
-// Tells that memory of the device is used by a stream.
+// Tells that memory of a device is used by a stream.
 extern "C" void simulated_record(void* data, int64_t stream) { record_on(data, stream); }

@@ -1,9 +1,10 @@
-"""The simulated accelerator as a trainer's device: what stands in for `trainers.devices.cuda.CudaBackend` in tests."""
+"""A simulated accelerator as a trainer's device: what stands in for `trainers.devices.cuda.CudaBackend` in tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -11,34 +12,60 @@ import pytest
 import torch
 
 from kernels.cuda.protocol import PeerRows
+from kernels.errors import InputError
 from kernels.rows.shared_memory import open_rows, share_rows
 from tests import accelerator
 from tests.accelerator.kernels import kernels
 
+_SEEN = ContextVar("devices that a thread sees: the first, and their number", default=(0, 4))
+
+
+@contextmanager
+def seeing(first: int, count: int = 1) -> Iterator[None]:
+    """Shows this thread so many devices from the first one on, by the numbers from 0, as CUDA_VISIBLE_DEVICES does for a process."""
+    token = _SEEN.set((first, count))
+    try:
+        yield
+    finally:
+        _SEEN.reset(token)
+
 
 class SimulatedBackend:
-    """Kernels through the shim, memory with a limit, streams that are late."""
+    """Kernels through the shim, memory with a limit, streams that are late.
+
+    Args:
+        index: number of the device among those that this thread sees (`seeing`).
+    """
 
     kind = accelerator.NAME
     total_bytes = 1 << 40
 
     def __init__(self, index: int = 0):
-        self.kernels = kernels()
-        self.torch_device = torch.device(self.kind, index)
+        first, count = _SEEN.get()
+        if index >= count:
+            raise InputError(f"CUDA device {index} of {count}", "use the number of a device that nvidia-smi lists")
+        self._index = first + index
+        self.kernels = kernels(self._index)
+        self.torch_device = torch.device(self.kind, self._index)
         self._idle: list[int] = []
-        accelerator.forget_peak()
+        accelerator.forget_peak(self._index)
+
+    @staticmethod
+    def num_devices() -> int:
+        """Returns the number of devices that this thread sees."""
+        return _SEEN.get()[1]
 
     def bound(self, num_bytes: int | None) -> None:
         """Limits the device's memory beside what is alive."""
-        accelerator.load().simulated_limit(-1 if num_bytes is None else num_bytes)
+        accelerator.load().simulated_limit(self._index, -1 if num_bytes is None else num_bytes)
 
     def free_bytes(self) -> int:
         """Returns the bytes that nothing holds, of `total_bytes`."""
-        return self.total_bytes - accelerator.counts().live_bytes
+        return self.total_bytes - accelerator.counts(self._index).live_bytes
 
     def peak_bytes(self) -> int:
         """Returns the most bytes alive at once."""
-        return accelerator.counts().peak_bytes
+        return accelerator.counts(self._index).peak_bytes
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
@@ -46,7 +73,7 @@ class SimulatedBackend:
         try:
             stream = self._idle.pop()
         except IndexError:
-            stream = accelerator.load().simulated_new_stream()
+            stream = accelerator.new_stream(self._index)
         try:
             with accelerator.using_stream(stream):
                 yield
@@ -56,7 +83,7 @@ class SimulatedBackend:
 
     def copied_back(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Copies as late as it may be: when somebody waits for the copy."""
-        stream = accelerator.current_stream()
+        stream = accelerator.current_stream(self._index)
 
         def arrived() -> torch.Tensor:
             accelerator.wait_for(stream)
@@ -66,8 +93,8 @@ class SimulatedBackend:
 
     def used_by_step(self, tensor: torch.Tensor) -> None:
         """Keeps the tensor's memory until the step's stream has passed; asserts that it is on the device."""
-        assert tensor.device.type == self.kind, tensor.device
-        accelerator.load().simulated_record(tensor.untyped_storage().data_ptr(), 0)
+        assert tensor.device == self.torch_device, tensor.device
+        accelerator.load().simulated_record(tensor.untyped_storage().data_ptr(), accelerator.step_stream(self._index))
 
     def export_rows(self, rows: np.ndarray) -> tuple[PeerRows, dict[str, Any]]:
         """Copies rows to memory that other processes map: what stands in for memory of the device."""

@@ -1,4 +1,4 @@
-"""Kernels on the simulated accelerator: the CUDA text, compiled for the CPU without the shim's checks, launched on its late streams."""
+"""Kernels on the simulated accelerators: the CUDA text, compiled for the CPU without the shim's checks, launched on its late streams."""
 
 from __future__ import annotations
 
@@ -19,17 +19,23 @@ from tests import accelerator
 from tests.accelerator import NAME, load
 from tests.kernels.cuda.shim import ShimDevice
 
+_PINNED: dict[int, int] = {}
+"""First address -> end of memory of the host that all devices may touch."""
+_FREE: dict[int, list[np.ndarray]] = {}
+"""Number of bytes -> pinned memory of that size that Python holds no more."""
+
 
 class SimulatedKernels:
-    """What launching code needs of the simulated accelerator; stands in for `kernels.cuda.device.CudaDevice`."""
+    """What launching code needs of a simulated accelerator; stands in for `kernels.cuda.device.CudaDevice`."""
 
     num_multiprocessors = 2
 
-    def __init__(self):
+    def __init__(self, index: int = 0):
+        import torch
+
         load()
+        self.index, self._torch_device = index, torch.device(NAME, index)
         self._shim = ShimDevice(checked=False)
-        self._pinned: dict[int, int] = {}
-        self._free: dict[int, list[np.ndarray]] = {}
         self._launches: dict[int, Callable[[], None]] = {}
         self._numbers = itertools.count()
         self._run = accelerator.LAUNCHED(self._run_launch)
@@ -41,9 +47,10 @@ class SimulatedKernels:
 
         def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...], **more: Any) -> None:
             self._raise_failed()
+            self.enter_thread()
             number = next(self._numbers)
             self._launches[number] = functools.partial(kernel, grid, block, arguments, **more)
-            accelerator.load().simulated_launch(self._run, number)
+            accelerator.load().simulated_launch(self.index, self._run, number)
 
         return launch
 
@@ -66,7 +73,7 @@ class SimulatedKernels:
         count, width = (int(n) for n in array.shape)
         if isinstance(array, np.ndarray):
             address, row_bytes, dtype = array.ctypes.data, array.strides[0], dtype_name(array.dtype)
-            inside = any(first <= address and address + array.nbytes <= end for first, end in self._pinned.items())
+            inside = any(first <= address and address + array.nbytes <= end for first, end in _PINNED.items())
             if array.size and not inside:
                 remedy = "pin the memory (torch: tensor.pin_memory(), CuPy: cupyx.empty_pinned)"
                 raise InputError(f"{what} is in host memory that the device cannot read", remedy)
@@ -84,7 +91,7 @@ class SimulatedKernels:
         """Returns a copy of a NumPy array on the device."""
         import torch
 
-        return torch.from_numpy(np.ascontiguousarray(values)).to(NAME)
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._torch_device)
 
     def download(self, array: Any) -> np.ndarray:
         """Returns a copy of a tensor in NumPy."""
@@ -94,16 +101,17 @@ class SimulatedKernels:
         """Returns an uninitialised tensor of a NumPy dtype."""
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=NAME)
+        return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=self._torch_device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Returns a tensor of a NumPy dtype whose bytes are 0."""
         import torch
 
-        return torch.zeros(shape, dtype=getattr(torch, np.dtype(dtype).name), device=NAME)
+        return torch.zeros(shape, dtype=getattr(torch, np.dtype(dtype).name), device=self._torch_device)
 
     def enter_thread(self) -> None:
-        """Every thread sees the one device."""
+        """Makes the device the one of this thread."""
+        accelerator.load().simulated_set_device(self.index)
 
     def copy(self, array: Any) -> Any:
         """Returns a copy of a tensor."""
@@ -123,17 +131,17 @@ class SimulatedKernels:
 
     def synchronize(self) -> None:
         """Waits for this thread's stream."""
-        accelerator.wait_for()
+        accelerator.wait_for(accelerator.current_stream(self.index))
         self._raise_failed()
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Returns host memory that kernels may touch, of a pool as torch has one: it is lent again as soon as nobody in Python holds it."""
         num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         size = 1 << max(0, num_bytes - 1).bit_length()
-        free = self._free.setdefault(size, [])
+        free = _FREE.setdefault(size, [])
         memory = free.pop() if free else np.empty(size, np.uint8)
         memory[:] = accelerator.GARBAGE
-        self._pinned[memory.ctypes.data] = memory.ctypes.data + size
+        _PINNED[memory.ctypes.data] = memory.ctypes.data + size
         # An object without memory of its own stands for the loan: every view keeps it.
         loan = (ctypes.c_ubyte * size).from_address(memory.ctypes.data)
         weakref.finalize(loan, self._take_back, memory)
@@ -141,14 +149,14 @@ class SimulatedKernels:
 
     def _take_back(self, memory: np.ndarray) -> None:
         memory[:] = accelerator.GARBAGE
-        self._free[len(memory)].append(memory)
+        _FREE[len(memory)].append(memory)
 
     def pin(self, array: np.ndarray) -> None:
         """Lets kernels touch an array."""
         if array.nbytes:
             address = array.ctypes.data
-            self._pinned[address] = address + array.nbytes
-            weakref.finalize(owner_of(array), self._pinned.pop, address, None)
+            _PINNED[address] = address + array.nbytes
+            weakref.finalize(owner_of(array), _PINNED.pop, address, None)
 
     def pointer(self, array: Any, what: str) -> int:
         """Returns the address of a contiguous tensor's first element."""
@@ -156,13 +164,13 @@ class SimulatedKernels:
             return self.rows(array.reshape(1, -1), what).pointer
         if not array.is_contiguous():
             raise InputError(f"{what} is not contiguous in memory", "give a contiguous copy")
-        assert array.device.type == NAME, f"{what} is on {array.device}"
+        assert array.device == self._torch_device, f"{what} is on {array.device}"
         return array.data_ptr()
 
 
 @functools.cache
-def kernels() -> SimulatedKernels:
-    """Returns the one device of the process, on which kernels run from now on."""
-    made = SimulatedKernels()
-    register_device(NAME, lambda tensor: made)
+def kernels(index: int = 0) -> SimulatedKernels:
+    """Returns a device of the process, on which kernels run from now on."""
+    made = SimulatedKernels(index)
+    register_device(NAME, lambda tensor: kernels(tensor.device.index))
     return made

@@ -1,4 +1,4 @@
-"""The two accelerators that trainings are tested on, with one face: the simulated one of every machine, and a GPU under -m gpu."""
+"""The two accelerators that trainings are tested on, with one face: simulated ones of every machine, and a GPU under -m gpu."""
 
 from __future__ import annotations
 

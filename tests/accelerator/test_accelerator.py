@@ -5,11 +5,14 @@ import pytest
 import torch
 from torch import nn
 
+from kernels.errors import InputError
 from kernels.rows.gather_cuda import gather_tiered_cuda
 from kernels.rows.slots import DEVICE, STAGED, Tiers, make_slots
 from tests import accelerator
-from tests.accelerator.backend import SimulatedBackend
+from tests.accelerator.backend import SimulatedBackend, seeing
 from tests.accelerator.kernels import kernels
+from trainers.devices.accelerator import Accelerator
+from trainers.record.ledger import Ledger, Line
 
 
 def trained(device: str) -> list[float]:
@@ -90,7 +93,7 @@ def gathered(tier, tiers):
 
 
 def test_a_copy_that_nobody_waits_for_is_not_there_on_another_stream():
-    stream = accelerator.load().simulated_new_stream()
+    stream = accelerator.new_stream()
     with accelerator.using_stream(stream):
         there = torch.from_numpy(ROWS).to(accelerator.NAME, non_blocking=True)
     assert not np.array_equal(there.cpu().numpy(), ROWS)
@@ -122,3 +125,66 @@ def test_memory_of_a_side_stream_waits_for_the_step_that_it_was_handed_to(record
     out = gathered(DEVICE, Tiers(device=rows))
     del rows
     assert np.array_equal(out.cpu().numpy(), ROWS) == recorded
+
+
+def test_devices_have_memory_and_counters_of_their_own():
+    before = [accelerator.counts(index) for index in range(3)]
+    x = torch.ones(100, dtype=torch.float64).to("simulated:1")
+    y = x.to("simulated:2") * 2
+    crossed = [accelerator.counts(index).since(each) for index, each in enumerate(before)]
+    assert [each.h2d_bytes for each in crossed] == [0, 800, 0] and [each.d2d_bytes for each in crossed] == [0, 0, 800]
+    live = [each.live_bytes - then.live_bytes for each, then in zip(crossed, before, strict=True)]
+    assert live == [0, 800, 800]
+    assert y.device == torch.device("simulated:2") and y.sum().item() == 200
+    with accelerator.limited(1, device=1):
+        assert torch.empty(8, device="simulated:2").device.index == 2
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(8, device="simulated:1")
+
+
+def test_tensors_of_two_devices_are_refused():
+    first, second = torch.ones(3, device="simulated:0"), torch.ones(3, device="simulated:1")
+    for mixed in (lambda: first + second, lambda: torch.cat([first, second]), lambda: first.add_(second)):
+        with pytest.raises(RuntimeError, match="found at least two devices, simulated:"):
+            mixed()
+    first.copy_(second)  # a copy may cross
+
+
+def test_gradients_cross_devices_with_the_copies_of_the_forward_pass():
+    x = torch.ones(3, device="simulated:1", requires_grad=True)
+    ((x * 2).to("simulated:2") * 3).sum().backward()
+    assert x.grad is not None and x.grad.device.index == 1 and x.grad.cpu().tolist() == [6, 6, 6]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_device_that_does_not_wait_reads_garbage_of_another(waits):
+    """By its kernels; torch's copies between devices wait for the streams of both."""
+    there = torch.from_numpy(ROWS).to("simulated:1", non_blocking=True)
+    if waits:
+        kernels(1).synchronize()
+    assert np.array_equal(gathered(DEVICE, Tiers(device=there)).cpu().numpy(), ROWS) == waits
+    late = torch.from_numpy(ROWS).to("simulated:1", non_blocking=True)
+    np.testing.assert_array_equal(late.to("simulated:2").cpu().numpy(), ROWS)
+
+
+def test_memory_that_another_device_still_reads_is_garbage_if_it_is_freed():
+    there = torch.from_numpy(ROWS).to("simulated:1")
+    out = gathered(DEVICE, Tiers(device=there))
+    del there
+    assert not np.array_equal(out.cpu().numpy(), ROWS)
+
+
+def test_a_thread_sees_the_devices_that_it_is_shown():
+    with seeing(2, 2):
+        assert SimulatedBackend.num_devices() == 2
+        first = Accelerator(SimulatedBackend(), work_bytes=1 << 20)
+        second = first.sibling(1)
+        with pytest.raises(InputError, match="device 2 of 2"):
+            first.sibling(2)
+    assert [str(each.torch_device) for each in (first, second)] == ["simulated:2", "simulated:3"]
+    assert second.work_bytes == 1 << 20 and second.traffic is not first.traffic
+    ledger, line = Ledger(), Line("d2d", "feature")
+    rows = torch.from_numpy(ROWS).to(first.torch_device, non_blocking=True)
+    assert first.from_peer(rows, line, ledger) is rows and ledger.moved_bytes("d2d") == 0
+    np.testing.assert_array_equal(second.from_peer(rows, line, ledger).cpu().numpy(), ROWS)
+    assert ledger.moved_bytes("d2d") == ROWS.nbytes

@@ -47,6 +47,11 @@ class Backend(Protocol):
     @property
     def kernels(self) -> KernelDevice: ...  # noqa: D102
 
+    @staticmethod
+    def num_devices() -> int:
+        """Returns the number of devices of its kind that this process sees."""
+        ...
+
     def bound(self, num_bytes: int | None) -> None:
         """Bounds torch's memory to `num_bytes` bytes, None for all."""
         ...
@@ -135,6 +140,28 @@ class Accelerator(Device):
         self.traffic.crossed(ROWS, rows.nbytes)
         return self.backend.export_rows(rows)
 
+    def sibling(self, index: int) -> Accelerator:
+        """Opens another device of this process, with the same bounds and books of its own.
+
+        Args:
+            index: its number.
+
+        Raises:
+            InputError: the process sees fewer devices.
+        """
+        return Accelerator(type(self.backend)(index), index, self.work_bytes, self.cache_bytes)
+
+    def from_peer(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
+        """Returns a copy of another device's tensor on this one, or the tensor itself if it is there.
+
+        The copy comes after all work queued on the calling thread's streams of both devices, and before what is queued later.
+
+        Args:
+            tensor: tensor on a device of this process.
+            line, ledger: where its bytes are booked, from device to device.
+        """
+        return tensor if tensor.device == self.torch_device else self._moved(tensor, self.torch_device, line, ledger)
+
     def open_peer(self, handle: Mapping[str, Any]) -> PeerRows:
         """Returns the exported rows of another device of the machine.
 
@@ -217,7 +244,7 @@ class Accelerator(Device):
 
     def send_tensor(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
         """Returns a copy of a tensor on the device, or the tensor itself if it is there."""
-        return tensor if tensor.device.type == self.kind else self._moved(tensor, self.torch_device, line, ledger)
+        return tensor if tensor.device == self.torch_device else self._moved(tensor, self.torch_device, line, ledger)
 
     def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
         """Returns a copy of a tensor in the host's memory, or the tensor itself if it is there."""

@@ -43,6 +43,11 @@ class CudaBackend:
         self._step_stream = torch.cuda.current_stream(index)
         self._back: torch.cuda.Stream | None = None
 
+    @staticmethod
+    def num_devices() -> int:
+        """Returns the number of GPUs that this process sees."""
+        return torch.cuda.device_count()
+
     def bound(self, num_bytes: int | None) -> None:
         """Bounds the memory of torch's allocator to `num_bytes` bytes."""
         share = 1.0 if num_bytes is None else min(1.0, num_bytes / self.total_bytes)
