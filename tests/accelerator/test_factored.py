@@ -1,5 +1,6 @@
 """`factored` on several accelerators of one process: the bits of `minibatch` at any number of roles, and every byte booked."""
 
+import gc
 import json
 import threading
 from collections import Counter
@@ -8,6 +9,7 @@ from contextlib import nullcontext
 import pytest
 from safetensors.numpy import load
 
+from tests.accelerator.places import SimulatedPlace
 from tests.accelerator.test_training import MEMORY, moves, options
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import random_graph
@@ -266,12 +268,28 @@ def test_a_history_is_pruned_by_on_one_device_for_which_another_samples(tmp_path
     how = {"device": "cuda", "trainer": "fresh-factored", **options("sage")}
     by_cpu = train_fresh(tmp_path / "cpu", **how)
     with place.devices(2):
-        found = train_fresh(tmp_path / "device", topology="device", **how)
+        found = train_fresh(tmp_path / "device", topology="device", fresh={"devices": 3}, **how)
     assert result(found) == result(by_cpu)
-    assert record_of(found)["accelerators"] == {
-        "sampler 0": f"{place.name[:-1]}1",
-        "trainer 0": place.name,
-    }
+    other = f"{place.name[:-1]}1"
+    assert record_of(found)["accelerators"] == {"sampler 0": other, "sampler 1": other, "trainer 0": place.name}
+
+
+def test_the_cache_has_the_space_of_a_graph_that_is_elsewhere(tmp_path, monkeypatch):
+    """Of "auto": a device that trains and samples leaves room for the graph, one that only trains does not. A GPU has other users."""
+    place, found = SimulatedPlace(monkeypatch), {}
+    for devices in (1, 2):
+        gc.collect()
+        with place.devices(devices):
+            model = train_small(
+                tmp_path / str(devices),
+                memory={"device": "auto", "host": "0%"},
+                **split(1, 1, switching=False),
+                **options("sage") | {"epochs": 1},
+            )
+        found[devices] = model.run_record()["cache"]["device_budget_bytes"]
+    topology = random_graph(tmp_path).topology
+    graph = topology.indptr.nbytes + topology.indices.nbytes + 16 * topology.num_nodes
+    assert 0 <= found[2] - found[1] - graph < graph / 4  # what earlier tests left may be gone meanwhile
 
 
 def test_more_devices_than_roles_are_left_alone(tmp_path, place):

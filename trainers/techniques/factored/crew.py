@@ -96,6 +96,7 @@ class Crew:
         """Makes the roles anew, on another source of rows; their numbers stay."""
         self.features = features
         self.executors = self._time_shared() if self.settings.sharing == "time" else self._factored()
+        self.run.features.device.enter_thread()  # the others were opened on this thread
 
     def _factored(self) -> list[Any]:
         samplers, trainers = self._split = self._split or self._counts()
@@ -140,7 +141,7 @@ class Crew:
         return {"accelerators": names} if names else {}
 
     def _open_accelerators(self) -> Accelerators:
-        samplers, trainers = self._remote_counts()
+        samplers, trainers = self.settings.accelerated(usable_cores(), self._on_device)
         apart = self._on_device and self.settings.sharing == "space"
         first: Any = self.run.features.device
         self.together = self.together or node_rows(self.run.model) is not None
@@ -217,7 +218,7 @@ class Crew:
         """Returns the numbers of samplers and trainers."""
         settings, total = self.settings, self.settings.devices or default_devices(usable_cores())
         if self.run.features.device.remote:
-            return self._remote_counts()
+            return settings.accelerated(usable_cores(), self._on_device)
         if settings.samplers and settings.trainers:
             return settings.samplers, settings.trainers
         if settings.samplers:
@@ -225,18 +226,6 @@ class Crew:
         if settings.trainers:
             return max(1, total - settings.trainers), settings.trainers
         return self._chosen(total)
-
-    def _remote_counts(self) -> tuple[int, int]:
-        """Returns the numbers of samplers and trainers on accelerators: one of each, or as many as the file says.
-
-        If the CPU samples, all devices train.
-        """
-        settings = self.settings
-        if not self._on_device or settings.sharing == "time":
-            samplers = settings.samplers or max(1, default_devices(usable_cores()) - 1)
-            return samplers, settings.trainers or settings.devices or 1
-        samplers = settings.samplers or (max(1, settings.devices - settings.trainers) if settings.trainers else 1)
-        return samplers, settings.trainers or max(1, settings.devices - samplers)
 
     def _chosen(self, total: int) -> tuple[int, int]:
         place = training_place(self.run, total, self.features)
