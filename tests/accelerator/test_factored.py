@@ -11,7 +11,9 @@ from safetensors.numpy import load
 
 from tests.accelerator.places import SimulatedPlace
 from tests.accelerator.test_training import MEMORY, moves, options
+from tests.accelerator.test_typed import ROWS
 from tests.assets.packed_chunks.packed import build_packed
+from tests.laws.trainings import Case
 from tests.trainers.graphs import random_graph
 from tests.trainers.runs import Stops, content, train_fresh, train_packed, train_small
 from tests.trainers.techniques.factored.test_faults import LONG, Known, age_task, executors_alive
@@ -187,7 +189,7 @@ def test_a_sampler_without_work_trains_with_the_rows_that_the_topology_leaves_ro
     assert record["peak_bytes"]["trainer 0"]["cache"] == NUM_ROWS * ROW_BYTES
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.slow("roles of one device that go on")), 2])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, place, devices):
     how = {"memory": MEMORY, "checkpoint_steps": 1, **split(1, 2, switching=False), **options("sage")}
     with place.devices(devices):
@@ -201,7 +203,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, place, device
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        ((DeviceDrawer, "__call__"), r"sampler 0 failed \(sample, batch \d\): ZeroDivisionError: gone"),
+        pytest.param(
+            (DeviceDrawer, "__call__"),
+            r"sampler 0 failed \(sample, batch \d\): ZeroDivisionError: gone",
+            marks=pytest.mark.slow("a sampler that dies while its device draws"),
+        ),
         ((roles, "fetch_blocks"), r"sampler 0 failed \(copy, batch \d\): ZeroDivisionError: gone"),
         ((roles, "extract_batch"), r"trainer \d extract failed \(extract, batch \d\): ZeroDivisionError: gone"),
     ],
@@ -290,6 +296,16 @@ def test_the_cache_has_the_space_of_a_graph_that_is_elsewhere(tmp_path, monkeypa
     topology = random_graph(tmp_path).topology
     graph = topology.indptr.nbytes + topology.indices.nbytes + 16 * topology.num_nodes
     assert 0 <= found[2] - found[1] - graph < graph / 4  # what earlier tests left may be gone meanwhile
+
+
+def test_rows_of_nodes_keep_all_trainers_on_one_device(tmp_path, place):
+    made = Case(tmp_path, ROWS)
+    plain = made.train("minibatch", device="cuda")
+    with place.devices(2):
+        found = made.train("factored", device="cuda", topology="device", settings={"samplers": 1, "trainers": 2})
+    assert result(found) == result(plain)
+    trainers = {name: device for name, device in record_of(found)["accelerators"].items() if name != "sampler 0"}
+    assert trainers == {"trainer 0": place.name, "trainer 1": place.name}
 
 
 def test_more_devices_than_roles_are_left_alone(tmp_path, place):
