@@ -270,6 +270,7 @@ def test_trainers_that_do_not_wait_train_on_two_devices(tmp_path, place):
     assert found.summary["numbers"]["repeatable"] is False and sum(record_of(found)["trained_by"].values()) == 7
 
 
+@pytest.mark.slow("a history on one device, and samplers on another")
 def test_a_history_is_pruned_by_on_one_device_for_which_another_samples(tmp_path, place):
     how = {"device": "cuda", "trainer": "fresh-factored", **options("sage")}
     by_cpu = train_fresh(tmp_path / "cpu", **how)
@@ -298,6 +299,7 @@ def test_the_cache_has_the_space_of_a_graph_that_is_elsewhere(tmp_path, monkeypa
     assert 0 <= found[2] - found[1] - graph < graph / 4  # what earlier tests left may be gone meanwhile
 
 
+@pytest.mark.slow("learnable rows of nodes, with trainers on one of two devices")
 def test_rows_of_nodes_keep_all_trainers_on_one_device(tmp_path, place):
     made = Case(tmp_path, ROWS)
     plain = made.train("minibatch", device="cuda")
