@@ -47,6 +47,8 @@ class Backend(Protocol):
     @property
     def kernels(self) -> KernelDevice: ...  # noqa: D102
 
+    def __init__(self, index: int = 0): ...
+
     @staticmethod
     def num_devices() -> int:
         """Returns the number of devices of its kind that this process sees."""
