@@ -273,9 +273,6 @@ def test_samplers_of_the_cpu_and_one_trainer_end_with_the_bits_of_minibatch(tmp_
 def test_one_process_drives_one_device(split):
     with pytest.raises(InputError, match=f'{next(iter(split))} = .*, but trainer = "factored" on a GPU'):
         TrainTable(name="x", trainer="factored", settings=FactoredSettings(**split), device="cuda")
-    with pytest.raises(InputError, match=r"presample = 1, but .* with its topology on the device counts visits"):
-        settings = FactoredSettings(presample=1)
-        TrainTable(name="x", trainer="factored", topology="device", device="cuda", settings=settings)
 
 
 @pytest.mark.parametrize("topology", ["device", "uva"])

@@ -50,7 +50,8 @@ class Crew:
     Attributes:
         executors: the roles: samplers and trainers, or devices that are shared in time.
         places: name -> device and source of rows of each role.
-        draws: drawers of batches on the device, for samplers that have none yet.
+        draws: drawers of batches on the device, one for each sampler; empty if the host draws.
+        idle: those that no sampler has.
         record: facts about the choice of roles, for run.json.
         arena_bytes: bytes that a device which trains holds beside cached rows.
 
@@ -79,7 +80,7 @@ class Crew:
 
     def read_from(self, features: FeatureSource) -> None:
         """Makes the roles anew, on another source of rows; their numbers stay."""
-        self.features = features
+        self.features, self.idle = features, list(self.draws)
         self.executors = self._time_shared() if self.settings.sharing == "time" else self._factored()
 
     def _factored(self) -> list[Any]:
@@ -121,7 +122,7 @@ class Crew:
     def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         """Returns the drawer of a sampler at a place."""
         if minibatch.samples_on_device(self.run):
-            return DeviceBatchDrawer(self.run.batching, self.draws.pop())
+            return DeviceBatchDrawer(self.run.batching, self.idle.pop())
         return BatchDrawer(self.run.batching, self.open_sampler(), self.features, place.parts if place else None)
 
     def training(self, place: DevicePlace) -> ReplicaTraining:

@@ -79,7 +79,7 @@ class PrunedCrew(Crew):
         """Returns the drawer of a sampler: transposes are made of pruned blocks, and rows are found behind the update."""
         batching = replace(self.run.batching, transpose="none")
         if samples_on_device(self.run):
-            return DeviceBatchDrawer(batching, self.draws.pop())
+            return DeviceBatchDrawer(batching, self.idle.pop())
         return BatchDrawer(batching, self.open_sampler(), None)
 
     def training(self, place: DevicePlace) -> ReplicaTraining:
