@@ -44,6 +44,8 @@ class Summary:
     figures: Mapping[str, str] = field(default_factory=dict)
     # Phrases about contents of the source that are not read. They depend on other tables of the pipeline, so run.json has them.
     unread: Sequence[str] = ()
+    # Names of files that follow from the other ones, such as their sums. An artifact without them is the same.
+    derived: Sequence[str] = field(default=(), metadata={"hashed": "unless default"})
 
 
 class ChecksFailedError(InputError):

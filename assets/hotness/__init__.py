@@ -18,6 +18,9 @@ Policies:
     random      a permutation: the baseline
     optimal     the oracle: the counts of the evaluated training epochs themselves, for comparison only
 
+The stage samples on the CPU, so that every machine makes the same artifact. A training whose GPU draws its batches can count there in
+place of it: `presample` in `[train.factored]`.
+
 Numbers: the figure draws the share of requests that a cache holds against its size. A curve close to the diagonal means that no cache
 will help. `evaluate_epochs` = E samples the first E epochs of training as well, and measures hit ratios on them. Without it, a policy
 that counts estimates those of its own caches: from the rates of `bayes`, or with each trial batch left out of the counts that fill its

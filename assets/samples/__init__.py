@@ -10,6 +10,11 @@ nodes, which are the same at every evaluation. With plan = "parts" a batch has s
     bounds i64[n+1]                      byte of the file at which each record starts, and the end
     digests u64[n], num_inputs i64[n]    (page.py)
     num_edges i64[n, layers]             (page.py)
+    visited ids[v]                       nodes among the inputs of its training batches, ascending
+    visited_by u8|u16|u32[v]             number of training batches with the node among their inputs
+    seeds ids[s]                         seeds of its batches, in their order
+
+The last three follow from the batches (assets/samples/tally.py): the index adds them up, and parts of older versions lack them.
 
 The artifact itself, for all B stored batches, by epoch and step, or by part, epoch and round:
 
@@ -23,7 +28,8 @@ Batches per part: as many as surely fit into `part_bytes` (a bound from fan-outs
 Numbers: accesses, inputs and edges are those of training batches, bytes those of all. If 10 % of the nodes take most of the accesses, a
 small static tier helps much.
 
-Cost: the time of sampling K epochs. A record takes about 4 bytes per edge and per input. Peak memory of a part, with T threads: T x (12 N
-+ 3 R) + 4 R bytes at most and touched pages only, R the bytes of the largest batch, beside some 30 MB of the process and the mapped
-topology; the T threads may be spread over several processes. Of the parent: 20 N + T R, and 100 bytes per batch.
+Cost: the time of sampling K epochs. A record takes about 4 bytes per edge and per input, the sums of a part at most 12 per node of the
+graph and 8 per seed. Peak memory of a part, with T threads: T x (12 N + 3 R) + 4 R + 4 N bytes at most and touched pages only, R the
+bytes of the largest batch, beside some 30 MB of the process and the mapped topology; the T threads may be spread over several processes. Of
+the parent: 20 N + T x 12 N, 16 bytes per seed of an epoch, and 100 bytes per batch; T R more for a part without sums.
 """

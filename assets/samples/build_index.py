@@ -1,25 +1,24 @@
 """The parent of stored samples: the place of each batch, the accesses of each node, and the checks over whole epochs.
 
-Every record is read once, in order, and compared with its digest; assets/samples/__init__.py describes the arrays.
+Parts carry their own sums (assets/samples/tally.py), so no batch is read; assets/samples/__init__.py describes the arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from assets.building.stage import Check, Progress, Summary
 from assets.graph.read import open_graph
-from assets.samples.config import SamplesConfig, stored_seeds
+from assets.samples.config import BatchRange, SamplesConfig, stored_seeds
 from assets.samples.order import StoredOrder
-from assets.samples.record import decode
+from assets.samples.tally import VisitSum
 from assets.storage.artifact import Artifact
-from assets.storage.records import read_record
 from assets.storage.writer import Writer
-from kernels.hotness.visits import VisitCounter
 from kernels.ranges import node_ranges
 from kernels.types import Array
 
@@ -44,10 +43,10 @@ def build_index(
     for name, values in index.items():
         writer.save(name, values)
     graph = open_graph(inputs["graph"])
-    counter = VisitCounter(graph.topology.num_nodes, len(semantic.fanouts))
+    total = VisitSum(graph.topology.num_nodes, len(semantic.fanouts))
     order = StoredOrder.of_names(names, semantic.epochs, semantic.num_stored)
-    wrong = _count(parts, index, semantic, graph.splits, order, counter, threads, progress)
-    visits = counter.visits
+    wrong = _add_up(dict(zip(names, parts, strict=True)), semantic, graph.splits, total, threads, progress)
+    visits = total.visits
     writer.save("visits", visits)
     curve = access_curve(visits)
     from assets.figures.visits import access_figure
@@ -81,46 +80,45 @@ def access_curve(visits: Array) -> tuple[Array, Array]:
 
 def _index(parts: Sequence[Artifact]) -> dict[str, Array]:
     """Returns the arrays with the place of each batch."""
-    bounds = [np.array(part.array("bounds")) for part in parts]
+    bounds = [part.small_array("bounds") for part in parts]
     return {
         "part_of": np.repeat(np.arange(len(parts), dtype=np.int32), [len(each) - 1 for each in bounds]),
         "offsets": np.concatenate([each[:-1] for each in bounds]),
         "num_bytes": np.concatenate([np.diff(each) for each in bounds]),
-    } | {name: np.concatenate([part.array(name) for part in parts]) for name in ("digests", "num_inputs", "num_edges")}
+    } | {
+        name: np.concatenate([part.small_array(name) for part in parts])
+        for name in ("digests", "num_inputs", "num_edges")
+    }
 
 
-def _count(
-    parts: Sequence[Artifact],
-    index: Mapping[str, Array],
+def _add_up(
+    parts: Mapping[str, Artifact],
     semantic: SamplesConfig,
     splits: Sequence[Array],
-    order: StoredOrder,
-    counter: VisitCounter,
+    total: VisitSum,
     threads: int,
     progress: Progress,
 ) -> int:
-    """Counts the inputs of the K epochs, and returns the number of stored epochs whose seeds are not those of their split, each once."""
-    paths = [part.file("batches.npy", verified=False) for part in parts]
-
-    def count(number: int) -> Array:
-        part = index["part_of"][number]
-        offset, length, digest = (int(index[name][number]) for name in ("offsets", "num_bytes", "digests"))
-        record = decode(read_record(paths[part], offset, length, digest, f"batch {number} of {parts[part].label}"))
-        if record.epoch < semantic.epochs:
-            counter.add(record.blocks)
-        return record.seeds.copy()
-
+    """Adds up the parts, and returns the number of stored epochs whose seeds are not those of their split, each once."""
+    of_epoch: list[list[str]] = [[] for _ in range(semantic.num_stored)]
+    for name in parts:
+        of_epoch[BatchRange.of(name).epoch].append(name)
     wrong = 0
-    progress.start("count accesses", len(index["offsets"]), "batches")
+    progress.start("count accesses", sum(_num_batches(name) for name in parts), "batches")
     with ThreadPoolExecutor(threads) as pool:
-        for epoch, num_batches in enumerate(order.sizes):
-            seeds = [splits[0][:0]]
-            for each in pool.map(count, (order.number(epoch, step) for step in range(num_batches))):
+        for epoch, names in enumerate(of_epoch):
+            add, seeds = partial(total.add, counted=epoch < semantic.epochs), [splits[0][:0]]
+            for name, each in zip(names, pool.map(add, (parts[name] for name in names)), strict=True):
                 seeds.append(each)
-                progress.advance(1)
+                progress.advance(_num_batches(name))
             wrong += not np.array_equal(np.sort(np.concatenate(seeds)), stored_seeds(semantic, splits, epoch))
     progress.done()
     return wrong
+
+
+def _num_batches(name: str) -> int:
+    run = BatchRange.of(name)
+    return run.high - run.low
 
 
 SAYS = {

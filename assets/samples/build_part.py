@@ -20,6 +20,7 @@ from assets.graph.read import open_graph
 from assets.partitions.read import open_partitions
 from assets.samples.config import BatchRange, SamplesConfig, stored_batches
 from assets.samples.record import encode
+from assets.samples.tally import PartTally
 from assets.sampling.drawing import Drawing, open_drawing
 from assets.storage.arrays import DATA_OFFSET, ArrayAppender
 from assets.storage.artifact import Artifact
@@ -35,6 +36,7 @@ class _Made(NamedTuple):
     """A batch on its way to the file."""
 
     record: Array
+    seeds: Array
     digest: int
     num_inputs: int
     num_edges: list[int]
@@ -43,10 +45,10 @@ class _Made(NamedTuple):
 
 
 class _Maker:
-    """Samples, tests and encodes batches of a stored epoch on one thread. Memory: the sampler's, and one batch."""
+    """Samples, tests, counts and encodes batches of a stored epoch on one thread. Memory: the sampler's, and one batch."""
 
-    def __init__(self, topology: Topology, drawing: Drawing, seed: int, epoch: int):
-        self.num_nodes, self.epoch = topology.num_nodes, epoch
+    def __init__(self, topology: Topology, drawing: Drawing, seed: int, epoch: int, tally: PartTally):
+        self.num_nodes, self.epoch, self.tally = topology.num_nodes, epoch, tally
         self.sampler = drawing.sampler(topology, seed=seed)
         # Only the fused kernel knows the row of a drawn edge in the source table.
         fused = isinstance(self.sampler, Sampler) and topology.edge_ids is not None
@@ -55,6 +57,7 @@ class _Maker:
     def make(self, item: PlannedBatch) -> _Made:
         """Returns the record of one batch and the results of its tests."""
         blocks = self.sampler.sample(item.key, item.seeds, transpose="none", **self.options)
+        self.tally.visit(self.sampler, blocks)
         ids = np.sort(blocks[0].src_ids)
         inside = bool(len(ids) == 0 or (ids[0] >= 0 and ids[-1] < self.num_nodes))
         sound = inside and np.array_equal(blocks[-1].dst_ids, item.seeds) and all(map(_is_sound, blocks))
@@ -62,7 +65,8 @@ class _Maker:
         # The key of an evaluation's batch draws it and says nothing of where it is stored.
         record = encode(replace(item.key, epoch=self.epoch), blocks)
         edges = [len(block.indices) for block in blocks]
-        return _Made(record, xxhash.xxh3_64_intdigest(record.data), len(ids), edges, sound, unique)
+        seeds, digest = blocks[-1].dst_ids.copy(), xxhash.xxh3_64_intdigest(record.data)
+        return _Made(record, seeds, digest, len(ids), edges, sound, unique)
 
 
 def _is_sound(block: Block) -> bool:
@@ -92,12 +96,15 @@ def build_part(
     threads = min(threads, len(planned))
     progress.start("sample", len(planned), "batches")
     bounds, made = [DATA_OFFSET], []
+    trained = batches.epoch < semantic.epochs
+    tally = PartTally(opened.topology.num_nodes, len(semantic.fanouts), trained)
     with ArrayAppender(writer.path("batches.npy"), np.uint8) as file:
-        makers = [_Maker(opened.topology, drawing, semantic.seed, batches.epoch) for _ in range(threads)]
+        makers = [_Maker(opened.topology, drawing, semantic.seed, batches.epoch, tally) for _ in range(threads)]
         for each in _in_order(makers, planned):
             file.append(each.record)
             bounds.append(bounds[-1] + len(each.record))
-            made.append(each._replace(record=NOTHING))  # a slice would keep the record alive
+            tally.append_seeds(each.seeds)
+            made.append(each._replace(record=NOTHING, seeds=NOTHING))  # a slice would keep the record alive
             progress.advance(1)
     progress.done()
     writer.save("bounds", np.array(bounds, np.int64))
@@ -110,6 +117,7 @@ def build_part(
             _check("blocks are sound", [not each.sound for each in made], planned),
             _check("input ids are unique", [not each.unique for each in made], planned),
         ],
+        derived=tally.save([maker.sampler for maker in makers], writer),
     )
 
 

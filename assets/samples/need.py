@@ -107,12 +107,17 @@ def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
             key="[sampling] batch_size",
             at_most=nodes > Sampler.MOST_DIRECT_NODES,
         ),
+        Term(what="visits of each process's part", num_bytes=4 * nodes * workers),
         Term(what="batches ahead", num_bytes=3 * threads * found.most_bytes, key="[sampling] batch_size", at_most=True),
     )
     visits = Term(what="visits of nodes", num_bytes=4 * nodes)
-    records = Term(what="records that are read", num_bytes=2 * threads * found.most_bytes, at_most=True)
-    drawn = (libraries(STEP_BYTES + FIGURE_BYTES), visits, records)
-    stored = found.num_bytes + 4 * nodes
+    seeds = 2 * sizes.id_bytes * max(sizes.num_train, sizes.num_valid, sizes.num_test)
+    sums_read = Term(what="sums of parts that are read", num_bytes=threads * 12 * nodes + seeds, at_most=True)
+    drawn = (libraries(STEP_BYTES + FIGURE_BYTES), visits, sums_read)
+    sums = (
+        min(num_parts * nodes, found.inputs) * (sizes.id_bytes + 4) + found.count * semantic.batch_size * sizes.id_bytes
+    )
+    stored = found.num_bytes + sums + 4 * nodes
     return Need(name="samples", phases=(drawing, drawn), stored=stored, stored_at_most=True, work=found.edges)
 
 

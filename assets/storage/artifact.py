@@ -104,7 +104,7 @@ class Artifact:
 
     @property
     def content(self) -> str:
-        """Digest of the contents of all files except figures, 32 hex digits; each part has a digest of its own."""
+        """Digest of the contents of all files except figures and derived ones, 32 hex digits; each part has a digest of its own."""
         return content_digest(self.manifest)
 
     @property

@@ -14,10 +14,12 @@ from assets.storage.leases import Address
 def content_digest(manifest: Mapping[str, Any]) -> str:
     """Returns a digest of the contents that a manifest lists, 32 hex digits.
 
-    Figures do not count: another version of the library that draws them makes other bytes of the same numbers.
+    Figures do not count: another version of the library that draws them makes other bytes of the same numbers. Derived files do not either:
+    they follow from the others, and an artifact of an older version of graphmill lacks them.
     """
-    figures = set(manifest["summary"].get("figures", {}).values())
-    digests = {name: entry["digest"] for name, entry in manifest["files"].items() if name not in figures}
+    summary = manifest["summary"]
+    left_out = {*summary.get("figures", {}).values(), *summary.get("derived", ())}
+    digests = {name: entry["digest"] for name, entry in manifest["files"].items() if name not in left_out}
     return xxhash.xxh3_128_hexdigest(json.dumps(digests, sort_keys=True).encode())
 
 

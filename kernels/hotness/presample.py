@@ -70,12 +70,12 @@ def count_batches(
             tally += each
             advance(1)
     for sampler in samplers:
-        if _counts(sampler):
+        if counts_itself(sampler):
             sampler.take_visits(counter.visits)
     return tally
 
 
-def _counts(sampler: AnySampler) -> TypeGuard[Sampler]:
+def counts_itself(sampler: AnySampler) -> TypeGuard[Sampler]:
     """Returns whether the sampler counts visits in its own map; batches of the others are counted here."""
     return isinstance(sampler, Sampler) and sampler.counts_visits
 
@@ -84,7 +84,7 @@ def _sampled(
     sampler: AnySampler, planned: Iterable[PlannedBatch], counter: VisitCounter
 ) -> Generator[Tally, None, None]:
     """Samples and counts batches one after the other; yields the tally of each."""
-    count = counter.add_layers if _counts(sampler) else counter.add
+    count = counter.add_layers if counts_itself(sampler) else counter.add
     for item in planned:
         blocks = sampler.sample(item.key, item.seeds, transpose="none")
         count(blocks)

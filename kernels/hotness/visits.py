@@ -24,13 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from kernels import _native
 from kernels.arrays import as_ids, block_edges
+from kernels.cuda.device import device_of, on_device
 from kernels.errors import InputError
+from kernels.hotness.visits_cuda import count_visits_cuda
 from kernels.types import Array, Block
 
 Layers = Literal["none", "visits", "inputs"]
@@ -53,6 +55,24 @@ def count_reference(batches: Iterable[Sequence[Block]], num_nodes: int, num_laye
                 layer_visits[layer, node] += 1
                 layer_inputs[layer, node] += np.uint64(len(inputs))
     return visits, layer_visits, layer_inputs
+
+
+def count_visits(node_ids: Any, visits: Any) -> None:
+    """Adds one visit to every node of a list, by native code or, if `visits` is on a device, by the CUDA kernel.
+
+    Args:
+        node_ids: ids[n], the inputs of one batch, each once; where `visits` is.
+        visits: i32[N].
+
+    Raises:
+        InputError: a dtype does not fit; on the host also if an id is out of range.
+    """
+    if on_device(visits):
+        return count_visits_cuda(node_ids, visits, device_of(visits))
+    if visits.dtype != np.int32:
+        raise InputError(f"visits are {visits.dtype}", "give int32")
+    _native.count_prefixes(as_ids(node_ids, "node_ids"), [len(node_ids)], visits.view(np.uint32)[:, None])
+    return None
 
 
 class VisitCounter:

@@ -276,12 +276,6 @@ def test_a_history_is_on_one_device(split):
         TrainTable(name="x", trainer="fresh-factored", settings=FreshFactoredSettings(**split), device="cuda")
 
 
-def test_visits_are_counted_on_the_host():
-    with pytest.raises(InputError, match=r"presample = 1, but .* with its topology on the device counts visits"):
-        settings = FactoredSettings(presample=1)
-        TrainTable(name="x", trainer="factored", topology="device", device="cuda", settings=settings)
-
-
 @pytest.mark.parametrize("topology", ["device", "uva"])
 @pytest.mark.parametrize("memory", [None, MEMORY], ids=["table", "cache"])
 def test_samplers_and_one_trainer_share_the_device(tmp_path, place, topology, memory):

@@ -128,7 +128,6 @@ FACTORED = (
     *each("booked", "reads batches that were drawn before", whens="packed"),
     *each("presample", "has a cache of packed rows, which is filled before", whens="packed"),
     *ON_DEVICE,
-    *each("presample", "counts visits on the host", whens="on_device"),
     *each("hotness", "counts visits itself", whens="presample", useless=True, remedy="remove one of them"),
 )
 FRESH = (

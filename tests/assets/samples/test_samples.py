@@ -194,15 +194,6 @@ def test_a_flipped_bit_and_a_cut_are_found_by_the_reader_and_by_verify(tmp_path,
     assert contents(build_samples(tmp_path / "home", epochs=2)) == contents(by_epochs[2])
 
 
-def test_a_damaged_part_is_not_counted(tmp_path, by_epochs):
-    """The parent alone is gone and a reused part has a flipped bit: the index refuses it."""
-    made = copy_of(by_epochs[1], tmp_path / "home")
-    shutil.rmtree(made.path)
-    flip(made.open_part(next(iter(made.parts))).file("batches.npy"), 8 * 4200)
-    with pytest.raises(InputError, match=r"batch 0 of samples.parts/\w+ is damaged: (.|\n)*do not match their digest"):
-        build_samples(tmp_path / "home")
-
-
 def test_edge_ids_types_and_weights_are_stored_where_the_graph_has_them(tmp_path):
     from assets.building.stage import Summary
     from assets.storage.store import Store
@@ -235,8 +226,8 @@ def test_progress_counts_batches(tmp_path):
     assert progress.total == 28
 
 
-def test_the_index_reads_one_batch_at_a_time(tmp_path):
-    """Peak memory of the parent: 20 N + T R, and 100 bytes a batch, here held against what Python and NumPy allocate."""
+def test_the_index_holds_the_sums_of_one_part_at_a_time(tmp_path):
+    """Peak memory of the parent: 32 N, 16 bytes a seed of an epoch and 100 a batch, here held against what Python and NumPy allocate."""
     from assets.samples.build_index import build_index
 
     nodes = 20_000
@@ -252,16 +243,18 @@ def test_the_index_reads_one_batch_at_a_time(tmp_path):
         build_index(inputs, semantic, list(made.parts), 1, writer, Silent())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    largest = made.summary["numbers"]["largest_batch_bytes"]
     stored = made.summary["numbers"]["sample_bytes"]
     figure = 4 << 20  # what drawing takes
-    assert peak <= 20 * nodes + 2 * largest + 200 * 112 + figure < stored
+    assert peak <= 32 * nodes + 16 * 200 + 200 * 112 + figure < stored
 
 
 def test_a_part_holds_a_few_batches_at_a_time(tmp_path):
-    """Peak memory of a part: T x (12 N + 3 R) + 4 R, here with one thread, held against what NumPy allocates."""
+    """Peak memory of a part: T x (12 N + 3 R) + 4 R + 4 N, here with one thread, held against what NumPy allocates.
+
+    At the end 20 bytes each of up to 131,072 nodes are added.
+    """
     nodes = 20_000
-    graph = random_graph_artifacts(tmp_path, num_nodes=nodes, num_edges=600_000, num_train=200).graph
+    graph = random_graph_artifacts(tmp_path, num_nodes=nodes, num_edges=600_000, num_train=400).graph
     semantic = SamplesConfig(**(CONFIG | {"fanouts": (20, 20), "batch_size": 4, "part_bytes": 2**40}))
     (name,) = SAMPLES.parts({"graph": graph}, semantic)
 
@@ -275,7 +268,7 @@ def test_a_part_holds_a_few_batches_at_a_time(tmp_path):
     stored, largest = build()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak <= 12 * nodes + 7 * largest + 150_000 < stored
+    assert peak <= 24 * nodes + 7 * largest + 150_000 < stored
 
 
 def test_work_is_the_batches_of_a_part():

@@ -74,7 +74,10 @@ class Crew:
         self._stored = minibatch.open_stored(run) if run.execution.samples == "stored" else None
         self._on_device = minibatch.samples_on_device(run)
         self.accelerators = self._open_accelerators() if run.features.device.remote else None
+        # By accelerator: all drawers there, those that no role has, and the bytes of topology and maps.
         self._draws: dict[Device, list[DeviceDrawer]] = {}
+        self._idle: dict[Device, list[DeviceDrawer]] = {}
+        self._topology_bytes: dict[Device, int] = {}
         self.places: dict[str, DevicePlace] = {}
         self.record: dict[str, Any] = {}
         self.own_code = threading.Lock()
@@ -88,13 +91,18 @@ class Crew:
         return [] if self.accelerators is None else self.accelerators.siblings
 
     @property
+    def trained_where_drawn(self) -> bool:
+        """Whether batches stay on the accelerator that draws them, which trains on them."""
+        return self._on_device and (not self.siblings or self.settings.sharing == "time")
+
+    @property
     def activities(self) -> list[Activity]:
         """The activities of all threads."""
         return [activity for each in self.executors for activity, _ in each.loops()]
 
     def read_from(self, features: FeatureSource) -> None:
         """Makes the roles anew, on another source of rows; their numbers stay."""
-        self.features = features
+        self.features, self._idle = features, {device: list(draws) for device, draws in self._draws.items()}
         self.executors = self._time_shared() if self.settings.sharing == "time" else self._factored()
         self.run.features.device.enter_thread()  # the others were opened on this thread
 
@@ -180,10 +188,13 @@ class Crew:
     def _place_topology(self, device: Accelerator) -> int:
         """Puts the topology where a device draws from it, once for all roles that draw there; returns the bytes on the device."""
         assert self.accelerators is not None
-        before, count = device.traffic.moved_bytes("h2d"), self.accelerators.drawers(device)
-        self._draws[device] = minibatch.device_drawers(self.run, count, device)
-        maps = MAP_BYTES * self.run.graph.topology.num_nodes * count
-        return device.traffic.moved_bytes("h2d") - before + maps
+        if device not in self._draws:
+            before, count = device.traffic.moved_bytes("h2d"), self.accelerators.drawers(device)
+            self._draws[device] = minibatch.device_drawers(self.run, count, device)
+            self._idle[device] = list(self._draws[device])
+            maps = MAP_BYTES * self.run.graph.topology.num_nodes * count
+            self._topology_bytes[device] = device.traffic.moved_bytes("h2d") - before + maps
+        return self._topology_bytes[device]
 
     def open_sampler(self) -> AnySampler:
         """Returns a sampler for one role, which draws batches or reads stored ones."""
@@ -203,11 +214,9 @@ class Crew:
             batching: the run's batching.
             features: the source of rows that marks the cached ones of batches which leave the device; None if rows are found later.
         """
-        if not self._draws.get(device):
-            self._place_topology(device)
-        draw = self._draws[device].pop()
-        leaves = self.siblings and self.settings.sharing == "space"
-        return DeviceBatchDrawer(batching, draw, device if leaves else None, features)
+        self._place_topology(device)
+        draw = self._idle[device].pop()
+        return DeviceBatchDrawer(batching, draw, None if self.trained_where_drawn else device, features)
 
     def training(self, place: DevicePlace) -> ReplicaTraining:
         """Returns the training of a trainer at a place, or of a sampler that trains in its stead."""

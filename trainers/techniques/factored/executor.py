@@ -35,13 +35,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from kernels.hotness.ranking import rank
 from kernels.sampling.epoch_plan import EpochPlan
-from kernels.types import Array
 from trainers.batches.queue import Closed
 from trainers.batches.source import PreparedSource
 from trainers.devices.torch_threads import prompt_turns
@@ -64,6 +62,7 @@ from trainers.techniques.factored.roles import (
     TrainerRole,
 )
 from trainers.techniques.factored.updates import Result, Updates
+from trainers.techniques.factored.visits import OnlineVisits
 from trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
 from trainers.techniques.minibatch import open_stored
 
@@ -98,9 +97,9 @@ class FactoredExecutor(Executor):
         self.features = source.source if isinstance(source, LinkedSource) else source
         self.packed = open_packed(run, run.batching.queue_bytes) if self.settings.rows == "packed" else None
         self.features = self.packed or self.features
-        # Visits i32[N] of online presampling, counted until the cache is filled, and kept to fill it again after a restart.
-        self._visits = self._counting() if self.settings.presample else None
         self.crew = self.open_crew()
+        # Counted until the cache is filled, and kept to fill it again after a restart.
+        self._visits = self._counting() if self.settings.presample else None
         self.record: dict[str, Any] = {}
         self._publish()
 
@@ -126,12 +125,12 @@ class FactoredExecutor(Executor):
 
     def state(self) -> Mapping[str, Tensor]:
         """Returns the visits of online presampling; every other decision is keyed by the batch."""
-        return {} if self._visits is None else {"visits": torch.from_numpy(self._visits.copy())}
+        return {} if self._visits is None else self._visits.state()
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Takes over the restored weights and visits."""
         if self._visits is not None and "visits" in state:
-            self._visits[:] = state["visits"].cpu().numpy()
+            self._visits.restore(state["visits"])
         self._publish()
 
     def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
@@ -142,7 +141,7 @@ class FactoredExecutor(Executor):
         """
         if self._visits is not None and epoch >= self.settings.presample and self.features is self.run.features.table:
             assert self.run.features.fill is not None
-            self.features = self.run.features.fill(rank(self._visits))
+            self.features = self.run.features.fill(rank(self._visits.counted()))
             self.crew.read_from(self.features)
         with prompt_turns(), ExitStack() as bounded:
             for device in self.crew.siblings:
@@ -176,7 +175,7 @@ class FactoredExecutor(Executor):
     def took(self, epoch: int, result: Result) -> None:
         """Notes a result of a training epoch, in the order of batches, before the loop's update."""
         if self._visits is not None and self.features is self.run.features.table:
-            self._visits[result.input_ids] += 1
+            self._visits.add(result.input_ids)
 
     def _open_epoch(self, epoch: int, start: int) -> Epoch:
         plan, batching = self.run.plan, self.run.batching
@@ -245,10 +244,11 @@ class FactoredExecutor(Executor):
         """Gives the model's weights to the replicas."""
         self._weights = weights_of(self.run.model, copied=not self.repeatable)
 
-    def _counting(self) -> Array:
-        """Returns i32[N] of zeros."""
-        assert self.run.features.fill is not None, "the file has [memory], and such a training reads no hotness"
-        return np.zeros(self.run.graph.topology.num_nodes, np.int32)
+    def _counting(self) -> OnlineVisits:
+        features, topology = self.run.features, self.run.graph.topology
+        assert features.fill is not None, "the file has [memory], and such a training reads no hotness"
+        devices = [features.device, *self.crew.siblings]
+        return OnlineVisits(topology.num_nodes, devices, self.crew.trained_where_drawn)
 
     def _note(self, epoch: Epoch) -> None:
         """Records facts about the last epoch."""

@@ -1,0 +1,33 @@
+"""Visits on a GPU; see kernels/hotness/visits.py for the rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import dtype_name
+from kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from kernels.cuda.protocol import KernelDevice
+from kernels.errors import InputError
+
+
+def count_visits_cuda(node_ids: Any, visits: Any, device: KernelDevice) -> None:
+    """Adds one visit to every node of a list.
+
+    Args:
+        node_ids: ids[n] on the device, each node once and below N, as a sampler of that device made them.
+        visits: i32[N] on the device.
+        device: the device that holds them.
+
+    Raises:
+        InputError: a dtype does not fit.
+    """
+    id_type = dtype_name(node_ids.dtype)
+    if id_type not in ID_TYPES:
+        raise InputError(f"node_ids are {id_type}", "give int32 or int64")
+    count, ids = len(node_ids), address(node_ids, "node_ids", device, dtype=id_type)
+    target = address(visits, "visits", device)
+    if count:
+        kernel = device.kernel("hotness/visits", "count_visits", {"ID": ID_TYPES[id_type]})
+        kernel(grid(count, device), (BLOCK,), (ids, np.int64(count), target))
