@@ -98,15 +98,15 @@ class Passes:
     def computing(self, index: int, place: Place, j: int, random: StepRandom) -> Iterator[None]:
         """Returns the context in which a chunk of a layer is computed, in both passes alike.
 
-        A user's layers draw anew from torch's generator for each chunk, and draw the same again in its backward pass; one chunk at a time
-        does, since a seed is that of all devices.
+        A user's layers draw anew from torch's generator for each chunk, and draw the same again in its backward pass. They compute on the
+        CPU, one chunk at a time.
         """
         with self.mover.span(place.part, COMPUTE, j), computing(self.dtype, place.device.torch_device):
             if not isinstance(self.model, OwnLayers):
                 yield
                 return
             chunk = (index * self.walk.num_parts + place.part) * self.num_steps + j
-            with self.replicas.own_code, seeded(replace(random, position=chunk + 1)):
+            with seeded(replace(random, position=chunk + 1)):
                 yield
 
     def maps_apart(self, index: int, rows: Loadable) -> bool:

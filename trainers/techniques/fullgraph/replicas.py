@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from threading import Lock
 from typing import Any
 
 import torch
@@ -38,11 +37,10 @@ class Replicas:
 
     Attributes:
         devices: the distinct devices.
-        own_code: lock held while a user's layers compute, since their draws from torch's generators are seeded for one chunk at a time.
     """
 
     def __init__(self, model: LayeredModel, places: Sequence[Place]):
-        self.model, self.devices, self.own_code = model, devices_of(places), Lock()
+        self.model, self.devices = model, devices_of(places)
         others = self.devices[1:] if self.devices[0].remote else []
         self._copies = {device.index: (device, _empty_copy(model, device)) for device in others}
 
