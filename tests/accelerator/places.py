@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
 from tests import accelerator
-from tests.accelerator.backend import SimulatedBackend, stand_in
+from tests.accelerator.backend import SimulatedBackend, seeing, stand_in
+from tests.trainers.ranks.threads import run_threads
 from trainers.devices.cuda import CudaBackend
+from trainers.ranks.group import Ranks
 
 
 class SimulatedPlace:
@@ -28,8 +33,17 @@ class SimulatedPlace:
         return accelerator.counts().since(self._before)
 
     def live_bytes(self) -> int:
-        """Returns the bytes that are alive on the device."""
+        """Returns the bytes that are alive on the devices."""
         return accelerator.counts().live_bytes
+
+    def ranks(self, world: int, work: Callable[[Ranks], Any]) -> list[Any]:
+        """Calls a function once per rank, each of which sees a device of its own, and returns what it returned."""
+
+        def on_own(ranks: Ranks) -> Any:
+            with seeing(ranks.rank % accelerator.num_devices()):
+                return work(ranks)
+
+        return run_threads(world, on_own)
 
 
 class CudaPlace:
@@ -52,6 +66,10 @@ class CudaPlace:
         """Returns the bytes that torch's allocator holds."""
         torch.cuda.empty_cache()
         return torch.cuda.memory_reserved()
+
+    def ranks(self, world: int, work: Callable[[Ranks], Any]) -> list[Any]:
+        """Calls a function once per rank; all compute on one GPU, since a process sees the same ones on all threads."""
+        return run_threads(world, work)
 
 
 Place = SimulatedPlace | CudaPlace

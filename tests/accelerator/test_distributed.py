@@ -1,4 +1,4 @@
-"""Ranks with an accelerator each: what is exchanged goes through the host, and the bits are those of one rank."""
+"""Ranks with an accelerator each: the bits are those of one rank, whatever is exchanged and read over which way."""
 
 import json
 
@@ -10,8 +10,8 @@ from tests.accelerator.rank_child import OPTIONS, run_processes
 from tests.accelerator.test_training import assert_booked, assert_close, moves
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import random_graph_artifacts
-from tests.trainers.ranks.threads import ThreadTensors, run_threads
-from tests.trainers.runs import content, parts_inputs, train_parts
+from tests.trainers.ranks.threads import ThreadTensors
+from tests.trainers.runs import Stops, content, parts_inputs, train_parts
 from tests.trainers.techniques.distributed.test_distributed import ledger
 from trainers.ranks.group import ALONE
 
@@ -23,7 +23,7 @@ def test_two_ranks_on_accelerators_are_one(tmp_path, place, gradients):
     on_cpu = train_parts(tmp_path, 2, **options)
     one = train_parts(tmp_path, 2, device="cuda", **options)
     place.begin()
-    two = run_threads(2, lambda ranks: train_parts(tmp_path, 2, ranks, device="cuda", **options))[0]
+    two = place.ranks(2, lambda ranks: train_parts(tmp_path, 2, ranks, device="cuda", **options))[0]
     crossed = place.crossed()
     assert on_cpu and one and two
     assert_close(one, on_cpu)
@@ -43,7 +43,7 @@ def test_histories_of_parts_on_accelerators_are_those_of_one_rank(tmp_path, plac
     assert on_cpu and one and ledger(on_cpu)[0]["history_hits", 1] > 0
     assert_close(one, on_cpu)
     alone = content(one)["weights.safetensors"]
-    two = run_threads(2, lambda ranks: train_parts(tmp_path, 4, ranks, device="cuda", **options))[0]
+    two = place.ranks(2, lambda ranks: train_parts(tmp_path, 4, ranks, device="cuda", **options))[0]
     assert two and content(two)["weights.safetensors"] == alone
 
 
@@ -70,7 +70,7 @@ def test_rows_cross_in_their_stored_type_and_every_byte_is_booked(tmp_path, plac
     counts, _ = ledger(one)
     rows = counts["inputs", 0] - counts.get(("without_features", 0), 0)
     assert moves(json.loads(one.file("ledger.json").read_text())["moves"], "h2d")["feature"] == rows * 12 * item
-    two = run_threads(2, lambda ranks: train_parts(tmp_path, 2, ranks, device="cuda", **options))[0]
+    two = place.ranks(2, lambda ranks: train_parts(tmp_path, 2, ranks, device="cuda", **options))[0]
     assert two and content(two)["weights.safetensors"] == content(one)["weights.safetensors"]
 
 
@@ -88,7 +88,7 @@ def test_packed_rows_of_ranks_on_accelerators_have_the_bits_of_the_exchange(tmp_
     def work(ranks):
         return train_parts(tmp_path, 2, ranks, **options)
 
-    found = work(ALONE) if world == 1 else run_threads(world, work)[0]
+    found = work(ALONE) if world == 1 else place.ranks(world, work)[0]
     assert content(found)["weights.safetensors"] == content(exchanged)["weights.safetensors"]
     assert all(check["passed"] for check in found.summary["checks"] if check["name"] == "ledger equals plan")
 
@@ -110,7 +110,7 @@ def test_batches_of_ranks_are_drawn_on_their_accelerators(tmp_path, place, topol
     assert ledger(one)[0]["batches", 0] > ledger(one)[0]["seeds", 0] / 4
     read = moves(json.loads(one.file("ledger.json").read_text())["moves"], "h2d").get("topology", 0)
     assert_booked(one, crossed, ("topology", "ids", "label") if topology == "uva" else ("ids", "label"), pulled=read)
-    two = run_threads(2, lambda ranks: train_parts(tmp_path, 4, ranks, device="cuda", topology=topology, **options))[0]
+    two = place.ranks(2, lambda ranks: train_parts(tmp_path, 4, ranks, device="cuda", topology=topology, **options))[0]
     assert two and content(two)["weights.safetensors"] == expected
 
 
@@ -130,7 +130,7 @@ def test_gradients_stay_on_devices_that_have_a_lane_of_their_own(tmp_path, place
         return lanes[-1]
 
     monkeypatch.setattr("trainers.techniques.distributed.executor.open_tensor_lane", opened)
-    two = run_threads(2, lambda ranks: train_parts(tmp_path, 4, ranks, **options))[0]
+    two = place.ranks(2, lambda ranks: train_parts(tmp_path, 4, ranks, **options))[0]
     assert two and len(lanes) == 2 and all(lane.calls > 0 for lane in lanes)
     if gradients == "ordered":
         assert content(two)["weights.safetensors"] == expected
@@ -155,7 +155,7 @@ def test_devices_of_ranks_read_the_rows_of_each_other(tmp_path, place, topology)
     assert plain
     expected = content(plain)["weights.safetensors"]
     for world in (1, 2):
-        model = work(ALONE) if world == 1 else run_threads(world, work)[0]
+        model = work(ALONE) if world == 1 else place.ranks(world, work)[0]
         assert model and content(model)["weights.safetensors"] == expected
         counts, booked = ledger(model)
         on_devices = counts["hits_device", 0] + counts["hits_peer", 0]
@@ -163,6 +163,26 @@ def test_devices_of_ranks_read_the_rows_of_each_other(tmp_path, place, topology)
         assert booked["d2d", "feature"] == 48 * on_devices and booked["h2d", "feature"] == 48 * others
         assert all(check["passed"] for check in model.summary["checks"] if check["name"] == "ledger equals plan")
         assert (counts["hits_peer", 0] > 0) == (world == 2)
+
+
+@pytest.mark.parametrize("fresh", [None, {}], ids=["rows", "rows and embeddings"])
+def test_a_run_of_devices_goes_on_from_a_checkpoint(tmp_path, place, fresh):
+    """To the bits of a run without a break; rows lie on the devices where the technique has them there."""
+    options = {"epochs": 2, "checkpoint_steps": 1, "device": "cuda", "dropout": 0.3}
+    options |= {"fresh": fresh, "accumulate": 1} if fresh is not None else PEER
+    memory = {} if fresh is not None else {"memory": PEER["memory"]}
+
+    def work(home, **more):
+        parts_inputs(home, 2, **memory)
+        return place.ranks(2, lambda ranks: train_parts(home, 2, ranks, **options, **more))[0]
+
+    expected = content(work(tmp_path / "straight"))["weights.safetensors"]
+    with pytest.raises(ConnectionAbortedError):
+        parts_inputs(tmp_path, 2, **memory)
+        place.ranks(
+            2, lambda ranks: train_parts(tmp_path, 2, ranks, **options, progress=Stops(3) if ranks.first else None)
+        )
+    assert content(work(tmp_path, resume=True))["weights.safetensors"] == expected
 
 
 PROCESSES = [

@@ -58,7 +58,7 @@ def test_ranks_with_an_accelerator_each_have_the_bits_of_one(tmp_path, place, mo
     options = {"mode": mode, "device": "cuda", "epochs": 2, "threads": 1, "dropout": 0.3, "norm": "layer"}
     one = train_whole(tmp_path / "one", 4, 2, **options)
     build_chunks(tmp_path / "two", random_graph_artifacts(tmp_path / "two").inputs["graph"], 4, 2)
-    two = run_threads(2, lambda ranks: train_whole(tmp_path / "two", 4, 2, ranks=ranks, **options))[0]
+    two = place.ranks(2, lambda ranks: train_whole(tmp_path / "two", 4, 2, ranks=ranks, **options))[0]
     assert content(one)["weights.safetensors"] == content(two)["weights.safetensors"]
     assert all(check["passed"] for check in two.summary["checks"] if check["name"] == "ledger equals plan")
 

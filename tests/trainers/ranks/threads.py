@@ -73,7 +73,7 @@ class ThreadLane(Lane):
 
 
 class ThreadTensors(TensorLane):
-    """What stands in for NCCL: tensors of devices of one process, which never leave them."""
+    """What stands in for NCCL: tensors of devices of one process, copied between them."""
 
     def __init__(self, lane: ThreadLane):
         self.world, self.lane, self.calls = lane.world, lane, 0
@@ -82,14 +82,14 @@ class ThreadTensors(TensorLane):
         self.calls += 1
         found = self.lane.meeting.exchange(self.lane.rank, tensor.clone())
         assert len({(each.shape, each.dtype, each.device.type) for each in found}) == 1, "ranks disagree"
-        return found
+        return [each.to(tensor.device) for each in found]
 
     def add(self, values):
         self.calls += 1
         pieces = self.lane.meeting.exchange(self.lane.rank, values.clone())
         values.zero_()
         for piece in pieces[::-1]:
-            values += piece
+            values += piece.to(values.device)
 
 
 class ThreadRanks(Ranks):

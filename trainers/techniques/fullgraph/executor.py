@@ -260,12 +260,15 @@ class FullGraph(OneStep):
         if whole.summed is None and keeps_first(run):
             # Not a part of an epoch: a training that goes on computes them once more.
             whole.summed = whole.first_sums(run.features.device.traffic, random)
-        return whole(random)
+        loss = whole(random)
+        run.features.device.enter_thread()  # this thread has launched work on the others as well
+        return loss
 
     def exact_logits(self, node_ids: Array) -> Tensor:
         """Returns the logits of nodes by a forward pass over the chunks; all ranks call it, and each gets all logits."""
         ids, back = np.unique(np.asarray(node_ids, np.int64), return_inverse=True)
         pieces = self.whole.logits(ids)
+        self.run.features.device.enter_thread()
         if self.lane is not None:
             return collected_of_ranks(self.lane, pieces, len(ids))[torch.from_numpy(back)]
         found = torch.empty((len(ids), self.run.graph.num_classes), dtype=pieces[0].rows.dtype)

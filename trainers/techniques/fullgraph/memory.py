@@ -27,7 +27,8 @@ If transfers overlap computing, a device also holds the supplies of two steps: c
 of v nodes, and two blocks. It also holds the results of the step before until they have arrived on the host: v rows of H and A columns
 forwards, c rows of F backwards. All of it counts for each part of the device.
 
-Of d accelerators in one process each also holds rows on their way between them, at most d r F, and the gradients of its chunks' parameters.
+Of d accelerators in one process each holds rows on their way between them, at most d r F, before and after it computes, and the gradients of
+the parameters for each of its chunks of a step.
 """
 
 from __future__ import annotations
@@ -208,8 +209,8 @@ class LayerShape:
 def _forward_values(shape: LayerShape, chunk: ChunkCounts, way: Way) -> int:
     buffer = chunk.rows * shape.read
     # Features pass through a tensor of their own before they are placed.
-    held = buffer * (way.parts + shape.first) + 2 * shape.projected(chunk)
-    held += chunk.nodes * (shape.width + shape.aggregate + PASSING * shape.out) + _crossing(buffer, way)
+    computed = 2 * shape.projected(chunk) + chunk.nodes * (shape.width + shape.aggregate + PASSING * shape.out)
+    held = buffer * (way.parts + shape.first) + max(computed, _crossing(buffer, way))
     if way.overlap:
         leaving = chunk.nodes * (shape.out + (0 if shape.again(way) else shape.aggregate))
         held += way.parts * (2 * (chunk.loaded * shape.read + shape.apart * chunk.nodes * shape.width) + leaving)
@@ -225,9 +226,9 @@ def _backward_values(shape: LayerShape, chunk: ChunkCounts, way: Way) -> int:
     config, again, needed = shape.config, shape.again(way), shape.needed
     own = shape.width if config.model in ("sage", "gin", "pinsage", "rgcn", "rgat") or config.residual or again else 0
     buffer, sends = chunk.rows * shape.read, needed or shape.apart
-    held = buffer * (way.parts * (again + sends) + sends) + 3 * shape.projected(chunk)
-    held += chunk.nodes * (shape.out * (1 + shape.chain + PASSING) + (shape.aggregate + own) * (1 + needed))
-    held += _crossing(buffer, way)
+    computed = buffer * sends + 3 * shape.projected(chunk)
+    computed += chunk.nodes * (shape.out * (1 + shape.chain + PASSING) + (shape.aggregate + own) * (1 + needed))
+    held = buffer * way.parts * (again + sends) + max(computed, _crossing(buffer, way))
     if way.overlap:
         coming = chunk.loaded * shape.read if again else chunk.nodes * shape.aggregate
         coming += chunk.nodes * own if shape.apart or not again else 0
