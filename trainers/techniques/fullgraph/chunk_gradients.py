@@ -32,7 +32,7 @@ TO_HOST, TO_DEVICE = Line("d2h", "gradient", "backward"), Line("h2d", "gradient"
 
 
 def open_gradients(replicas: Replicas, lane: Lane | None, ledger: Ledger) -> ChunkGradients | None:
-    """Returns what adds the gradients of chunks in order; None for one process with one model, which does so by itself.
+    """Returns the collector of the gradients of chunks; None for one process with one model, whose parameters collect them.
 
     Args:
         replicas: the models.

@@ -27,8 +27,8 @@ If transfers overlap computing, a device also holds the supplies of two steps: c
 of v nodes, and two blocks. It also holds the results of the step before until they have arrived on the host: v rows of H and A columns
 forwards, c rows of F backwards. All of it counts for each part of the device.
 
-Of d accelerators in one process each holds rows on their way between them, at most d r F, before and after it computes, and the gradients of
-the parameters for each of its chunks of a step.
+Of d accelerators in one process each holds rows on their way between them, at most d r F, before and after it computes, and the gradients
+of the parameters for each of its chunks of a step.
 """
 
 from __future__ import annotations
