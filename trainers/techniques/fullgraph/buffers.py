@@ -34,7 +34,6 @@ from trainers.techniques.fullgraph.lists import HOST, Crossing, Incoming, Trade
 from trainers.techniques.fullgraph.places import Place, PlaceThreads
 from trainers.techniques.fullgraph.rank_rows import RankRows
 
-PEER = Line("d2d", "neighbour")
 Load = Callable[[Array, Device, Ledger], tuple[Tensor, int]]
 """(ids, device, ledger) -> their rows on the device, and the bytes that crossed the link for them."""
 
@@ -290,7 +289,7 @@ class Mover:
         device = self._place_of[part].device
         if rows.device.type == "cpu":
             return device.send_tensor(rows, IDS, device.traffic)
-        return device.from_peer(rows, PEER, Ledger())
+        return device.from_peer(rows, IDS, Ledger())
 
     def flush(self, buffer: Tensor, incoming: Incoming, sums: HostRows, line: Line, part: int, step: int) -> None:
         """Moves gradients out of a part's buffer and adds them to the host's (Algorithm 3, lines 7 to 9)."""

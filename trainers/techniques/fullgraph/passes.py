@@ -236,6 +236,7 @@ class Passes:
         layer: Any = self.model.layers[index]
         apart, aggregates, source = self.maps_apart(index, rows), kept.aggregates, kept.mapped or rows
         below = self.zeros(layer.projected_width) if apart else sums
+        kind = Line("d2h", "own_gradient", "backward", index)
         buffers = self._buffers(source.width) if aggregates is None else {}
         grads = self._buffers(below.width) if below is not None else {}
         reads = Reads(
@@ -243,8 +244,8 @@ class Passes:
         )
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
-            down, dst_ids = self.walk.lists[part][j].down, self.walk.dst_ids[part][j]
-            return reads.backward(gradients, dst_ids, down.of(source.sharded).ids)
+            down = self.walk.lists[part][j].down.of(source.sharded)
+            return reads.backward(gradients, self.walk.dst_ids[part][j], down.ids)
 
         def chunk(place: Place) -> Tensor | None:
             held, grad, supply = buffers.get(place.part), grads.get(place.part), given[place.part]
@@ -258,13 +259,9 @@ class Passes:
             for place, own in self.mover.at_places.each(chunk, given):
                 assert own is not None or sums is None or not (apart and layer.reads_own)
                 if own is not None and sums is not None:  # these are the first: its own map adds to them
-                    kind = Line("d2h", "own_gradient", "backward", index)
                     self.mover.store(own, self.walk.dst_ids[place.part][j], sums, kind, place.part, j)
                 del own
-            if self.gradients is not None:
-                self.gradients.add()
-            if below is not None:
-                self._leave(index, j, grads, below)
+            self._leave(index, j, grads, below)
         self.mover.settle()
         if apart and below is not None:
             self._maps().backward(index, rows, below, sums)
@@ -277,8 +274,15 @@ class Passes:
         """Returns the rows that cross between ranks in a step; None for one process."""
         return self.walk.trades[j] if self.walk.trades else None
 
-    def _leave(self, index: int, j: int, grads: Mapping[int, Tensor], sums: HostRows) -> None:
-        """Moves the gradients of a step's rows to their owners, and those that the next step does not need to the host (Algorithm 3)."""
+    def _leave(self, index: int, j: int, grads: Mapping[int, Tensor], sums: HostRows | None) -> None:
+        """Adds the gradients of a step's chunks to the model, and moves those of its rows, if they are needed (Algorithm 3).
+
+        These go to their owners, and to the host if the next step does not need them.
+        """
+        if self.gradients is not None:
+            self.gradients.add()
+        if sums is None:
+            return
         up, trades = {part: self._up(part, j, sums.sharded) for part in grads}, self._trade(j)
         line, num_parts = Line("d2d", "gradient", "backward", index), self.walk.num_parts
         came = self.mover.pull(grads, up, line, j, num_parts, None if trades is None else trades.up)
