@@ -17,6 +17,7 @@ NAMES = (
     "disk",
     "disk_graphs",
     "disk_packing",
+    "disk_space",
     "disk_widths",
     "distributed",
     "epoch",

@@ -111,7 +111,7 @@ def measure(name: str) -> None:
         numbers = case.graph.summary["numbers"]
         print(f"{name}: {numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges, {case.num_batches} batches")
         plans = {setup: case.plan(**budgets) for setup, budgets in SETUPS.items()}
-        row: dict[str, Any] = {"planned": {setup: _planned(setup, plan) for setup, plan in plans.items()}}
+        row: dict[str, Any] = {"planned": {setup: planned(setup, plan) for setup, plan in plans.items()}}
         row["times_the_packed_bytes"] = _merged(case, plans["packed only"])
         row["read"], packs = {}, {}
         for setup in setting.packed:
@@ -138,7 +138,8 @@ def _seconds(artifact: Artifact) -> float:
     return round(artifact.run_record()["seconds"] + total, 2)
 
 
-def _planned(setup: str, plan: Artifact) -> dict[str, Any]:
+def planned(setup: str, plan: Artifact) -> dict[str, Any]:
+    """Returns what a plan says of its bytes, its space relative to the features, and its segments, and prints it."""
     numbers = plan.summary["numbers"]
     found = {
         "amplification": round(numbers["amplification"], 6),

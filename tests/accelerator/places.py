@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -23,6 +24,10 @@ class SimulatedPlace:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         stand_in(monkeypatch)
+
+    def devices(self, count: int) -> AbstractContextManager[None]:
+        """Shows so many devices."""
+        return seeing(0, count)
 
     def begin(self) -> None:
         """Counts from here."""
@@ -53,7 +58,15 @@ class CudaPlace:
     name = "cuda:0"
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self._patch = monkeypatch
         torch.cuda.empty_cache()
+
+    def devices(self, count: int) -> AbstractContextManager[None]:
+        """Takes no more devices than that; skips a test that needs more than there are."""
+        if CudaBackend.num_devices() < count:
+            pytest.skip("needs two GPUs" if count == 2 else f"needs {count} GPUs")
+        self._patch.setattr(CudaBackend, "num_devices", staticmethod(lambda: count))
+        return nullcontext()
 
     def begin(self) -> None:
         """Nothing to count."""

@@ -16,6 +16,7 @@ from trainers.loop.executor import BatchGradient
 from trainers.recipe.config import TrainTable
 from trainers.techniques.factored.settings import FactoredSettings
 from trainers.techniques.fresh.batches import PrunedSource
+from trainers.techniques.fresh_factored.settings import FreshFactoredSettings
 
 MODELS = ("sage", "gcn", "gat", "gin")
 OPTIONS = {"gat": {"heads": 2, "attention_dropout": 0.3}}
@@ -270,9 +271,12 @@ def test_samplers_of_the_cpu_and_one_trainer_end_with_the_bits_of_minibatch(tmp_
 
 
 @pytest.mark.parametrize("split", [{"trainers": 2}, {"sharing": "time"}])
-def test_one_process_drives_one_device(split):
-    with pytest.raises(InputError, match=f'{next(iter(split))} = .*, but trainer = "factored" on a GPU'):
-        TrainTable(name="x", trainer="factored", settings=FactoredSettings(**split), device="cuda")
+def test_a_history_is_on_one_device(split):
+    with pytest.raises(InputError, match=f'{next(iter(split))} = .*, but trainer = "fresh-factored" on a GPU'):
+        TrainTable(name="x", trainer="fresh-factored", settings=FreshFactoredSettings(**split), device="cuda")
+
+
+def test_visits_are_counted_on_the_host():
     with pytest.raises(InputError, match=r"presample = 1, but .* with its topology on the device counts visits"):
         settings = FactoredSettings(presample=1)
         TrainTable(name="x", trainer="factored", topology="device", device="cuda", settings=settings)
@@ -285,7 +289,8 @@ def test_samplers_and_one_trainer_share_the_device(tmp_path, place, topology, me
     split = {"trainer": "factored", "settings": FactoredSettings(samplers=2), "device": "cuda", **options("sage")}
     by_cpu = train_small(tmp_path / "cpu", memory=memory, **split)
     place.begin()
-    found = train_small(tmp_path / "device", memory=memory, topology=topology, **split)
+    with place.devices(1):
+        found = train_small(tmp_path / "device", memory=memory, topology=topology, **split)
     crossed = place.crossed()
     assert_drawn_there(found, by_cpu, crossed, topology)
     assert sum(found.run_record()["executors"]["sampled_by"].values()) == 7
@@ -297,7 +302,8 @@ def test_pruned_batches_are_drawn_on_the_device(tmp_path, place, trainer):
     how = {"device": "cuda", "trainer": trainer, **options("sage")}
     by_cpu = train_fresh(tmp_path / "cpu", **how)
     place.begin()
-    found = train_fresh(tmp_path / "device", topology="device", **how)
+    with place.devices(1):
+        found = train_fresh(tmp_path / "device", topology="device", **how)
     assert_booked(found, place.crossed(), ("ids", "label"))
     assert found.version == by_cpu.version and content(found).keys() == content(by_cpu).keys()
     for file in ("weights.safetensors", "metrics.jsonl"):

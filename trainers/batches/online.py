@@ -91,9 +91,10 @@ def extract_batch(
         features: the source of rows.
         device: the device that trains.
         pool: lends memory for the rows, on a device without memory of its own.
-        batch: the batch, drawn and marked; its rows are staged here if they are not.
+        batch: the batch on the host, drawn and marked; its rows are staged here if they are not. `moved` has its transfers so far, if a
+            device drew it.
     """
-    moved = Ledger()
+    moved = batch.moved or Ledger()
     with device.preparing():
         staged = None
         if batch.staged is None:

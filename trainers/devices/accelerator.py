@@ -20,7 +20,7 @@ import torch
 
 from kernels.cuda.protocol import KernelDevice, PeerRows
 from kernels.rows.aligned import aligned_empty
-from trainers.devices.protocol import CACHE, Device, OverBudget, torch_dtype
+from trainers.devices.protocol import CACHE, Device, OverBudget, numpy_dtype, torch_dtype
 from trainers.record.ledger import Ledger, Line
 
 ALIGNMENT = 256
@@ -46,6 +46,8 @@ class Backend(Protocol):
 
     @property
     def kernels(self) -> KernelDevice: ...  # noqa: D102
+
+    def __init__(self, index: int = 0): ...
 
     @staticmethod
     def num_devices() -> int:
@@ -260,6 +262,34 @@ class Accelerator(Device):
     def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
         """Returns a copy of a tensor in the host's memory, or the tensor itself if it is there."""
         return tensor if tensor.device.type == "cpu" else self._moved(tensor, torch.device("cpu"), line, ledger)
+
+    def fetch_together(self, tensors: Sequence[torch.Tensor], line: Line, ledger: Ledger) -> list[np.ndarray]:
+        """Returns copies of tensors in pinned host memory, made by one transfer, which it waits for.
+
+        Args:
+            tensors: tensors of any shapes and types on the device.
+            line, ledger: where the transfer is booked: the bytes of the tensors as asked, with the space between them as moved.
+
+        Returns:
+            Arrays of the tensors' shapes and types. Their memory is lent for as long as one of them lives.
+        """
+        starts, sizes, end = [], [tensor.numel() * tensor.element_size() for tensor in tensors], 0
+        for size in sizes:
+            starts.append(end)
+            end += -(-size // ALIGNMENT) * ALIGNMENT
+        staging = self.staging((end,), np.uint8)
+        if end:
+            whole = torch.empty(end, dtype=torch.uint8, device=self.torch_device)
+            for start, size, tensor in zip(starts, sizes, tensors, strict=True):
+                if size:
+                    whole[start : start + size].copy_(tensor.detach().contiguous().view(-1).view(torch.uint8))
+            torch.from_numpy(staging).copy_(whole, non_blocking=True)
+            self.backend.kernels.synchronize()
+            ledger.move(line, requests=1, asked_bytes=sum(sizes), moved_bytes=end)
+        return [
+            staging[start : start + size].view(numpy_dtype(tensor.dtype)).reshape(tuple(tensor.shape))
+            for start, size, tensor in zip(starts, sizes, tensors, strict=True)
+        ]
 
     def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
         """Starts to copy a tensor to the host's memory on its own stream; returns a function that waits for the copy and returns it."""

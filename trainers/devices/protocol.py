@@ -114,12 +114,12 @@ class Device(Protocol):
         """Returns a tensor in the device's memory, and books the transfer."""
         return tensor
 
-    def from_peer(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
-        """Returns a tensor of another device of this process in the device's memory, and books the transfer from device to device."""
-        return tensor
-
     def fetch(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
         """Returns a tensor in the host's memory, and books the transfer."""
+        return tensor
+
+    def from_peer(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> torch.Tensor:
+        """Returns a copy of another device's tensor on this one, and books its bytes; devices that share the host's memory copy nothing."""
         return tensor
 
     def fetch_later(self, tensor: torch.Tensor, line: Line, ledger: Ledger) -> Callable[[], torch.Tensor]:
@@ -195,6 +195,11 @@ def torch_dtype(dtype: torch.dtype | np.dtype[Any] | str) -> torch.dtype:
     if isinstance(dtype, torch.dtype):
         return dtype
     return torch.from_numpy(np.empty(0, dtype)).dtype
+
+
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """Returns the NumPy type of a torch type that NumPy has."""
+    return torch.empty(0, dtype=dtype).numpy().dtype
 
 
 def kernel_array(tensor: torch.Tensor) -> Any:

@@ -29,6 +29,15 @@ class Settings(Checked):
         """Returns the number of trainers that compute at the same time in one process, which may use `cores` cores."""
         return 1
 
+    def graph_apart(self, cores: int, devices: int) -> bool:
+        """Returns whether devices that train do not hold the graph, though devices sample.
+
+        Args:
+            cores: cores that the process may use.
+            devices: devices with memory of their own that the process sees.
+        """
+        return False
+
     def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yields keys that contradict other tables of the pipeline file, as paths below `[[train]]`, and the problem of each.
 

@@ -35,7 +35,17 @@ from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, R
 from kernels.types import Array
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger
-from trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, RowRequest, TableSource, fill_rows, tier_counts
+from trainers.rows.source import (
+    D2D,
+    H2D,
+    SLOTS,
+    FeatureSource,
+    RowRequest,
+    TableSource,
+    copied_rows,
+    fill_rows,
+    tier_counts,
+)
 
 
 class CachedSource(FeatureSource):
@@ -96,6 +106,14 @@ class CachedSource(FeatureSource):
         made = copy(self)
         device_rows = device_bytes // self.row_bytes if self.row_bytes else len(self.placement.device_ids)
         made._place(self.placement.prefix(device_rows, len(self.placement.host_ids)))
+        return made
+
+    def beside(self, device: Device, device_bytes: int | None = None) -> CachedSource:
+        """Returns a source with a copy of the device image, or of its hottest rows, on another device; see `FeatureSource`."""
+        made = copy(self) if device_bytes is None else self.prefix(device_bytes)
+        image = self.device_rows[: len(made.placement.device_ids)]
+        made.device, made.device_rows, made._slot_there = device, copied_rows(image, device), None
+        made._tiers = self._tiers | {"device": made.device_rows}
         return made
 
     def mark(self, node_ids: Array, out: Array) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from copy import copy
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from kernels.types import Array, BatchKey
 from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger
 from trainers.rows.packed_loader import PackedLoader, Staged
-from trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, RowRequest, fill_rows
+from trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, RowRequest, copied_rows, fill_rows
 
 
 class PackedRows(FeatureSource):
@@ -66,6 +67,12 @@ class PackedRows(FeatureSource):
             read_rows(image, [(np.arange(image.num_rows), kernel_array(self.device_rows))])
         self._host_rows = read_table(chunks.host_image)
         device.pin(self._host_rows)
+
+    def beside(self, device: Device, device_bytes: int | None = None) -> PackedRows:
+        """Returns a source with a copy of the device image on another device; see `FeatureSource`. Staged rows suppose all of the image."""
+        made = copy(self)
+        made.device, made.device_rows = device, copied_rows(self.device_rows, device)
+        return made
 
     def staged_bytes(self, key: BatchKey) -> int:
         """Returns the bytes that staging a batch takes."""

@@ -25,11 +25,13 @@ from kernels.rows.gather import gather, gather_tiered
 from kernels.rows.gather_cuda import gather_tiered_cuda
 from kernels.rows.slots import HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, TIER_NAMES, Tiers, make_slots
 from kernels.types import Array, BatchKey
-from trainers.devices.protocol import Device, kernel_array
+from trainers.devices.protocol import CACHE, Device, kernel_array
 from trainers.record.ledger import Ledger, Line
 
 H2D, D2D, MAPPED = Line("h2d", "feature"), Line("d2d", "feature"), Line("mapped", "feature")
 SLOTS, COUNTS = Line("h2d", "ids"), Line("d2h", "ids")
+COPIED_BYTES = 64 << 20
+"""Bytes of cached rows that are copied to another device at a time."""
 
 
 class RowRequest(Protocol):
@@ -118,6 +120,18 @@ class FeatureSource(Protocol):
             ledger: receives the transfers.
         """
         ...
+
+    def beside(self, device: Device, device_bytes: int | None = None) -> FeatureSource:
+        """Returns the source for another device of this process, by default itself; rows on a device are copied to that one.
+
+        Args:
+            device: the other device.
+            device_bytes: most bytes of rows on it, the hottest ones; None for all that this source has on its device.
+
+        Raises:
+            OverBudget: the rows do not fit.
+        """
+        return self
 
     def close(self) -> None:
         """Gives back memory that other processes read; all ranks call it, and nothing is gathered after it."""
@@ -307,6 +321,22 @@ def tier_counts(slots: torch.Tensor, device: Device, ledger: Ledger) -> list[int
     """Returns the number of slots on a device of each tier, those without features first; books the download."""
     counts = torch.bincount((slots >> ROW_BITS).long() + 1, minlength=len(TIER_NAMES) + 1)
     return device.fetch(counts, COUNTS, ledger).tolist()
+
+
+def copied_rows(rows: torch.Tensor, device: Device) -> torch.Tensor:
+    """Returns a copy of cached rows of another device, dtype[n, F], on a device, booked there beside the batches' traffic.
+
+    It goes piece by piece: a copy takes memory on its way.
+
+    Raises:
+        OverBudget: the rows do not fit.
+    """
+    copy = device.alloc(tuple(rows.shape), rows.dtype, CACHE)
+    step = max(1, COPIED_BYTES // max(1, rows[:1].numel() * rows.element_size()))
+    with device.preparing():  # at its end the rows are there, for every stream
+        for low in range(0, len(rows), step):
+            copy[low : low + step].copy_(device.from_peer(rows[low : low + step], D2D, device.traffic))
+    return copy
 
 
 def fill_rows(device_rows: torch.Tensor, rows: Array, device: Device) -> None:

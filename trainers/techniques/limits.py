@@ -117,8 +117,6 @@ def roles(name: str) -> tuple[Limit, ...]:
         *each(
             "buffers", "computes batches on replicas, and each may change them", remedy="take a trainer with one model"
         ),
-        *each("trainers", "drives one device that trains", whens="gpu"),
-        *each("sharing", "has one such device", whens="gpu", remedy='remove the key: "minibatch" shares a GPU in time'),
     )
 
 
@@ -145,6 +143,13 @@ FRESH = (
 FRESH_FACTORED = (
     *FRESH,
     *roles("fresh-factored"),
+    *each("trainers", "has its history on one device, which trains", whens="gpu"),
+    *each(
+        "sharing",
+        "has its history on one device, which trains",
+        whens="gpu",
+        remedy='remove the key: "fresh" shares a GPU in time',
+    ),
     *each("presample", "reads hotness before it trains"),
     *each("staleness", "would read a history that an update changes"),
 )

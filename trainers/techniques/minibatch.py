@@ -7,6 +7,7 @@ affects a weight.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from assets.samples.read import open_samples
@@ -27,6 +28,7 @@ from kernels.types import Topology
 from trainers.batches.on_device import DeviceDrawer, OnDeviceSource, place_tables, place_topology
 from trainers.batches.online import OnlineSource
 from trainers.batches.stored import StoredSampler, require_samples
+from trainers.devices.protocol import Device
 from trainers.loop.executor import BatchExecutor, Run
 
 
@@ -47,19 +49,26 @@ def samples_on_device(run: Run) -> bool:
     return run.execution.topology != "host" and run.features.device.remote
 
 
-def device_drawers(run: Run, count: int) -> list[DeviceDrawer]:
-    """Returns a number of drawers, for a thread each, which share the topology on the device or in pinned memory."""
+def device_drawers(run: Run, count: int, device: Device | None = None) -> list[DeviceDrawer]:
+    """Returns a number of drawers, for a thread each, which share the topology on a device or in pinned memory.
+
+    Args:
+        run: the run.
+        count: number of drawers.
+        device: the device that draws; None for the run's.
+    """
     where = run.execution.topology
-    device, batching = run.features.device, run.batching
+    device = device or run.features.device
+    batching = replace(run.batching, device=device)
     with device.preparing():  # at its end all copies are complete, for every stream
         topology = place_topology(run.graph.topology, where, device)
         kernels = device_of(topology.in_degree)
-        samplers = [_device_sampler(run, topology, where, kernels) for _ in range(count)]
+        samplers = [_device_sampler(run, topology, device, kernels) for _ in range(count)]
     return [DeviceDrawer(batching, sampler, kernels, where == "uva") for sampler in samplers]
 
 
-def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDevice) -> CudaSampler:
-    """Returns the sampler that draws the run's batches on the device; `where` is the place of the topology."""
+def _device_sampler(run: Run, topology: Topology, device: Device, kernels: KernelDevice) -> CudaSampler:
+    """Returns the sampler that draws the run's batches on a device, by a topology that lies where it reads it."""
     sampling, drawing = run.semantic.sampling, run.drawing
     assert sampling is not None and drawing is not None
     how: dict[str, Any] = {"seed": run.semantic.sampling_seed, "device": kernels}
@@ -70,7 +79,7 @@ def _device_sampler(run: Run, topology: Topology, where: str, kernels: KernelDev
         return CudaRelationSampler(topology, fanouts, replace=sampling.replace, **how)
     if drawing.tables is None:
         return CudaSampler(topology, sampling.numbers, replace=sampling.replace, **how)
-    tables = place_tables(drawing.tables, where, run.features.device)
+    tables = place_tables(drawing.tables, run.execution.topology, device)
     longest = int(run.graph.topology.in_degree.max(initial=0))
     return CudaWeightedSampler(topology, tables, sampling.numbers, longest=longest, replace=sampling.replace, **how)
 

@@ -16,12 +16,14 @@ from assets.features.read import node_types, open_features, require_nodes
 from assets.hotness.read import open_hotness
 from assets.sizes import format_bytes, parse_size
 from assets.storage.control_group import fits_memory
+from assets.storage.machine import usable_cores
 from assets.storage.require import require
 from assets.storage.table import FeatureTable
 from kernels.errors import InputError
 from kernels.rows.placement import place_bytes
 from kernels.sampling.epoch_plan import EpochPlan, Plan
 from kernels.types import Array
+from trainers.devices.accelerator import Accelerator
 from trainers.devices.open import open_device
 from trainers.devices.protocol import Device
 from trainers.inference.evaluation import evaluation
@@ -124,7 +126,7 @@ def _filler(
             if free_bytes is None:
                 device_bytes = automatic_device_bytes(budgets, peak_bytes)
             else:
-                device_bytes = free_device_bytes(free_bytes, peak_bytes, *_other_bytes(opening))
+                device_bytes = free_device_bytes(free_bytes, peak_bytes, *_other_bytes(opening, device))
         placement = place_bytes(order, stored.row_bytes, device_bytes, host_bytes, stored.row_of)
         device.cache_bytes = device_bytes
         record.update(
@@ -139,13 +141,16 @@ def _filler(
     return fill
 
 
-def _other_bytes(opening: Opening) -> tuple[int, int, int]:
+def _other_bytes(opening: Opening, device: Device) -> tuple[int, int, int]:
     """Returns other bytes on a device with memory of its own: batches that wait, an evaluation, and the graph if the device samples."""
     execution, drawing, topology = opening.execution, opening.drawing, opening.graph.topology
     (queue_bytes, _), graph_bytes = queue_bounds(execution.queue), 0
-    if execution.topology != "host":
+    settings = opening.semantic.train.own_settings
+    apart = isinstance(device, Accelerator) and settings.graph_apart(usable_cores(), device.backend.num_devices())
+    where = "host" if apart else execution.topology
+    if where != "host":
         graph_bytes = (DEGREES_BYTES + MAP_BYTES) * topology.num_nodes
-    if execution.topology == "device":
+    if where == "device":
         names = ("indptr", "indices", "weights", "edge_types")
         held = [array for name in names if (array := getattr(topology, name)) is not None]
         if drawing is not None and drawing.tables is not None:

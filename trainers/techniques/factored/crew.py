@@ -12,11 +12,17 @@ from assets.storage.machine import usable_cores
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
 from kernels.types import Stream
+from trainers.batches.on_device import DeviceDrawer
+from trainers.batches.source import Batching
+from trainers.devices.accelerator import Accelerator
+from trainers.devices.protocol import Device
 from trainers.loop.executor import Run
+from trainers.models.node_rows import node_rows
 from trainers.record.timeline import TRAIN, Timeline
 from trainers.rows.source import FeatureSource
 from trainers.techniques import minibatch
-from trainers.techniques.factored.places import DevicePlace, sampling_place, training_place
+from trainers.techniques.factored.accelerators import Accelerators
+from trainers.techniques.factored.places import DevicePlace, sampling_place, standby_place, training_place
 from trainers.techniques.factored.replica import Replica, weights_of
 from trainers.techniques.factored.roles import (
     EXTRACT,
@@ -36,6 +42,8 @@ from trainers.techniques.factored.simulator.simulate import profit
 from trainers.techniques.factored.simulator.workload import Workload
 from trainers.techniques.factored.watch import Activity
 
+MAP_BYTES = 8
+"""Bytes per node of the map of a sampler on a device."""
 PROBES = 4
 """Number of batches whose stages are measured."""
 
@@ -50,27 +58,34 @@ class Crew:
     Attributes:
         executors: the roles: samplers and trainers, or devices that are shared in time.
         places: name -> device and source of rows of each role.
-        draws: drawers of batches on the device, for samplers that have none yet.
+        accelerators: the accelerators by role; None if the devices are logical.
         record: facts about the choice of roles, for run.json.
         arena_bytes: bytes that a device which trains holds beside cached rows.
+        together: whether all trainers have to be on the model's device.
 
     Raises:
         InputError: the settings do not fit the device or each other; or samples are missing, of another graph, drawn otherwise or too few.
     """
 
-    arena_bytes = 0
+    arena_bytes, together = 0, False
 
     def __init__(self, run: Run, features: FeatureSource):
         self.run, self.settings = run, run.semantic.train.settings
         self._stored = minibatch.open_stored(run) if run.execution.samples == "stored" else None
-        samplers = self.settings.samplers or 1
-        self.draws = minibatch.device_drawers(run, samplers) if minibatch.samples_on_device(run) else []
+        self._on_device = minibatch.samples_on_device(run)
+        self.accelerators = self._open_accelerators() if run.features.device.remote else None
+        self._draws: dict[Device, list[DeviceDrawer]] = {}
         self.places: dict[str, DevicePlace] = {}
         self.record: dict[str, Any] = {}
         self.own_code = threading.Lock()
         self._measured: dict[str, float] | None = None
         self._split: tuple[int, int] | None = None
         self.read_from(features)
+
+    @property
+    def siblings(self) -> list[Accelerator]:
+        """The accelerators besides the model's."""
+        return [] if self.accelerators is None else self.accelerators.siblings
 
     @property
     def activities(self) -> list[Activity]:
@@ -81,38 +96,94 @@ class Crew:
         """Makes the roles anew, on another source of rows; their numbers stay."""
         self.features = features
         self.executors = self._time_shared() if self.settings.sharing == "time" else self._factored()
+        self.run.features.device.enter_thread()  # the others were opened on this thread
 
     def _factored(self) -> list[Any]:
         samplers, trainers = self._split = self._split or self._counts()
         if not trainers and not self.settings.switching:
             problem = f"samplers = {samplers} are all devices, and with switching = false nobody trains"
             raise InputError(problem, "set switching = true, or give a trainer")
-        remote, timeline = self.run.features.device.remote, self.run.timeline
-        found: list[Any] = []
+        self.places, found = {}, []
         for i in range(samplers):
-            place = self.places[f"sampler {i}"] = sampling_place(self.run, i, self.features, self.arena_bytes)
-            switches = self.settings.switching and not remote
-            standby = self.training(place) if switches else None
-            found.append(
-                SamplerRole(Activity(f"sampler {i}", timeline), self.drawing(place), standby, self._worthwhile)
-            )
+            name = f"sampler {i}"
+            place = self.places[name] = self._sampling_place(i)
+            drawing = self.drawing(place)
+            standby = self.training(place) if self._may_train(place) else None
+            found.append(SamplerRole(self._activity(name, place), drawing, standby, self._worthwhile))
         for i in range(trainers):
-            activities = Activity(f"trainer {i}", timeline), Activity(f"trainer {i} extract", timeline)
-            place = self.places[f"trainer {i}"] = training_place(self.run, samplers + i, self.features)
+            name = f"trainer {i}"
+            place = self.places[name] = self._training_place(samplers + i, i)
+            activities = self._activity(name, place), self._activity(f"{name} extract", place)
             found.append(TrainerRole(*activities, self.training(place)))
-        self.record |= {"sharing": "space", "samplers": samplers, "trainers": trainers}
+        self.record |= {"sharing": "space", "samplers": samplers, "trainers": trainers} | self._named_devices()
         return found
 
     def _time_shared(self) -> list[Any]:
-        count = self.settings.trainers or self.settings.devices or default_devices(usable_cores())
-        self.record |= {"sharing": "time", "samplers": 0, "trainers": count}
-        self.places = {
-            f"device {i}": sampling_place(self.run, i, self.features, self.arena_bytes) for i in range(count)
-        }
+        remote, self.places = self.accelerators is not None, {}
+        count = self.settings.trainers or self.settings.devices or (1 if remote else default_devices(usable_cores()))
+        for i in range(count):
+            local = None if remote else sampling_place(self.run, i, self.features, self.arena_bytes)
+            self.places[f"device {i}"] = local or self._training_place(i, i)
+        self.record |= {"sharing": "time", "samplers": 0, "trainers": count} | self._named_devices()
         return [
-            TimeShared(Activity(name, self.run.timeline), self.drawing(place), self.training(place))
+            TimeShared(self._activity(name, place), self.drawing(place), self.training(place))
             for name, place in self.places.items()
         ]
+
+    def _activity(self, name: str, place: DevicePlace) -> Activity:
+        activity = Activity(name, self.run.timeline)
+        activity.device = place.device if place.device.remote else None
+        return activity
+
+    def _named_devices(self) -> dict[str, Any]:
+        """Returns the accelerator of each role, for run.json."""
+        names = {name: str(place.device.torch_device) for name, place in self.places.items() if place.device.remote}
+        return {"accelerators": names} if names else {}
+
+    def _open_accelerators(self) -> Accelerators:
+        samplers, trainers = self.settings.accelerated(usable_cores(), self._on_device)
+        apart = self._on_device and self.settings.sharing == "space"
+        first: Any = self.run.features.device
+        self.together = self.together or node_rows(self.run.model) is not None
+        return Accelerators(first, trainers, samplers if apart else 0, self.settings.devices, self.together)
+
+    def _sampling_place(self, index: int) -> DevicePlace:
+        """Returns the place of a sampler."""
+        if self.accelerators is None or not self._on_device:
+            return sampling_place(self.run, index, self.features, self.arena_bytes)
+        device = self.accelerators.sampler(index)
+        for place in self.places.values():
+            if place.device is device:
+                return place
+        held = self._place_topology(device)
+        place = DevicePlace(device=device, features=self.features)
+        return standby_place(device, self.features, held) if self._may_train(place) else place
+
+    def _training_place(self, index: int, number: int) -> DevicePlace:
+        """Returns the place of a trainer, which is device `index` if devices are logical; trainers on one accelerator share it."""
+        if self.accelerators is None:
+            return training_place(self.run, index, self.features)
+        device = self.accelerators.trainer(number)
+        for place in self.places.values():
+            if place.device is device and place.features is not self.features:
+                return place
+        features = self.features if device is self.accelerators.first else self.features.beside(device)
+        return DevicePlace(device=device, features=features)
+
+    def _may_train(self, place: DevicePlace) -> bool:
+        """Returns whether a sampler at a place stands by as a trainer."""
+        if self.accelerators is None or not self.settings.switching:
+            return self.settings.switching
+        device: Any = place.device
+        return device.remote and not (self.together or self.accelerators.trains(device))
+
+    def _place_topology(self, device: Accelerator) -> int:
+        """Puts the topology where a device draws from it, once for all roles that draw there; returns the bytes on the device."""
+        assert self.accelerators is not None
+        before, count = device.traffic.moved_bytes("h2d"), self.accelerators.drawers(device)
+        self._draws[device] = minibatch.device_drawers(self.run, count, device)
+        maps = MAP_BYTES * self.run.graph.topology.num_nodes * count
+        return device.traffic.moved_bytes("h2d") - before + maps
 
     def open_sampler(self) -> AnySampler:
         """Returns a sampler for one role, which draws batches or reads stored ones."""
@@ -120,9 +191,23 @@ class Crew:
 
     def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         """Returns the drawer of a sampler at a place."""
-        if minibatch.samples_on_device(self.run):
-            return DeviceBatchDrawer(self.run.batching, self.draws.pop())
+        if self._on_device and place is not None:
+            return self.device_drawing(place.device, self.run.batching, self.features)
         return BatchDrawer(self.run.batching, self.open_sampler(), self.features, place.parts if place else None)
+
+    def device_drawing(self, device: Any, batching: Batching, features: FeatureSource | None) -> DeviceBatchDrawer:
+        """Returns the drawer of a sampler on an accelerator.
+
+        Args:
+            device: the accelerator.
+            batching: the run's batching.
+            features: the source of rows that marks the cached ones of batches which leave the device; None if rows are found later.
+        """
+        if not self._draws.get(device):
+            self._place_topology(device)
+        draw = self._draws[device].pop()
+        leaves = self.siblings and self.settings.sharing == "space"
+        return DeviceBatchDrawer(batching, draw, device if leaves else None, features)
 
     def training(self, place: DevicePlace) -> ReplicaTraining:
         """Returns the training of a trainer at a place, or of a sampler that trains in its stead."""
@@ -133,7 +218,7 @@ class Crew:
         """Returns the numbers of samplers and trainers."""
         settings, total = self.settings, self.settings.devices or default_devices(usable_cores())
         if self.run.features.device.remote:
-            return settings.samplers or (1 if self.draws else max(1, default_devices(usable_cores()) - 1)), 1
+            return settings.accelerated(usable_cores(), self._on_device)
         if settings.samplers and settings.trainers:
             return settings.samplers, settings.trainers
         if settings.samplers:

@@ -11,13 +11,19 @@ trainer has work, so recipes with T trainers take `accumulate` = T or a multiple
 
 On the CPU, a device is a role and its threads. The devices that sample are set by the user, or chosen from measured stages (simulator/).
 With `topology = "device"` the graph is booked on the devices that sample, and the cache of their standby trainers is the prefix of the hot
-rows that it leaves room for; a graph that is larger than a device is loaded by parts. A device with memory of its own is the one trainer,
-and the CPU samples for it. With `rows = "packed"` samplers read stored batches and load their packed rows from disk (DiskGNN, 5.3), and
-trainers extract the batch from these and the static tiers: the batches, rows and weights of `disk`.
+rows that it leaves room for; a graph that is larger than a device is loaded by parts.
+
+Accelerators (accelerators.py): trainers are replicas on devices of their own, each with the whole cache. The CPU samples for them, or with
+`topology` other devices do, which put their batches into pinned memory of the host: blocks cross twice. Gradients and weights are copied
+from device to device. If one device has all roles, batches stay there, and its streams share it in time.
+
+With `rows = "packed"` samplers read stored batches and load their packed rows from disk (DiskGNN, 5.3), and trainers extract the batch from
+these and the static tiers: the batches, rows and weights of `disk`.
 
 Memory: the bound of `queue` for sampled batches and their packed rows; for each trainer the input rows of two batches, gradients of the
-batches that the update waits for, and activations of one. Known limits: one process; a standby trainer extracts and trains in turn, not at
-the same time; trainers on one machine share one image of the cached rows, which every device books.
+batches that the update waits for, and activations of one. Known limits: one process, whose roles are threads; a standby trainer extracts
+and trains in turn, not at the same time; logical devices share one image of the cached rows, which every one books; learnable rows of nodes
+(`embedding = "node"`) are on the model's device, where all trainers are then.
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -137,7 +144,9 @@ class FactoredExecutor(Executor):
             assert self.run.features.fill is not None
             self.features = self.run.features.fill(rank(self._visits))
             self.crew.read_from(self.features)
-        with prompt_turns():
+        with prompt_turns(), ExitStack() as bounded:
+            for device in self.crew.siblings:
+                bounded.enter_context(device.active())  # the loop has entered the first one
             yield from self._epoch(epoch, start)
 
     def _epoch(self, epoch: int, start: int) -> Iterator[Done]:
@@ -213,7 +222,7 @@ class FactoredExecutor(Executor):
     def _guarded(self, activity: Activity, loop: Callable[[Epoch], None], epoch: Epoch) -> None:
         try:
             torch.set_num_threads(self.run.semantic.train.num_threads)
-            self.run.features.device.enter_thread()
+            (activity.device or self.run.features.device).enter_thread()
             loop(epoch)
         except Closed:
             pass
@@ -260,3 +269,6 @@ class FactoredExecutor(Executor):
             },
             "peak_bytes": {name: dict(place.device.peak) for name, place in places.items()},
         }
+        if self.crew.siblings:
+            traffic = {str(device.torch_device): device.traffic.rows()["moves"] for device in self.crew.siblings}
+            self.record["traffic_of_other_accelerators"] = traffic

@@ -12,6 +12,7 @@ import numpy as np
 from assets.sizes import format_bytes
 from kernels.errors import InputError
 from kernels.types import Array, Block, Topology
+from trainers.devices.accelerator import Accelerator
 from trainers.devices.link import Link
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import CACHE, Device
@@ -88,6 +89,26 @@ def topology_bytes(topology: Topology) -> int:
     return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
 
+def standby_place(device: Accelerator, features: FeatureSource, held: int) -> DevicePlace:
+    """Returns the place of a sampler on an accelerator where no trainer is: it has the hottest rows that the topology leaves room for.
+
+    What the topology takes of the cache's bytes is added to those of work, where it is allocated.
+
+    Args:
+        device: the accelerator, with the budgets of one that trains.
+        features: the source of rows.
+        held: bytes of the topology on it.
+    """
+    cached = (device.cache_bytes or 0) if isinstance(features, CachedSource) else 0
+    left = max(0, cached - held)
+    if device.work_bytes is not None:
+        device.work_bytes += cached - left
+    if not isinstance(features, CachedSource):
+        return DevicePlace(device=device, features=features.beside(device))
+    device.cache_bytes = left
+    return DevicePlace(device=device, features=features.beside(device, left), narrower=True)
+
+
 def training_place(run: Run, index: int, features: FeatureSource) -> DevicePlace:
     """Returns the place of a trainer: it holds the whole cache.
 
@@ -97,8 +118,6 @@ def training_place(run: Run, index: int, features: FeatureSource) -> DevicePlace
         features: the source of rows, without a link.
     """
     first = run.features.device
-    if first.remote:
-        return DevicePlace(device=first, features=features)
     device = LogicalDevice(index, first.work_bytes, first.cache_bytes, link_gbps=run.execution.link_gbps)
     if isinstance(features, CachedSource | PackedRows):
         device.adopt([features.device_rows], CACHE)

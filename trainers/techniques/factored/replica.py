@@ -1,7 +1,8 @@
 """A replica of the model: computes the gradients of whole batches on the weights that the last update left.
 
 With synchronous updates the parameters are those of the model itself, since no replica computes during an update. Asynchronous replicas get
-a copy of every update.
+a copy of every update. A replica on another accelerator than the model's copies the weights when it first trains behind an update, and its
+results to the model's device when a batch is done; both cross from device to device, beside the batches' traffic.
 
 Running statistics of batch normalisation follow from the order of batches. A replica has its own and returns the input of each
 normalisation; the main thread normalises it once more, in the order of batches, which moves the model's statistics as one model would have
@@ -15,10 +16,11 @@ import copy
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from assets.storage.user_code import is_reference
@@ -29,6 +31,10 @@ from trainers.loop.executor import BatchGradient, Done, Gradients, Run, taken_gr
 from trainers.models.finish import BatchNorm
 from trainers.models.layer import Between
 from trainers.models.own import Model
+from trainers.record.ledger import Line
+
+PARAMETERS, GRADIENTS = Line("d2d", "parameter"), Line("d2d", "gradient")
+NORM_INPUTS, LOSS = Line("d2d", "output"), Line("d2d", "loss")
 
 
 class Weights(NamedTuple):
@@ -55,6 +61,8 @@ def weights_of(model: Model, *, copied: bool) -> Weights:
 class Replica:
     """Computes gradients on one device.
 
+    A replica on an accelerator that is not the model's has memory of its own for the weights from its first batch on.
+
     Args:
         run: the run.
         device: the device that computes.
@@ -62,9 +70,14 @@ class Replica:
     """
 
     def __init__(self, run: Run, device: Device, own_code: threading.Lock):
-        self.model = copy.deepcopy(run.model)
-        self.device, self._weights = device, None
-        self._gradient = BatchGradient(self.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
+        self.device, self._home, self._weights = device, run.features.device, None
+        self._apart = device.remote and device is not run.features.device
+        self.model, loss = _without_weights(run.model, device), run.loss
+        self._buffers: Sequence[Tensor] = ()
+        if self._apart and loss.class_weights is not None:
+            weights = device.from_peer(loss.class_weights, PARAMETERS, device.traffic)
+            loss = replace(loss, class_weights=weights)
+        self._gradient = BatchGradient(self.model, run.semantic.seed, loss, run.semantic.train.dtype)
         self._alone: AbstractContextManager[Any] = own_code if is_reference(run.semantic.train.model) else nullcontext()
         # Counting every storage takes time, so it is done only with a bound.
         self._counted = run.execution.workspace is not None and not device.remote
@@ -74,18 +87,29 @@ class Replica:
 
     def follow(self, weights: Weights) -> None:
         """Computes with these weights from now on."""
-        for buffer, value in zip(self.model.buffers(), weights.buffers, strict=True):
+        if weights is not self._weights:
+            parameters, self._buffers = (self._here(each, PARAMETERS) for each in weights)
+            for parameter, value in zip(self.model.parameters(), parameters, strict=True):
+                parameter.data = value
+            if self._counted:
+                self.device.adopt(parameters, "parameters")
+            self._weights = weights
+        # A batch moves the statistics of a normalisation, so each begins with those of the update.
+        for buffer, value in zip(self.model.buffers(), self._buffers, strict=True):
             buffer.copy_(value)
-        if weights is self._weights:
-            return
-        for parameter, value in zip(self.model.parameters(), weights.parameters, strict=True):
-            parameter.data = value
-        if self._counted:
-            self.device.adopt(weights.parameters, "parameters")
-        self._weights = weights
+
+    def _here(self, tensors: Sequence[Tensor], line: Line) -> Sequence[Tensor]:
+        """Returns tensors of the model's device on the replica's."""
+        if not self._apart:
+            return tensors
+        return [self.device.from_peer(tensor, line, self.device.traffic) for tensor in tensors]
+
+    def _sent(self, tensor: Tensor, line: Line) -> Tensor:
+        """Returns a tensor of the replica's device on the model's."""
+        return self._home.from_peer(tensor, line, self._home.traffic) if self._apart else tensor
 
     def __call__(self, batch: MiniBatch, between: Between | None = None) -> tuple[Done, Gradients, Sequence[Tensor]]:
-        """Returns the finished batch, its gradients and the rows that each batch normalisation read.
+        """Returns the finished batch, its gradients and the rows that each batch normalisation read, all on the model's device.
 
         Args:
             batch: the batch with its inputs.
@@ -94,7 +118,21 @@ class Replica:
         self._norm_inputs = []
         with self._alone, self.device.active() if self._counted else nullcontext():
             done = self._gradient(batch, between)
-        return done, taken_gradients(self.model), self._norm_inputs
+        gradients = taken_gradients(self.model)
+        if not self._apart:
+            return done, gradients, self._norm_inputs
+        assert isinstance(done.loss_sum, Tensor) and not gradients.rows, "rows of nodes are on the model's device alone"
+        parameters = [None if each is None else self._sent(each, GRADIENTS) for each in gradients.parameters]
+        norm_inputs = [self._sent(rows, NORM_INPUTS) for rows in self._norm_inputs]
+        return done._replace(loss_sum=self._sent(done.loss_sum, LOSS)), Gradients(parameters), norm_inputs
+
+
+def _without_weights(model: Model, device: Device) -> Model:
+    """Returns a copy of a model with parameters and buffers on a device that no value was copied to."""
+    memo: dict[int, Any] = {id(each): torch.empty_like(each, device=device.torch_device) for each in model.buffers()}
+    for each in model.parameters():
+        memo[id(each)] = nn.Parameter(torch.empty(0, dtype=each.dtype, device=device.torch_device), each.requires_grad)
+    return copy.deepcopy(model, memo)
 
 
 def norms(model: Model) -> list[BatchNorm]:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from kernels.cuda.device import on_device
 from kernels.rows.aligned import BufferPool
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.own_sampling import AnySampler
@@ -24,7 +25,9 @@ from trainers.batches.batch import MiniBatch, batch_bytes
 from trainers.batches.on_device import DeviceDrawer, gather_drawn
 from trainers.batches.online import draw_batch, extract_batch, mark_batch
 from trainers.batches.queue import Closed
+from trainers.batches.send import fetch_blocks
 from trainers.batches.source import Batching
+from trainers.devices.accelerator import Accelerator
 from trainers.models.layer import Between
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import SYNCHRONISE, TRAIN, WAIT
@@ -104,22 +107,38 @@ class BatchDrawer:
 
 
 class DeviceBatchDrawer(BatchDrawer):
-    """Draws batches on the device that trains.
+    """Draws batches on an accelerator.
 
     Args:
         batching: the run's batching.
         draw: draws the blocks.
+        device: the accelerator if batches go to others, through pinned memory of the host; None if it trains on them itself.
+        features: the source of rows, which marks the cached ones of batches on the host; None if rows are found later.
     """
 
-    def __init__(self, batching: Batching, draw: DeviceDrawer):
-        super().__init__(batching, None, None)
-        self.draw = draw
+    def __init__(
+        self,
+        batching: Batching,
+        draw: DeviceDrawer,
+        device: Accelerator | None = None,
+        features: FeatureSource | None = None,
+    ):
+        super().__init__(batching, None, features)
+        self.draw, self.device = draw, device
 
     def __call__(self, activity: Activity, item: PlannedBatch, epoch: int) -> MiniBatch:
-        """Returns a batch on the device, without rows."""
+        """Returns a batch on the device or on the host, without rows."""
         with activity.at(SAMPLE, item.position):
             blocks, moved = self.draw(item, self.batching.transpose)
+        if self.device is None:
             return self.batching.batch(item, epoch, blocks, moved=moved)
+        with activity.at(COPY, item.position), self.device.preparing():
+            blocks = fetch_blocks(blocks, self.device, moved)
+        batch = self.batching.batch(item, epoch, blocks, moved=moved)
+        if self.features is not None:
+            with activity.at(MARK, item.position):
+                mark_batch(batch, self.features)
+        return batch
 
 
 class Ready(NamedTuple):
@@ -147,7 +166,8 @@ class ReplicaTraining:
     between: Between | None
 
     def __init__(self, batching: Batching, replica: Replica, features: FeatureSource, *, remark: bool = False):
-        self.batching, self.replica, self.features, self.remark = batching, replica, features, remark
+        self.batching = replace(batching, device=replica.device) if replica.device.remote else batching
+        self.replica, self.features, self.remark = replica, features, remark
         self.inputs, self.between = BufferPool(batching.queue_bytes // 2), None
 
     def extract(self, activity: Activity, batch: MiniBatch, epoch: Epoch | None = None) -> Ready:
@@ -162,7 +182,7 @@ class ReplicaTraining:
             if self.remark:
                 batch.slots = None
             input_ids = batch.input_ids  # on the host; the batch's own ids are sent to a device with memory of its own
-            if batch.moved is not None:
+            if on_device(input_ids):
                 return Ready(*gather_drawn(self.batching, self.features, batch), batch.input_ids)
             staged = batch.staged
             batch, moved = extract_batch(self.batching, self.features, self.replica.device, self.inputs, batch)

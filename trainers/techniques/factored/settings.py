@@ -25,7 +25,7 @@ class FactoredSettings(Settings):
     samplers: int = field(default=0, metadata=within(0, MOST_DEVICES, hashed=False))
     # Devices that train; 0 = the devices that do not sample.
     trainers: int = field(default=0, metadata=within(0, MOST_DEVICES, hashed=False))
-    # Devices in all, if one of the two is left out; 0 = one per core that the process may use, at least 2.
+    # Devices in all, if one of the two is left out; 0 = one per core that the process may use, at least 2, or on GPUs one per role.
     devices: int = field(default=0, metadata=within(0, MOST_DEVICES, hashed=False))
     # A device that has nothing left to sample trains until the epoch ends, if that pays (FGNN 5.3).
     switching: bool = field(default=True, metadata={"hashed": False})
@@ -61,6 +61,24 @@ class FactoredSettings(Settings):
         if self.sharing == "time":
             return self.trainers or devices
         return self.trainers or max(1, devices - max(1, self.samplers))
+
+    def accelerated(self, cores: int, on_device: bool) -> tuple[int, int]:
+        """Returns the numbers of samplers and trainers on accelerators: one trainer, or as many as the file says.
+
+        Args:
+            cores: cores that the process may use.
+            on_device: whether samplers are on accelerators; else they are threads of the CPU, and all devices train.
+        """
+        devices, trainers = self.devices, self.trainers
+        if not on_device or self.sharing == "time":
+            return self.samplers or max(1, default_devices(cores) - 1), trainers or devices or 1
+        samplers = self.samplers or (max(1, devices - trainers) if trainers else 1)
+        return samplers, trainers or max(1, devices - samplers)
+
+    def graph_apart(self, cores: int, devices: int) -> bool:
+        """Returns whether samplers on accelerators have some of their own, so that those which train do not hold the graph."""
+        samplers, trainers = self.accelerated(cores, True)
+        return self.sharing == "space" and min(devices, self.devices or devices, samplers + trainers) > trainers
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields numbers of devices that contradict one another."""

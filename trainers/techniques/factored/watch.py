@@ -19,6 +19,7 @@ from contextlib import contextmanager
 
 from assets.storage.refused import refusal
 from kernels.errors import InputError
+from trainers.devices.protocol import Device
 from trainers.record.timeline import Timeline
 
 MOST_TICK = 1.0
@@ -40,6 +41,7 @@ class Activity:
     Attributes:
         seconds, tasks: by phase, the sum of all tasks that ended and their number.
         thread: its thread; None before it runs.
+        device: the device on which the thread works; None for the run's.
         ended: whether the thread has reported its end.
     """
 
@@ -49,6 +51,7 @@ class Activity:
         self.seconds: dict[str, float] = defaultdict(float)
         self.tasks: dict[str, int] = defaultdict(int)
         self.thread: threading.Thread | None = None
+        self.device: Device | None = None
         self.ended = False
 
     @contextmanager

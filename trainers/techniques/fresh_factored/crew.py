@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from kernels.cuda.device import on_device
 from trainers.batches.batch import MiniBatch
 from trainers.batches.send import send_blocks
 from trainers.batches.source import Batching
@@ -16,7 +17,7 @@ from trainers.rows.source import FeatureSource
 from trainers.techniques.factored.crew import Crew
 from trainers.techniques.factored.places import DevicePlace
 from trainers.techniques.factored.replica import Replica
-from trainers.techniques.factored.roles import EXTRACT, BatchDrawer, DeviceBatchDrawer, Epoch, Ready, ReplicaTraining
+from trainers.techniques.factored.roles import EXTRACT, BatchDrawer, Epoch, Ready, ReplicaTraining
 from trainers.techniques.factored.watch import Activity
 from trainers.techniques.fresh.batches import Pruner
 from trainers.techniques.fresh.history import BetweenLayers, SteppedHistory
@@ -46,7 +47,7 @@ class PrunedTraining(ReplicaTraining):
                 epoch.updates.wait_for_weights(batch.position)
         device, moved = self.replica.device, batch.moved or Ledger()
         with activity.at(EXTRACT, batch.position):
-            if batch.moved is None:
+            if not on_device(batch.input_ids):
                 with device.preparing():
                     batch = replace(batch, blocks=send_blocks(batch.blocks, device, moved))
             batch = self._pruner.pruned(batch, moved)
@@ -63,13 +64,15 @@ class PrunedTraining(ReplicaTraining):
 
 
 class PrunedCrew(Crew):
-    """The roles of a run whose batches are pruned.
+    """The roles of a run whose batches are pruned. All trainers are on the device that has the history.
 
     Args:
         run: the run.
         features: the source of the rows that the arena does not have, without a link.
         history: the history.
     """
+
+    together = True
 
     def __init__(self, run: Run, features: FeatureSource, history: SteppedHistory):
         self.history, self.arena_bytes = history, history.memory.nbytes
@@ -78,8 +81,8 @@ class PrunedCrew(Crew):
     def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         """Returns the drawer of a sampler: transposes are made of pruned blocks, and rows are found behind the update."""
         batching = replace(self.run.batching, transpose="none")
-        if samples_on_device(self.run):
-            return DeviceBatchDrawer(batching, self.draws.pop())
+        if place is not None and samples_on_device(self.run):
+            return self.device_drawing(place.device, batching, None)
         return BatchDrawer(batching, self.open_sampler(), None)
 
     def training(self, place: DevicePlace) -> ReplicaTraining:
