@@ -46,9 +46,11 @@ from trainers.recipe.config import TrainConfig
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import Timeline
 from trainers.rows.source import TableSource
-from trainers.techniques.fullgraph.buffers import Mover, Place
+from trainers.techniques.fullgraph.buffers import Mover
 from trainers.techniques.fullgraph.lists import Mode, walk
 from trainers.techniques.fullgraph.passes import Passes
+from trainers.techniques.fullgraph.places import Place
+from trainers.techniques.fullgraph.replicas import Replicas
 from trainers.techniques.fullgraph.supply import ChunkBlocks
 from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
@@ -172,13 +174,14 @@ class Case:
         host = HOST_GBPS / parts if linked else None
         devices = [LogicalDevice(i, link_gbps=host) for i in range(parts)]
         places = [Place(part=i, device=device, several=parts > 1) for i, device in enumerate(devices)]
+        replicas = Replicas(self.model, places)
         passes = TimedPasses(
-            model=self.model, walk=walk(steps, mode),
+            replicas=replicas, walk=walk(steps, mode),
             blocks=ChunkBlocks(steps, self.topology, self.model, 1 << 34),
             mover=Mover(places, Ledger(), Timeline(), PEER_GBPS / parts if linked else None, THREADS),
             dtype="float32", hybrid=hybrid, folder=None,
         )  # fmt: skip
-        inputs = InputRows(TableSource(self.x, False, THREADS), self.model, "float32")
+        inputs = InputRows(TableSource(self.x, False, THREADS), replicas, "float32")
         whole = WholePass(passes, inputs, self.labels, self.train_ids, summed_loss)
         if kept:
             whole.summed = whole.first_sums(Ledger(), RANDOM)

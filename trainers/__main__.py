@@ -171,7 +171,9 @@ def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> 
         _run_on_cluster(order, table, store, world, arguments, heard)
     else:
         given = replace(order, home=store.home, ranks=0).plain()
-        run_ranks([sys.executable, *arguments], given, world, heard)
+        # Devices of fullgraph are those of all ranks.
+        gpus = max(1, getattr(table.own_settings, "devices", 0) // world)
+        run_ranks([sys.executable, *arguments], given, world, heard, gpus)
     from trainers.run import trained_models
 
     return trained_models(

@@ -26,8 +26,8 @@ class Gpu(NamedTuple):
     total_bytes: int
 
 
-def gpu_of_rank(local_rank: int, environment: Mapping[str, str]) -> str | None:
-    """Returns the value of `CUDA_VISIBLE_DEVICES` that gives one of several processes on a machine a GPU for itself.
+def gpu_of_rank(local_rank: int, environment: Mapping[str, str], count: int = 1) -> str | None:
+    """Returns the value of `CUDA_VISIBLE_DEVICES` that gives one of several processes on a machine GPUs for itself.
 
     If there are fewer GPUs than processes, GPUs are assigned in rotation. The CUDA driver is not called, since it reads the variable at its
     first call and never again.
@@ -35,16 +35,18 @@ def gpu_of_rank(local_rank: int, environment: Mapping[str, str]) -> str | None:
     Args:
         local_rank: number of the process on its machine.
         environment: environment of the process that starts it.
+        count: number of GPUs for each process, at most all that there are.
 
     Returns:
-        The GPU's number or name, None without a GPU.
+        The GPUs' numbers or names, separated by commas; None without a GPU.
     """
     named = environment.get(VISIBLE)
     if named is None:
         found = [str(number) for number in range(len(list(KERNEL_GPUS.glob("*"))))]
     else:
         found = [name.strip() for name in named.split(",") if name.strip()]
-    return found[local_rank % len(found)] if found else None
+    first = local_rank * count
+    return ",".join(found[(first + place) % len(found)] for place in range(min(count, len(found)))) or None
 
 
 def num_gpus() -> int:

@@ -76,7 +76,33 @@ def load() -> ctypes.CDLL:
     library.simulated_register()
     torch.utils.rename_privateuse1_backend(NAME)  # pyright: ignore[reportPrivateImportUsage]
     torch._register_device_module(NAME, _module(library))
+    _give_each_device_one_thread(library.simulated_devices())
     return library
+
+
+def _give_each_device_one_thread(devices: int) -> None:
+    """Makes the backward passes of every device round alike.
+
+    Autograd has a thread per device, which takes torch's number of threads at its first operation and keeps it. Trainings with other
+    numbers come between the first operations of two devices, and the CPU behind them rounds by the number.
+    """
+    import torch
+
+    class OneThread(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, *grads):
+            torch.get_num_threads()  # takes the process's number, which may not happen later
+            torch.set_num_threads(1)
+            return grads[0]
+
+    before = torch.get_num_threads()
+    for index in range(devices):
+        OneThread.apply(torch.ones(1, device=f"{NAME}:{index}", requires_grad=True)).backward()  # pyright: ignore
+    torch.set_num_threads(before)
 
 
 def num_devices() -> int:

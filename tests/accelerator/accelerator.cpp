@@ -320,7 +320,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
         State& here = states[to.is_cpu() ? from.device().index() : to.device().index()];
         if (from.is_cpu()) ++here.h2d_calls, here.h2d_bytes += bytes;
         else if (to.is_cpu()) ++here.d2h_calls, here.d2h_bytes += bytes;
-        else here.d2d_bytes += bytes;
+        else if (from.device() != to.device()) here.d2d_bytes += bytes;
     }
     return to;
 }

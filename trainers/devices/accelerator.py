@@ -187,11 +187,22 @@ class Accelerator(Device):
         bound = None if self.work_bytes is None else self.work_bytes + torch_rows
         self.backend.bound(bound)
         try:
+            with self.working():
+                yield
+        finally:
+            self.backend.bound(None)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Returns a context for the work of one of several threads on this device, whose memory is bounded elsewhere.
+
+        Raises:
+            OverBudget: the device has too little memory for it.
+        """
+        try:
             yield
         except torch.OutOfMemoryError as error:
             raise self._too_small(error, 0, "training") from error
-        finally:
-            self.backend.bound(None)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

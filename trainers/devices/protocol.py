@@ -98,6 +98,14 @@ class Device(Protocol):
         """Returns a context in which all work of this thread is done, and booked, on this device."""
         ...
 
+    def working(self) -> AbstractContextManager[Any]:
+        """Returns a context for the work of one of several threads on this device, whose memory is bounded elsewhere.
+
+        Raises:
+            OverBudget: the device has too little memory for it.
+        """
+        return nullcontext()
+
     def send(self, arrays: Sequence[np.ndarray], line: Line, ledger: Ledger) -> list[Any]:
         """Returns arrays in the device's memory, and books one transfer; a device without memory of its own returns them as they are."""
         return list(arrays)

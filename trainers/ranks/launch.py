@@ -100,6 +100,7 @@ def run_ranks(
     order: Mapping[str, Any],
     world: int,
     tell: Callable[[str], None] = lambda line: None,
+    gpus: int = 1,
 ) -> None:
     """Runs a command once per rank until all have ended.
 
@@ -108,6 +109,7 @@ def run_ranks(
         order: the order that each rank reads from its standard input as JSON.
         world: number of ranks.
         tell: receives every line that the first rank writes to its standard error.
+        gpus: number of GPUs that each rank sees, if there are as many.
 
     Raises:
         InputError: a rank raised it.
@@ -123,7 +125,7 @@ def run_ranks(
             note_kills()
             for number in range(world):
                 more = where | rank_variables(number, number, world)
-                if gpu := gpu_of_rank(number, os.environ):
+                if gpu := gpu_of_rank(number, os.environ, gpus):
                     more[VISIBLE] = gpu
                 ranks.append(LocalRank(number, command, json.dumps(order), more, listener, tell))
             await_ranks(ranks)

@@ -177,7 +177,6 @@ FULLGRAPH = (
         whens="chunks",
         remedy="set it to true, which is the default",
     ),
-    *each("devices", "drives one device, which the parts share", whens="gpu"),
     *each(
         "ranks",
         "trains in one process, since the graph is not cut",

@@ -11,8 +11,8 @@ budgets, samples) are in `run.json`, outside the content: two runs of one recipe
 content and other seconds. A training that was resumed with fewer threads has the earlier numbers in `threads_before`. If ranks shared the
 training, the host, the processor, the peak memory and the bytes of the shards of each stand there, too. If devices were split into samplers
 and trainers, `executors` says how, what was measured to choose it, who sampled and trained how many batches, and what each device held.
-Of ranks of `fullgraph`, `executors` has the parts of each, its nodes, and the bytes of their rows between layers; of ranks that exchange
-rows in rounds, the number of rounds, and whether no order needs fewer.
+Of ranks of `fullgraph`, `executors` has the parts of each, its nodes, and the bytes of their rows between layers; of several GPUs of its
+process, the most bytes that each held; of ranks that exchange rows in rounds, the number of rounds, and whether no order needs fewer.
 
 Numbers: the figures are the learning curve with the kept epoch, the cost of an epoch, and the time-line.
 

@@ -23,6 +23,12 @@ def test_ranks_take_the_visible_gpus_in_turn(tmp_path, monkeypatch, named, folde
     assert [gpu_of_rank(rank, environment) for rank in range(3)] == taken
 
 
+def test_ranks_of_several_gpus_take_those_that_stand_side_by_side():
+    four, one = {VISIBLE: "4, 5, GPU-7a, 7"}, {VISIBLE: "3"}
+    assert [gpu_of_rank(rank, four, 2) for rank in range(3)] == ["4,5", "GPU-7a,7", "4,5"]
+    assert [gpu_of_rank(rank, one, 2) for rank in range(2)] == ["3", "3"]
+
+
 class Library:
     """Stands in for the driver and for NVML: one GPU with 16,000 bytes, of which `free` are free; a call of `failing` fails."""
 

@@ -7,8 +7,9 @@ Every transfer is booked on the ledger, delayed to a modelled link's speed, and 
 Rows that leave a device are collected at once and arrive later, if devices have a link to the host: they move while the device computes the
 next chunk, and are stored or added when that chunk's rows leave. The order of additions is that of the steps and parts in any case.
 
-Parts of one device exchange rows in its memory. That is not a transfer, so nothing is booked for it. Parts of other ranks get and give
-rows by one message per step and rank (rank_rows.py).
+Parts of one device exchange rows in its memory. That is not a transfer, so nothing is booked for it. A device with memory of its own gets
+rows of another one in two moves: they are collected side by side there, on its stream, and copied over in one piece (section 6 reads them
+one by one within a kernel instead). Parts of other ranks get and give rows by one message per step and rank (rank_rows.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -26,12 +26,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 from kernels.rows.move_rows import add_rows, place_rows, take_rows
 from kernels.types import Array
 from trainers.devices.link import Link
-from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device, kernel_array
 from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import STEP, Timeline
 from trainers.techniques.fullgraph.host_rows import IDS, HostRows
 from trainers.techniques.fullgraph.lists import HOST, Crossing, Incoming, Trade
+from trainers.techniques.fullgraph.places import Place, PlaceThreads
 from trainers.techniques.fullgraph.rank_rows import RankRows
 
 Load = Callable[[Array, Device, Ledger], tuple[Tensor, int]]
@@ -70,30 +70,6 @@ class Loadable(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """The place in which a part computes.
-
-    Attributes:
-        part: i, number of the part.
-        device: its device.
-        several: whether other devices compute as well, so that each books its own memory.
-    """
-
-    part: int
-    device: Device
-    several: bool
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Returns a context in which memory is booked on this device."""
-        if not (self.several and isinstance(self.device, LogicalDevice)):
-            yield
-            return
-        with _disable_current_modes(), self.device.active():
-            yield
-
-
 class FromRank(NamedTuple):
     """Gradients of rows that another rank has sent for nodes of this rank's host.
 
@@ -112,13 +88,14 @@ class Mover:
     Args:
         places: the places of this rank's parts.
         ledger, timeline: receive every transfer.
-        peer_gbps: speed at which each device receives rows of the others, in GB/s; None for the machine's own speed.
+        peer_gbps: speed at which each logical device receives rows of the others, in GB/s; None for the machine's own speed.
         threads: number of the kernels' threads.
         overlap: whether rows move while a device computes, if that has a link to the host.
         ranks: the messages to other ranks; None for one process.
 
     Attributes:
-        overlaps: whether they do.
+        at_places: does the work of parts, on a thread per device if there are several with memory of their own.
+        overlaps: whether rows move while a device computes.
     """
 
     def __init__(
@@ -132,8 +109,10 @@ class Mover:
         ranks: RankRows | None = None,
     ):
         self.places, self.ledger, self.timeline, self.threads = places, ledger, timeline, threads
-        self.ranks, self._place_of = ranks, {place.part: place for place in places}
-        self._peer_links = {} if peer_gbps is None else {each.device.index: Link(peer_gbps) for each in places}
+        self.ranks, self.at_places = ranks, PlaceThreads(places)
+        self._place_of = {place.part: place for place in places}
+        modelled = [] if peer_gbps is None else [each.device.index for each in places if not each.device.remote]
+        self._peer_links = {index: Link(peer_gbps) for index in modelled if peer_gbps is not None}
         self.overlaps = overlap and any(each.device.remote or each.device.link("h2d") for each in places)
         # (part, step, function that waits for rows and stores or adds them)
         self._leaving: deque[tuple[int, int, Callable[[], None]]] = deque()
@@ -177,12 +156,23 @@ class Mover:
     def fetch(self, buffers: Mapping[int, Tensor], lists: Mapping[int, Incoming], line: Line, step: int) -> None:
         """Copies rows of peers' buffers into the buffers of all parts, which receive them at the same time (Algorithm 2, lines 7 to 9)."""
         with self._exchange(buffers, line, step) as book:
-            for part, incoming in lists.items():
-                with self._place_of[part].active(), self.span(part, "d2d", step):
-                    for peer, theirs, mine in incoming.fetch:
-                        listed = self._sent([theirs, mine], part)
-                        place_rows(_array(buffers[peer]), listed[0], _array(buffers[part]), listed[1], self.threads)
+
+            def fetch(place: Place) -> None:
+                part = place.part
+                with place.active(), self.span(part, "d2d", step):
+                    for peer, theirs, mine in lists[part].fetch:
+                        self._fetched(buffers, peer, theirs, part, mine)
                         book(part, peer, len(mine))
+
+            self.at_places.run(fetch, lists)
+
+    def _fetched(self, buffers: Mapping[int, Tensor], peer: int, theirs: Array, part: int, mine: Array) -> None:
+        """Writes rows `theirs` of a peer's buffer to rows `mine` of a part's."""
+        if buffers[peer].device != buffers[part].device:
+            self.put(self._arrived(self._collected(buffers[peer], theirs, peer), part), buffers[part], mine, part)
+            return
+        listed = self._sent([theirs, mine], part)
+        place_rows(_array(buffers[peer]), listed[0], _array(buffers[part]), listed[1], self.threads)
 
     def receive(self, buffers: Mapping[int, Tensor], trade: Trade, source: Any, line: Line, step: int) -> None:
         """Brings rows of other ranks into the buffers, and sends them those that they ask for.
@@ -232,18 +222,22 @@ class Mover:
         ]
         came = [] if trade is None else self._given_back(buffers, trade, line, step)
         moves += [(part, owner, theirs, rows) for (_, part, owner, theirs), rows in came if owner != HOST]
+        of_owner: dict[int, list[tuple[int, int, Array, Array | Tensor]]] = {}
+        for move in sorted(moves, key=lambda move: (move[1] - move[0]) % num_parts):
+            of_owner.setdefault(move[1], []).append(move)
         with self._exchange(buffers, line, step) as book:
-            for part, owner, theirs, mine in sorted(moves, key=lambda move: (move[1] - move[0]) % num_parts):
-                with self.span(owner, "d2d", step), self._place_of[owner].active():
-                    rows = (
-                        self._arrived(mine, owner)
-                        if isinstance(mine, Tensor)
-                        else self._taken(buffers[part], mine, part)
-                    )
-                    target = self._sent([theirs], owner)[0]
-                    add_rows(_array(rows), None, _array(buffers[owner]), target, self.threads)
-                    if not isinstance(mine, Tensor):
-                        book(owner, part, len(mine))
+
+            def pull(place: Place) -> None:
+                for part, owner, theirs, mine in of_owner[place.part]:
+                    with self.span(owner, "d2d", step), place.active():
+                        from_rank = isinstance(mine, Tensor)
+                        rows = self._arrived(mine if from_rank else self._taken(buffers[part], mine, part), owner)
+                        target = self._sent([theirs], owner)[0]
+                        add_rows(_array(rows), None, _array(buffers[owner]), target, self.threads)
+                        if not from_rank:
+                            book(owner, part, len(mine))
+
+            self.at_places.run(pull, of_owner)
         return {part: FromRank(ids, rows) for (_, part, owner, ids), rows in came if owner == HOST}
 
     def _given_back(
@@ -281,14 +275,21 @@ class Mover:
         """Returns rows of an own part's buffer on the host."""
         place = self._place_of[give.owner]
         with place.active():
-            out = torch.empty((len(give.rows), buffer.shape[1]), dtype=buffer.dtype, device=buffer.device)
-            place_rows(_array(buffer), self._sent([give.rows], give.owner)[0], _array(out), None, self.threads)
-            return place.device.fetch(out, IDS, place.device.traffic).numpy()
+            rows = self._collected(buffer, give.rows, give.owner)
+            return place.device.fetch(rows, IDS, place.device.traffic).numpy()
+
+    def _collected(self, buffer: Tensor, rows: Array, part: int) -> Tensor:
+        """Returns a copy of rows of a part's buffer, side by side in its device's memory."""
+        out = torch.empty((len(rows), buffer.shape[1]), dtype=buffer.dtype, device=buffer.device)
+        place_rows(_array(buffer), self._sent([rows], part)[0], _array(out), None, self.threads)
+        return out
 
     def _arrived(self, rows: Tensor, part: int) -> Tensor:
-        """Returns rows of a message on a part's device."""
+        """Returns rows of a message, or of a peer, which books them, in the memory of a part's device."""
         device = self._place_of[part].device
-        return device.send_tensor(rows, IDS, device.traffic)
+        if rows.device.type == "cpu":
+            return device.send_tensor(rows, IDS, device.traffic)
+        return device.from_peer(rows, IDS, Ledger())
 
     def flush(self, buffer: Tensor, incoming: Incoming, sums: HostRows, line: Line, part: int, step: int) -> None:
         """Moves gradients out of a part's buffer and adds them to the host's (Algorithm 3, lines 7 to 9)."""

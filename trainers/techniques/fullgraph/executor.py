@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ from kernels.sampling.transpose import order_weights, transpose
 from kernels.types import Array, Block
 from trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from trainers.batches.send import LABELS, send_blocks
+from trainers.devices.protocol import Device
 from trainers.inference.bounds import OUTPUT_ROWS
 from trainers.inference.exact import EVALUATION
 from trainers.loop.executor import Done, Executor, Run
@@ -58,7 +60,7 @@ from trainers.rows.source import RowIds
 from trainers.techniques.distributed.inference import collected_of_ranks
 from trainers.techniques.fullgraph.budget import require_memory
 from trainers.techniques.fullgraph.buffers import Mover
-from trainers.techniques.fullgraph.chunk_gradients import ChunkGradients
+from trainers.techniques.fullgraph.chunk_gradients import open_gradients
 from trainers.techniques.fullgraph.lists import Walk, walk
 from trainers.techniques.fullgraph.mapped import maps_apart
 from trainers.techniques.fullgraph.memory import Way
@@ -66,6 +68,7 @@ from trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
 from trainers.techniques.fullgraph.passes import Passes
 from trainers.techniques.fullgraph.rank_rows import RankRows
 from trainers.techniques.fullgraph.reads import splits
+from trainers.techniques.fullgraph.replicas import Replicas
 from trainers.techniques.fullgraph.settings import FullGraphSettings
 from trainers.techniques.fullgraph.shares import open_lane, open_places, part_share, rows_of_nodes
 from trainers.techniques.fullgraph.supply import ChunkBlocks, sums_back
@@ -201,26 +204,28 @@ class FullGraph(OneStep):
         train, device = run.semantic.train, run.features.device
         share = part_share(run, chunks, settings)
         lane = None if share is None else open_lane(run, settings)
-        places = open_places(device, chunks.num_parts, settings.devices, share)
+        places = open_places(device, chunks.num_parts, settings.devices, share, run.ranks)
+        self.replicas = replicas = Replicas(model, places)
         rows = None if lane is None else RankRows(lane)
         mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, train.num_threads, settings.overlap, rows)
-        shared = len(places) // len({place.device.index for place in places})
-        require_memory(run, chunks, settings, Way(hybrid=settings.hybrid, parts=shared, overlap=mover.overlaps))
+        shared, peers = len(places) // len(replicas.devices), len(replicas.devices) if replicas.several else 1
+        way = Way(hybrid=settings.hybrid, parts=shared, overlap=mover.overlaps, devices=peers)
+        require_memory(run, chunks, settings, way)
         walked = walk(chunks, settings.mode, share)
         own = run.graph.topology.num_nodes if share is None else sum(len(chunks.nodes_of(part)) for part in share.parts)
         folder, most_bytes = self._room(own)
         passes = Passes(
-            model=model,
+            replicas=replicas,
             walk=walked,
             blocks=ChunkBlocks(chunks, run.graph.topology, model, most_bytes),
             mover=mover,
             dtype=train.dtype,
             hybrid=settings.hybrid,
             folder=folder,
-            gradients=None if lane is None else ChunkGradients(model, lane, device, run.ledger),
+            gradients=open_gradients(replicas, lane, run.ledger),
             rows_of=None if share is None else rows_of_nodes(chunks, share),
         )
-        inputs = InputRows(run.features.table, model, kept_dtype(train.dtype))
+        inputs = InputRows(run.features.table, replicas, kept_dtype(train.dtype))
         train_ids = np.array(run.graph.train_ids)
         self.whole = WholePass(passes, inputs, run.graph.labels, train_ids, run.loss)
         self.num_seeds, self.crossing, self.lane = self.whole.num_seeds, Crossed(), lane
@@ -239,18 +244,31 @@ class FullGraph(OneStep):
         crossed = Crossed(*(sum(each[way] for each in found) for way in (0, 1)))
         return crossed, {"ranks": [record for _, _, record in found]}
 
+    def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
+        """Yields the one `Done` of an epoch. The loop bounds the memory of the first device, and this one that of the others."""
+        others = self.replicas.devices[1:] if self.replicas.several else []
+        with ExitStack() as bounds:
+            for device in others:
+                bounds.enter_context(device.active())
+            yield from super().steps(epoch, start)
+        if others:
+            self.record = {**self.record, "devices": [_facts(device) for device in self.replicas.devices]}
+
     def total_loss(self, random: StepRandom) -> float | Tensor:
         """Walks over the chunks of all layers and back; the first call keeps the first layer's aggregates, if they stay the same."""
         run, whole = self.run, self.whole
         if whole.summed is None and keeps_first(run):
             # Not a part of an epoch: a training that goes on computes them once more.
             whole.summed = whole.first_sums(run.features.device.traffic, random)
-        return whole(random)
+        loss = whole(random)
+        run.features.device.enter_thread()  # this thread has launched work on the others as well
+        return loss
 
     def exact_logits(self, node_ids: Array) -> Tensor:
         """Returns the logits of nodes by a forward pass over the chunks; all ranks call it, and each gets all logits."""
         ids, back = np.unique(np.asarray(node_ids, np.int64), return_inverse=True)
         pieces = self.whole.logits(ids)
+        self.run.features.device.enter_thread()
         if self.lane is not None:
             return collected_of_ranks(self.lane, pieces, len(ids))[torch.from_numpy(back)]
         found = torch.empty((len(ids), self.run.graph.num_classes), dtype=pieces[0].rows.dtype)
@@ -334,6 +352,11 @@ class Uncut(OneStep):
                 self.x = self.x[:, :0].clone()  # frees the features, which nothing reads any more
         blocks = (self.block,) * len(self.model.layers)
         return widened(self.model(blocks, self.x, random, summed=self.summed))
+
+
+def _facts(device: Device) -> dict[str, Any]:
+    """Returns the name of a device, and the most bytes that it held."""
+    return {"device": str(device.torch_device), "peak_bytes": dict(device.peak)}
 
 
 def keeps_first(run: Run) -> bool:

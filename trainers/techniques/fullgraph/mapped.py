@@ -19,10 +19,12 @@ from trainers.models.ops import add_gradient
 from trainers.models.precision import BF16, computing, widened
 from trainers.record.ledger import Line
 from trainers.record.timeline import COMPUTE
-from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
+from trainers.techniques.fullgraph.buffers import Loadable, Mover
 from trainers.techniques.fullgraph.chunk_gradients import ChunkGradients
 from trainers.techniques.fullgraph.host_rows import HostRows
 from trainers.techniques.fullgraph.lists import Walk
+from trainers.techniques.fullgraph.places import Place
+from trainers.techniques.fullgraph.replicas import Replicas
 
 
 def maps_apart(layer: Any, in_width: int) -> bool:
@@ -35,56 +37,75 @@ class MapPasses:
     """The passes of a layer's map over the own nodes of all chunks.
 
     Attributes:
-        walk, mover, dtype, gradients: as for `Passes`.
+        replicas, walk, mover, dtype, gradients: as for `Passes`.
     """
 
+    replicas: Replicas
     walk: Walk
     mover: Mover
     dtype: str
     gradients: ChunkGradients | None = None
 
-    def forward(self, layer: Any, index: int, rows: Loadable, out: HostRows) -> HostRows:
+    def forward(self, index: int, rows: Loadable, out: HostRows) -> HostRows:
         """Returns `out` with the mapped rows of all nodes.
 
         Args:
-            layer, index: the layer and its number.
+            index: number of the layer.
             rows: the rows that it reads.
         """
-        for place, j, ids in (each for of_step in self._chunks() for each in of_step):
+        line = Line("d2h", "output", "forward", index)
+
+        def mapped(place: Place) -> Tensor:
             with place.active(), torch.no_grad():
-                read = self.mover.loaded(rows, ids, Line("h2d", "output", "forward", index), place.part, j)
+                read = self.mover.loaded(
+                    rows, chunks[place.part], Line("h2d", "output", "forward", index), place.part, j
+                )
                 with self._computing(place, j):
-                    mapped = widened(layer.project(read))
-                self.mover.store(mapped, ids, out, Line("d2h", "output", "forward", index), place.part, j)
+                    return widened(self._layer(place, index).project(read))
+
+        for j, chunks in enumerate(self._chunks()):
+            for place, found in self.mover.at_places.each(mapped, chunks):
+                self.mover.store(found, chunks[place.part], out, line, place.part, j)
+                del found
         self.mover.settle()
         return out
 
-    def backward(self, layer: Any, index: int, rows: Loadable, gradients: HostRows, sums: HostRows | None) -> None:
+    def backward(self, index: int, rows: Loadable, gradients: HostRows, sums: HostRows | None) -> None:
         """Adds the gradients of the map's parameters to the model, and those of the rows that it reads to the host's.
 
         Args:
-            layer, index, rows: those of the forward pass.
+            index, rows: those of the forward pass.
             gradients: gradients of the mapped rows.
             sums: receives the gradients of the rows, which its nodes' own have been written to if it reads own rows; None if they are
                 not needed.
         """
-        line = Line("h2d", "output", "backward", index)
-        leave = self.mover.add if layer.reads_own else self.mover.store
-        for of_step in reversed(self._chunks()):
-            for place, j, ids in reversed(of_step):
-                adding = nullcontext() if self.gradients is None else self.gradients.of(place.part)
-                with adding, place.active():
-                    above = self.mover.loaded(gradients, ids, Line("h2d", "gradient", "backward", index), place.part, j)
-                    read = self.mover.loaded(rows, ids, line, place.part, j)
-                    into = None if sums is None or layer.reads_own else sums.in_place(ids, place.device, "work")
-                    with self._computing(place, j):
-                        found = self._differentiated(layer, read, above, sums is not None, into)
-                    if sums is not None:
-                        assert found is not None
-                        leave(found, ids, sums, Line("d2h", "own_gradient", "backward", index), place.part, j)
+        line, reads_own = Line("h2d", "output", "backward", index), self.replicas.model.layers[index].reads_own
+        leave = self.mover.add if reads_own else self.mover.store
+
+        def differentiated(place: Place) -> Tensor | None:
+            part, ids = place.part, chunks[place.part]
+            adding = nullcontext() if self.gradients is None else self.gradients.of(place)
+            with adding, place.active():
+                above = self.mover.loaded(gradients, ids, Line("h2d", "gradient", "backward", index), part, j)
+                read = self.mover.loaded(rows, ids, line, part, j)
+                into = None if sums is None or reads_own else sums.in_place(ids, place.device, "work")
+                with self._computing(place, j):
+                    return self._differentiated(self._layer(place, index), read, above, sums is not None, into)
+
+        for j, chunks in reversed([*enumerate(self._chunks())]):
+            for place, found in self.mover.at_places.each(differentiated, chunks, down=True):
+                if sums is not None:
+                    assert found is not None
+                    kind = Line("d2h", "own_gradient", "backward", index)
+                    leave(found, chunks[place.part], sums, kind, place.part, j)
+                del found
             if self.gradients is not None:
                 self.gradients.add(down=True)
         self.mover.settle()
+
+    def _layer(self, place: Place, index: int) -> Any:
+        """Returns a layer of the model on a part's device."""
+        return self.replicas.on(place.device).layers[index]
 
     def _differentiated(
         self, layer: Any, read: Tensor, above: Tensor, needed: bool, into: Tensor | None
@@ -101,11 +122,13 @@ class MapPasses:
         mapped.backward(above)
         return read.grad
 
-    def _chunks(self) -> list[list[tuple[Place, int, Array]]]:
-        """Returns every part's place, the step, and the ids of the chunk's nodes, step by step, for the chunks that have some."""
-        steps = range(self.walk.num_steps)
-        found = ([(place, j, self.walk.dst_ids[place.part][j]) for place in self.mover.places] for j in steps)
-        return [[each for each in of_step if len(each[2])] for of_step in found]
+    def _chunks(self) -> list[dict[int, Array]]:
+        """Returns part -> ids of its chunk's nodes, step by step, for the chunks that have some."""
+        found = (
+            {place.part: self.walk.dst_ids[place.part][j] for place in self.mover.places}
+            for j in range(self.walk.num_steps)
+        )
+        return [{part: ids for part, ids in of_step.items() if len(ids)} for of_step in found]
 
     @contextmanager
     def _computing(self, place: Place, j: int) -> Iterator[None]:

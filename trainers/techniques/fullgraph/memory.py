@@ -26,6 +26,9 @@ where a layer's output tells the gradient of its update, it stands in place of t
 If transfers overlap computing, a device also holds the supplies of two steps: c rows of F columns for the buffer, or a backward pass's rows
 of v nodes, and two blocks. It also holds the results of the step before until they have arrived on the host: v rows of H and A columns
 forwards, c rows of F backwards. All of it counts for each part of the device.
+
+Of d accelerators in one process each holds rows on their way between them, at most d r F, before and after it computes, and the gradients
+of the parameters for each of its chunks of a step.
 """
 
 from __future__ import annotations
@@ -102,11 +105,13 @@ class Way:
     Attributes:
         hybrid: whether aggregates are cached if layers allow it.
         parts: number of parts that share the device; each has its own buffers.
+        devices: number of devices with memory of their own in the process, which fetch rows of each other.
         overlap: whether transfers overlap computing.
     """
 
     hybrid: bool
     parts: int = 1
+    devices: int = 1
     overlap: bool = False
 
 
@@ -134,7 +139,9 @@ def device_bytes(
     peak = max(peak, chunk.nodes * (4 * read + 6 * num_classes))
     block = EDGE_BYTES * chunk.edges + NODE_BYTES * chunk.nodes + ROW_BYTES * chunk.rows
     blocks = 2 * way.parts if way.overlap else 1
-    return value * peak + blocks * block + PARAMETER_COPIES * value * num_parameters
+    # The first of several devices holds the gradients of its parts' chunks, and that of a chunk of another device.
+    copies = PARAMETER_COPIES + (way.parts + 1 if way.devices > 1 else 0)
+    return value * peak + blocks * block + copies * value * num_parameters
 
 
 def fixed_first(train: TrainConfig) -> bool:
@@ -202,20 +209,26 @@ class LayerShape:
 def _forward_values(shape: LayerShape, chunk: ChunkCounts, way: Way) -> int:
     buffer = chunk.rows * shape.read
     # Features pass through a tensor of their own before they are placed.
-    held = buffer * (way.parts + shape.first) + 2 * shape.projected(chunk)
-    held += chunk.nodes * (shape.width + shape.aggregate + PASSING * shape.out)
+    computed = 2 * shape.projected(chunk) + chunk.nodes * (shape.width + shape.aggregate + PASSING * shape.out)
+    held = buffer * (way.parts + shape.first) + max(computed, _crossing(buffer, way))
     if way.overlap:
         leaving = chunk.nodes * (shape.out + (0 if shape.again(way) else shape.aggregate))
         held += way.parts * (2 * (chunk.loaded * shape.read + shape.apart * chunk.nodes * shape.width) + leaving)
     return held
 
 
+def _crossing(buffer: int, way: Way) -> int:
+    """Returns the values of rows on their way between devices: at most a buffer's that come, and a buffer's for each that they go to."""
+    return buffer * way.devices if way.devices > 1 else 0
+
+
 def _backward_values(shape: LayerShape, chunk: ChunkCounts, way: Way) -> int:
     config, again, needed = shape.config, shape.again(way), shape.needed
     own = shape.width if config.model in ("sage", "gin", "pinsage", "rgcn", "rgat") or config.residual or again else 0
     buffer, sends = chunk.rows * shape.read, needed or shape.apart
-    held = buffer * (way.parts * (again + sends) + sends) + 3 * shape.projected(chunk)
-    held += chunk.nodes * (shape.out * (1 + shape.chain + PASSING) + (shape.aggregate + own) * (1 + needed))
+    computed = buffer * sends + 3 * shape.projected(chunk)
+    computed += chunk.nodes * (shape.out * (1 + shape.chain + PASSING) + (shape.aggregate + own) * (1 + needed))
+    held = buffer * way.parts * (again + sends) + max(computed, _crossing(buffer, way))
     if way.overlap:
         coming = chunk.loaded * shape.read if again else chunk.nodes * shape.aggregate
         coming += chunk.nodes * own if shape.apart or not again else 0

@@ -32,28 +32,15 @@ from trainers.models.own import OwnLayers, seeded
 from trainers.models.precision import BF16, computing, kept_dtype, widened
 from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import COMPUTE
-from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
+from trainers.techniques.fullgraph.buffers import Loadable, Mover
 from trainers.techniques.fullgraph.chunk_gradients import ChunkGradients
 from trainers.techniques.fullgraph.host_rows import HostRows
 from trainers.techniques.fullgraph.lists import Incoming, Trades, Walk
 from trainers.techniques.fullgraph.mapped import MapPasses, maps_apart
-from trainers.techniques.fullgraph.reads import ABOVE, AGGREGATE, BUFFER, OWN, Reads, differentiated, splits
-from trainers.techniques.fullgraph.supply import ChunkBlocks, HostRequest, Supply, supplies
-
-
-@dataclass(kw_only=True)
-class PassedRows:
-    """What a layer's forward pass leaves on the host.
-
-    Attributes:
-        output: the rows of its output; after the forward pass for a backward pass that reads them.
-        aggregates: its aggregates, if they are cached.
-        mapped: its mapped rows, if the backward pass reads them.
-    """
-
-    output: HostRows | None = None
-    aggregates: HostRows | None = None
-    mapped: Loadable | None = None
+from trainers.techniques.fullgraph.places import Place
+from trainers.techniques.fullgraph.reads import ABOVE, AGGREGATE, BUFFER, OWN, PassedRows, Reads, differentiated, splits
+from trainers.techniques.fullgraph.replicas import Replicas
+from trainers.techniques.fullgraph.supply import ChunkBlocks, HostRequest, Supply, supplies, with_blocks
 
 
 @dataclass(kw_only=True)
@@ -61,17 +48,17 @@ class Passes:
     """The shared state of the passes of all layers.
 
     Attributes:
-        model: the model, on the devices.
+        replicas: the model, on each device.
         walk, blocks: nodes of the steps and rows that they move, and their blocks.
         mover: the mover of rows between the places of the parts.
         dtype: the key of the train table.
         hybrid: whether aggregates are cached if layers allow it.
         folder: folder of rows that do not fit into memory, None for memory.
-        gradients: adds the gradients of all ranks' chunks; None for one process.
+        gradients: adds the gradients of all devices' and ranks' chunks; None for one process with one model.
         rows_of: i32[N], the row of each node that this rank has on its host; None for all nodes.
     """
 
-    model: LayeredModel
+    replicas: Replicas
     walk: Walk
     blocks: ChunkBlocks
     mover: Mover
@@ -80,6 +67,11 @@ class Passes:
     folder: Path | None
     gradients: ChunkGradients | None = None
     rows_of: Array | None = None
+
+    @property
+    def model(self) -> LayeredModel:
+        """The model of the first device."""
+        return self.replicas.model
 
     @property
     def num_steps(self) -> int:
@@ -98,15 +90,16 @@ class Passes:
         num_nodes = self.blocks.topology.num_nodes if self.rows_of is None else self.num_nodes
         return HostRows(num_nodes, width, dtype, device, self.folder, threads, lends, self.rows_of)
 
-    def adding(self, part: int) -> AbstractContextManager[None]:
+    def adding(self, place: Place) -> AbstractContextManager[None]:
         """Returns a context in which a part's chunk is differentiated."""
-        return nullcontext() if self.gradients is None else self.gradients.of(part)
+        return nullcontext() if self.gradients is None else self.gradients.of(place)
 
     @contextmanager
     def computing(self, index: int, place: Place, j: int, random: StepRandom) -> Iterator[None]:
         """Returns the context in which a chunk of a layer is computed, in both passes alike.
 
-        A user's layers draw anew from torch's generator for each chunk, and draw the same again in its backward pass.
+        A user's layers draw anew from torch's generator for each chunk, and draw the same again in its backward pass. They compute on the
+        CPU, one chunk at a time.
         """
         with self.mover.span(place.part, COMPUTE, j), computing(self.dtype, place.device.torch_device):
             if not isinstance(self.model, OwnLayers):
@@ -134,7 +127,7 @@ class Passes:
         """
         layer: Any = self.model.layers[index]
         apart, made = self.maps_apart(index, rows), PassedRows(aggregates=summed)
-        source = self._maps().forward(layer, index, rows, self.host_rows(layer.projected_width)) if apart else rows
+        source = self._maps().forward(index, rows, self.host_rows(layer.projected_width)) if apart else rows
         keeps = summed is None and self.hybrid and splits(layer, apart)
         made.mapped = source if apart and not keeps else None
         reads = Reads(index=index, layer=layer, rows=rows, source=source, aggregates=summed, apart=apart)
@@ -149,20 +142,21 @@ class Passes:
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
             return reads.of(self.walk.dst_ids[part][j], self._up(part, j, source.sharded).ids, "forward")
 
+        def chunk(place: Place) -> tuple[Tensor | None, Tensor]:
+            with place.active(), torch.no_grad(), given[place.part].block() as block:
+                held = buffers[place.part][: block.num_src] if summed is None else None
+                agg, out = self._chunk_forward(reads, j, place, block, held, given[place.part], random)
+                return widened(agg) if keeps else None, out
+
         for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps), wanted):
+            given = with_blocks(found)
             if summed is None:
                 self._bring(buffers, found, source, neighbours, j)
-            for place, supply in zip(self.mover.places, found, strict=True):
-                part = place.part
-                if not supply.has_block:
-                    continue
-                with place.active(), torch.no_grad(), supply.block() as block:
-                    held = buffers[part][: block.num_src] if summed is None else None
-                    agg, out = self._chunk_forward(reads, j, place, block, held, supply, random)
-                    made.output = keep("output", out, made.output, part, j)
-                    if keeps:
-                        made.aggregates = keep("checkpoint", widened(agg), made.aggregates, part, j)
-                    del agg, out, held
+            for place, (agg, out) in self.mover.at_places.each(chunk, given):
+                made.output = keep("output", out, made.output, place.part, j)
+                if agg is not None:
+                    made.aggregates = keep("checkpoint", agg, made.aggregates, place.part, j)
+                del agg, out
         self.mover.settle()
         return made
 
@@ -177,7 +171,7 @@ class Passes:
         random: StepRandom,
     ) -> tuple[Tensor, Tensor]:
         """Returns a chunk's aggregate and output."""
-        layer, masks = reads.layer, random.layer(reads.index + 1, block.dst_ids)
+        layer, masks = self._layer_of(place, reads.index), random.layer(reads.index + 1, block.dst_ids)
         known = supply.take(AGGREGATE) if held is None else None
         own = supply.take(OWN) if supply.asked(OWN) else None
         with self.computing(reads.index, place, j, random):
@@ -196,25 +190,27 @@ class Passes:
             index, rows, random: as in a forward pass.
             ledger: receives what moves, in place of the passes' own.
         """
-        layer: Any = self.model.layers[index]
         line, buffers, mover = Line("h2d", "neighbour", "forward", index), self._buffers(rows.width), self.mover
         found, kind = None, Line("d2h", "checkpoint", "forward", index)
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
             return {BUFFER: HostRequest(rows, self._up(part, j, rows.sharded).ids, line)}
 
+        def chunk(place: Place) -> Tensor:
+            with place.active(), torch.no_grad(), given[place.part].block() as block:
+                held = buffers[place.part][: block.num_src]
+                with self.computing(index, place, j, random):
+                    masks = random.layer(index + 1, block.dst_ids)
+                    return widened(self._layer_of(place, index).aggregate(block, held, masks))
+
         with mover.beside(ledger):
             for j, brought in supplies(mover, self.blocks, self.walk.dst_ids, range(self.num_steps), wanted):
+                given = with_blocks(brought)
                 self._bring(buffers, brought, rows, line, j)
-                for place, supply in zip(mover.places, brought, strict=True):
-                    if not supply.has_block:
-                        continue
-                    with place.active(), torch.no_grad(), supply.block() as block:
-                        with self.computing(index, place, j, random):
-                            held = buffers[place.part][: block.num_src]
-                            agg = layer.aggregate(block, held, random.layer(index + 1, block.dst_ids))
-                        found = self.host_rows(agg.shape[1]) if found is None else found
-                        mover.store(widened(agg), self.walk.dst_ids[place.part][j], found, kind, place.part, j)
+                for place, agg in mover.at_places.each(chunk, given):
+                    found = self.host_rows(agg.shape[1]) if found is None else found
+                    mover.store(agg, self.walk.dst_ids[place.part][j], found, kind, place.part, j)
+                    del agg
             mover.settle()
         assert found is not None
         return found
@@ -240,6 +236,7 @@ class Passes:
         layer: Any = self.model.layers[index]
         apart, aggregates, source = self.maps_apart(index, rows), kept.aggregates, kept.mapped or rows
         below = self.zeros(layer.projected_width) if apart else sums
+        kind = Line("d2h", "own_gradient", "backward", index)
         buffers = self._buffers(source.width) if aggregates is None else {}
         grads = self._buffers(below.width) if below is not None else {}
         reads = Reads(
@@ -247,28 +244,27 @@ class Passes:
         )
 
         def wanted(part: int, j: int) -> dict[str, HostRequest]:
-            down, dst_ids = self.walk.lists[part][j].down, self.walk.dst_ids[part][j]
-            return reads.backward(gradients, dst_ids, down.of(source.sharded).ids)
+            down = self.walk.lists[part][j].down.of(source.sharded)
+            return reads.backward(gradients, self.walk.dst_ids[part][j], down.ids)
+
+        def chunk(place: Place) -> Tensor | None:
+            held, grad, supply = buffers.get(place.part), grads.get(place.part), given[place.part]
+            with self.adding(place), place.active(), supply.block() as block:
+                return self._chunk_backward(reads, j, place, block, held, supply, grad, sums, random)
 
         for j, found in supplies(self.mover, self.blocks, self.walk.dst_ids, range(self.num_steps)[::-1], wanted):
+            given = with_blocks(found)
             if buffers:
                 self._bring(buffers, found, source, Line("h2d", "neighbour", "backward", index), j)
-            for place, supply in zip(self.mover.places, found, strict=True):
-                if supply.has_block:
-                    held, grad = buffers.get(place.part), grads.get(place.part)
-                    with self.adding(place.part), place.active(), supply.block() as block:
-                        own = self._chunk_backward(reads, j, place, block, held, supply, grad, sums, random)
-                        assert own is not None or sums is None or not (apart and layer.reads_own)
-                        if own is not None and sums is not None:  # these are the first: its own map adds to them
-                            kind = Line("d2h", "own_gradient", "backward", index)
-                            self.mover.store(own, self.walk.dst_ids[place.part][j], sums, kind, place.part, j)
-            if self.gradients is not None:
-                self.gradients.add()
-            if below is not None:
-                self._leave(index, j, grads, below)
+            for place, own in self.mover.at_places.each(chunk, given):
+                assert own is not None or sums is None or not (apart and layer.reads_own)
+                if own is not None and sums is not None:  # these are the first: its own map adds to them
+                    self.mover.store(own, self.walk.dst_ids[place.part][j], sums, kind, place.part, j)
+                del own
+            self._leave(index, j, grads, below)
         self.mover.settle()
         if apart and below is not None:
-            self._maps().backward(layer, index, rows, below, sums)
+            self._maps().backward(index, rows, below, sums)
 
     def _up(self, part: int, j: int, sharded: bool) -> Incoming:
         """Returns the rows that enter a part's buffer on the way up."""
@@ -278,8 +274,15 @@ class Passes:
         """Returns the rows that cross between ranks in a step; None for one process."""
         return self.walk.trades[j] if self.walk.trades else None
 
-    def _leave(self, index: int, j: int, grads: Mapping[int, Tensor], sums: HostRows) -> None:
-        """Moves the gradients of a step's rows to their owners, and those that the next step does not need to the host (Algorithm 3)."""
+    def _leave(self, index: int, j: int, grads: Mapping[int, Tensor], sums: HostRows | None) -> None:
+        """Adds the gradients of a step's chunks to the model, and moves those of its rows, if they are needed (Algorithm 3).
+
+        These go to their owners, and to the host if the next step does not need them.
+        """
+        if self.gradients is not None:
+            self.gradients.add()
+        if sums is None:
+            return
         up, trades = {part: self._up(part, j, sums.sharded) for part in grads}, self._trade(j)
         line, num_parts = Line("d2d", "gradient", "backward", index), self.walk.num_parts
         came = self.mover.pull(grads, up, line, j, num_parts, None if trades is None else trades.up)
@@ -303,7 +306,7 @@ class Passes:
         random: StepRandom,
     ) -> Tensor | None:
         """Differentiates a layer for a chunk; returns the gradient of its own rows where these are apart from the buffer."""
-        layer, apart, ids = reads.layer, reads.apart, self.walk.dst_ids[place.part][j]
+        layer, apart, ids = self._layer_of(place, reads.index), reads.apart, self.walk.dst_ids[place.part][j]
         masks, held = random.layer(reads.index + 1, block.dst_ids), None if held is None else held[: block.num_src]
         above, agg = supply.take(ABOVE), supply.take(AGGREGATE) if held is None else None
         own = supply.take(OWN) if supply.asked(OWN) else None
@@ -334,6 +337,10 @@ class Passes:
                 grads[torch.as_tensor(block.dst_pos, device=grads.device).long()] += of_own
         return of_own if apart else None
 
+    def _layer_of(self, place: Place, index: int) -> Any:
+        """Returns a layer of the model on a part's device."""
+        return self.replicas.on(place.device).layers[index]
+
     def _layer(self, layer: Any, block: Block, masks: LayerRandom, apart: bool, rows: Tensor, own: Tensor) -> Tensor:
         """Returns a layer's output for a chunk."""
         return layer.update(self._aggregated(layer, block, rows, masks, apart), own, masks)
@@ -360,7 +367,9 @@ class Passes:
         return self.host_rows(rows.width) if self.maps_apart(index, rows) else self.zeros(rows.width)
 
     def _maps(self) -> MapPasses:
-        return MapPasses(walk=self.walk, mover=self.mover, dtype=self.dtype, gradients=self.gradients)
+        return MapPasses(
+            replicas=self.replicas, walk=self.walk, mover=self.mover, dtype=self.dtype, gradients=self.gradients
+        )
 
     def _bring(
         self, buffers: Mapping[int, Tensor], found: Sequence[Supply], source: Loadable, line: Line, j: int
@@ -369,9 +378,13 @@ class Passes:
         ways, trades = {part: self.walk.lists[part][j] for part in buffers}, self._trade(j)
         down = line.phase == "backward"
         lists = {part: (each.down if down else each.up).of(source.sharded) for part, each in ways.items()}
-        for place, supply in zip(self.mover.places, found, strict=True):
+        given = {supply.place.part: supply for supply in found}
+
+        def fill(place: Place) -> None:
             with place.active():
-                supply.fill(BUFFER, buffers[place.part], lists[place.part].rows)
+                given[place.part].fill(BUFFER, buffers[place.part], lists[place.part].rows)
+
+        self.mover.at_places.run(fill)
         self.mover.fetch(buffers, lists, Line("d2d", line.kind, line.phase, line.layer), j)
         if trades is not None:
             self.mover.receive(buffers, trades.down if down else trades.up, source, line, j)

@@ -1,4 +1,4 @@
-"""The host data that a pass of a layer reads for each step, and the rows of a chunk's own nodes."""
+"""The host data that a pass of a layer reads for each step and leaves behind, and the rows of a chunk's own nodes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,21 @@ from trainers.techniques.fullgraph.supply import HostRequest
 
 BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"
 """The host data of a step: rows of the buffer; for its own nodes the gradients of outputs, cached aggregates and inputs."""
+
+
+@dataclass(kw_only=True)
+class PassedRows:
+    """What a layer's forward pass leaves on the host.
+
+    Attributes:
+        output: the rows of its output; after the forward pass for a backward pass that reads them.
+        aggregates: its aggregates, if they are cached.
+        mapped: its mapped rows, if the backward pass reads them.
+    """
+
+    output: HostRows | None = None
+    aggregates: HostRows | None = None
+    mapped: Loadable | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

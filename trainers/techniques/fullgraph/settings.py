@@ -23,8 +23,8 @@ class FullGraphSettings(Settings):
     ranks: int = field(default=1, metadata=within(1, 4096, hashed=False))
     # Seconds that a rank waits for the others before the run ends.
     timeout: float = field(default=45.0, metadata=within(1, 3600, hashed=False))
-    # Devices that share the parts, a divisor of [partitions] parts and a multiple of the ranks; 0 = one for each part. The sums do not
-    # depend on it.
+    # Devices that share the parts, a divisor of [partitions] parts and a multiple of the ranks; 0 = one for each part, and of GPUs one for
+    # each rank. A process drives several GPUs by a thread and a copy of the model for each. The sums do not depend on it.
     devices: int = field(default=0, metadata=within(0, hashed=False))
     # Aggregates are kept on the host between the two passes of a layer, if the layer allows it, instead of computed again.
     hybrid: bool = field(default=True, metadata={"hashed": False})
@@ -34,7 +34,8 @@ class FullGraphSettings(Settings):
     # Inputs of a step are loaded while the step before it is computed, and its results leave while the next one is, if a device has a link
     # to the host. It takes memory for two steps' rows.
     overlap: bool = field(default=True, metadata={"hashed": False})
-    # GB/s at which each device, and each rank, receives rows of the others, modelled by waiting; None = the machine's own speed.
+    # GB/s at which each device, and each rank, receives rows of the others, modelled by waiting, for the CPU alone; None = the machine's
+    # own speed.
     peer_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS, hashed=False))
 
     @property
@@ -57,6 +58,9 @@ class FullGraphSettings(Settings):
         if self.devices and not self.unread and partitions and partitions.parts % self.devices:
             text = f"devices = {self.devices} does not divide [partitions] parts = {partitions.parts}: give a divisor"
             yield (table.trainer, "devices"), text
+        if self.peer_gbps is not None and table.device == "cuda":
+            text = "peer_gbps models links between devices of the CPU, and GPUs have links of their own: remove the key"
+            yield (table.trainer, "peer_gbps"), text
         if self.devices and not self.unread and self.devices % self.ranks:
             text = f"devices = {self.devices} is not a multiple of ranks = {self.ranks}: remove the key, or give a multiple"
             yield (table.trainer, "devices"), text

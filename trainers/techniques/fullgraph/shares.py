@@ -9,12 +9,13 @@ import numpy as np
 from assets.chunks.read import StoredChunks
 from kernels.errors import InputError
 from kernels.types import Array
+from trainers.devices.accelerator import Accelerator
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import Device
 from trainers.loop.executor import Run
-from trainers.ranks.group import Lane, LinkModel
-from trainers.techniques.fullgraph.buffers import Place
+from trainers.ranks.group import ALONE, Lane, LinkModel, Ranks
 from trainers.techniques.fullgraph.lists import PartShare
+from trainers.techniques.fullgraph.places import Place
 
 
 def part_share(run: Run, chunks: StoredChunks, settings: Any) -> PartShare | None:
@@ -63,7 +64,9 @@ def open_lane(run: Run, settings: Any) -> Lane:
     return run.ranks.lane(None if settings.peer_gbps is None else LinkModel(gbps=settings.peer_gbps))
 
 
-def open_places(first: Device, num_parts: int, devices: int, share: PartShare | None = None) -> list[Place]:
+def open_places(
+    first: Device, num_parts: int, devices: int, share: PartShare | None = None, ranks: Ranks = ALONE
+) -> list[Place]:
     """Returns the place of each part of this process.
 
     Args:
@@ -71,20 +74,39 @@ def open_places(first: Device, num_parts: int, devices: int, share: PartShare | 
         num_parts: m, number of parts.
         devices: number of devices of all ranks; 0 for one per part on the CPU, or for the one device with memory of its own of each rank.
         share: the parts of this rank; None for one process with all.
+        ranks: this process among those of the training, which all call it.
 
     Raises:
-        InputError: the parts cannot be shared evenly.
+        InputError: the parts cannot be shared evenly, or the machine has fewer devices.
     """
     parts, world = (range(num_parts), 1) if share is None else (share.parts, share.world)
     count = devices // world or (1 if first.remote else len(parts))
     if len(parts) % count:
         problem = f"devices = {devices} does not divide [partitions] parts = {num_parts}"
         raise InputError(problem, "give a divisor, so that each device has as many parts")
-    all_devices = [first]
-    if isinstance(first, LogicalDevice):
-        limits = first.work_bytes, first.cache_bytes, first.link_gbps
-        all_devices += [LogicalDevice(index, *limits) for index in range(1, count)]
+    all_devices = [first, *_others(first, count, devices, ranks)]
     return [
         Place(part=part, device=all_devices[place * count // len(parts)], several=count > 1)
         for place, part in enumerate(parts)
     ]
+
+
+def _others(first: Device, count: int, devices: int, ranks: Ranks) -> list[Device]:
+    """Returns the devices of a rank behind its first one: `count` with that.
+
+    Accelerators of ranks that see the same devices are dealt out in turn: with two ranks, the first has those of even numbers.
+    """
+    if isinstance(first, LogicalDevice):
+        limits = first.work_bytes, first.cache_bytes, first.link_gbps
+        return [LogicalDevice(index, *limits) for index in range(1, count)]
+    if count == 1:
+        return []
+    assert isinstance(first, Accelerator)
+    apart = 1 + max(ranks.beside(first.index)) if ranks.world > 1 else 1
+    indices = [first.index + number * apart for number in range(1, count)]
+    there = first.backend.num_devices()
+    if indices[-1] >= there:
+        who = "" if ranks.world == 1 else f" of {ranks.world} ranks"
+        problem = f"devices = {devices}{who} needs {indices[-1] + 1} accelerators on this machine, which shows {there}"
+        raise InputError(problem, "set fewer devices, a divisor of [partitions] parts, or remove the key")
+    return [first.sibling(index) for index in indices]

@@ -30,8 +30,9 @@ from trainers.batches.send import send_blocks
 from trainers.devices.protocol import Device
 from trainers.models.layer import LayeredModel
 from trainers.record.ledger import Ledger, Line
-from trainers.techniques.fullgraph.buffers import Loadable, Mover, Place
+from trainers.techniques.fullgraph.buffers import Loadable, Mover
 from trainers.techniques.fullgraph.lists import Steps
+from trainers.techniques.fullgraph.places import Place
 
 LOADER = "loader"
 
@@ -135,7 +136,7 @@ class Supply:
     def bring(self) -> Supply:
         """Loads everything; called on a loader's thread."""
         device = self.place.device
-        with device.preparing():
+        with device.working(), device.preparing():
             for name, (rows, ids, line) in self.wanted.items():
                 if len(ids):
                     self._staged[name] = self.mover.staged(rows.stage, ids, line, self.place.part)
@@ -185,6 +186,11 @@ class Supply:
         self._staged.clear()
         self._block = None
         self._held.close()
+
+
+def with_blocks(found: Sequence[Supply]) -> dict[int, Supply]:
+    """Returns part -> supply of the parts that have nodes in a step."""
+    return {supply.place.part: supply for supply in found if supply.has_block}
 
 
 def supplies(

@@ -7,8 +7,9 @@ gradient, which waits on the host, for the training nodes alone, until the backw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,20 +22,20 @@ from trainers.devices.protocol import Device, kernel_array
 from trainers.inference.bounds import OUTPUT_ROWS
 from trainers.inference.domain import Piece
 from trainers.inference.exact import EVALUATION
-from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
 from trainers.models.own import OwnLayers
 from trainers.models.precision import computing, widened
 from trainers.record.ledger import Ledger, Line
 from trainers.record.timeline import COMPUTE
 from trainers.rows.source import H2D, RowIds, TableSource
-from trainers.techniques.fullgraph.buffers import Loadable, Place
+from trainers.techniques.fullgraph.buffers import Loadable
 from trainers.techniques.fullgraph.host_rows import IDS, HostRows
 from trainers.techniques.fullgraph.in_place import rows_in_place, shares_memory
-from trainers.techniques.fullgraph.passes import PassedRows, Passes
+from trainers.techniques.fullgraph.passes import Passes
+from trainers.techniques.fullgraph.places import Place
+from trainers.techniques.fullgraph.reads import PassedRows
+from trainers.techniques.fullgraph.replicas import Replicas, Summed, loss_on
 
-Summed = Callable[[Tensor, Tensor], Tensor]
-"""(logits float[n, classes], labels i64[n]) -> float[], the sum of the nodes' losses."""
 FromHead = list[tuple[Array, Array]]
 """Gradients that the head gives to rows of a layer's output: (ids, float[c, F]) per chunk."""
 
@@ -44,14 +45,15 @@ class InputRows:
 
     Args:
         table: the features.
-        model: the model with the row-wise beginning.
+        replicas: the model with the row-wise beginning, on each device.
         dtype: NumPy's name of the type of gathered rows.
 
     If ranks share the parts, each reads the rows of any node from the table.
     """
 
-    def __init__(self, table: TableSource, model: LayeredModel, dtype: str):
-        self.table, self.model, self.dtype, self.sharded = table, model, getattr(torch, dtype), False
+    def __init__(self, table: TableSource, replicas: Replicas, dtype: str):
+        model = replicas.model
+        self.table, self.replicas, self.dtype, self.sharded = table, replicas, getattr(torch, dtype), False
         self.width = table.width if model.projection is None else model.projection.width
         self.random = StepRandom(0)
         plain = getattr(table, "plain", None)  # a table behind a link, or a cache, has rows to be gathered only
@@ -100,8 +102,9 @@ class InputRows:
 
     def transformed(self, x: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
         """Returns the first layer's input rows: float[c, H] from the nodes' features x on the device."""
-        drops = self.model.input_dropout or self.model.projection is not None
-        return widened(self.model.input(x, device.send([ids], IDS, ledger)[0] if drops else ids, self.random))
+        model = self.replicas.on(device)
+        drops = model.input_dropout or model.projection is not None
+        return widened(model.input(x, device.send([ids], IDS, ledger)[0] if drops else ids, self.random))
 
     def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
         """Returns the first layer's input rows from the nodes' features on the device, without a gradient."""
@@ -117,7 +120,7 @@ class WholePass:
         inputs: the input rows of the first layer.
         labels: i32[N], labels of all nodes.
         train_ids: ids[n], the training nodes.
-        loss: sums the losses of nodes, on the first device.
+        loss: sums the losses of nodes; its tensors are on the first device.
 
     Attributes:
         summed: the first layer's aggregates, if they are the same in every pass and known.
@@ -125,26 +128,27 @@ class WholePass:
 
     def __init__(self, passes: Passes, inputs: InputRows, labels: Array, train_ids: Array, loss: Summed):
         self.summed: HostRows | None = None
-        self.passes, self.inputs, self.labels, self.loss = passes, inputs, labels, loss
+        self.passes, self.inputs, self.labels = passes, inputs, labels
+        self.losses = {device.index: loss_on(loss, device) for device in passes.replicas.devices}
         self.model, self.mover = passes.model, passes.mover
         trained = torch.zeros(len(labels), dtype=torch.bool).numpy()
         trained[train_ids] = True
         self._seeds = [
-            [(place, j, ids[trained[ids]]) for place, j, ids in of_step if trained[ids].any()]
+            {part: ids[trained[ids]] for part, ids in of_step.items() if trained[ids].any()}
             for of_step in self._chunks()
         ]
 
     @property
     def num_seeds(self) -> int:
         """Number of training nodes of this rank's parts."""
-        return sum(len(ids) for of_step in self._seeds for _, _, ids in of_step)
+        return sum(len(ids) for of_step in self._seeds for ids in of_step.values())
 
     def __call__(self, random: StepRandom) -> float | Tensor:
         """Adds the gradients to the model's parameters and returns the sum of the losses; float64[] if a device holds it."""
         self.inputs.random = random
         # Sets the mode of a user's modules, including the ends; an evaluation between two passes sets its own.
-        self.model.train(random.training)
         model, passes = self.model, self.passes
+        passes.replicas.update(self.mover.ledger, training=random.training)
         rows: list[Loadable] = [self.inputs if model.projection is None else self._projected()]
         made: list[PassedRows] = []
         for index in range(len(model.layers)):
@@ -180,11 +184,11 @@ class WholePass:
         """
         model, passes, traffic = self.model, replace(self.passes, hybrid=False), self.mover.places[0].device.traffic
         self.inputs.random = EVALUATION
-        model.train(False)
         place_of = np.full(len(self.labels), -1, np.int32)
         place_of[node_ids] = np.arange(len(node_ids))
         down, pieces = Line("h2d", "logit", "forward", len(model.layers)), []
         with self.mover.beside(traffic), torch.no_grad():
+            passes.replicas.update(traffic, training=False)
             below: Loadable = self.inputs if model.projection is None else self._projected()
             outputs: list[Loadable] = []
             for index in range(len(model.layers)):
@@ -192,12 +196,18 @@ class WholePass:
                 assert output is not None
                 below = output
                 outputs = [*outputs, output] if model.jumps else [output]
-            for place, j, ids in (each for of_step in self._chunks() for each in of_step):
-                ids = ids[place_of[ids] >= 0]
-                if len(ids):
-                    with place.active(), computing(passes.dtype, place.device.torch_device):
-                        found = model.head([self.mover.loaded(each, ids, down, place.part, j) for each in outputs])
-                    pieces.append(Piece(place_of[ids], place.device.fetch(widened(found), OUTPUT_ROWS, traffic)))
+
+            def head(j: int, asked: Mapping[int, Array], place: Place) -> Tensor:
+                device = place.device
+                with place.active(), torch.no_grad(), computing(passes.dtype, device.torch_device):
+                    read = [self.mover.loaded(each, asked[place.part], down, place.part, j) for each in outputs]
+                    return widened(passes.replicas.on(device).head(read))
+
+            for j, of_step in enumerate(self._chunks()):
+                asked = {part: ids[place_of[ids] >= 0] for part, ids in of_step.items()}
+                asked = {part: ids for part, ids in asked.items() if len(ids)}
+                for place, found in self.mover.at_places.each(partial(head, j, asked), asked):
+                    pieces.append(Piece(place_of[asked[place.part]], place.device.fetch(found, OUTPUT_ROWS, traffic)))
         return pieces
 
     def first_sums(self, ledger: Ledger, random: StepRandom) -> HostRows:
@@ -208,13 +218,14 @@ class WholePass:
             random: the masks of any step; an aggregate that stays the same draws none.
         """
         self.inputs.random = random
+        self.passes.replicas.update(ledger, training=random.training)
         return self.passes.sums(0, self.inputs, ledger, random)
 
-    def _chunks(self) -> list[list[tuple[Place, int, Array]]]:
-        """Returns every part's place, the step, and the ids of the chunk's nodes, step by step."""
+    def _chunks(self) -> list[dict[int, Array]]:
+        """Returns part -> ids of its chunk's nodes, step by step."""
         passes = self.passes
         return [
-            [(place, j, passes.walk.dst_ids[place.part][j]) for place in passes.mover.places]
+            {place.part: passes.walk.dst_ids[place.part][j] for place in passes.mover.places}
             for j in range(passes.num_steps)
         ]
 
@@ -231,18 +242,25 @@ class WholePass:
         layers = range(len(outputs)) if self.model.jumps else [len(outputs) - 1]
         from_head: list[FromHead] = [[] for _ in outputs]
         down, up = Line("h2d", "logit", "forward", len(outputs)), Line("d2h", "logit", "backward", len(outputs))
-        for of_step in self._seeds:
+
+        def head(j: int, seeds: Mapping[int, Array], place: Place) -> tuple[float | Tensor, list[Tensor]]:
+            ids = seeds[place.part]
+            with self.passes.adding(place), place.active(), torch.enable_grad():
+                leaves = [
+                    self.mover.loaded(outputs[layer], ids, down, place.part, j).requires_grad_() for layer in layers
+                ]
+                return self._head(place, j, ids, leaves), leaves
+
+        for j, of_step in enumerate(self._seeds):
             losses: dict[int, float | Tensor] = {}
-            for place, j, ids in of_step:
-                with self.passes.adding(place.part), place.active(), torch.enable_grad():
-                    leaves = [
-                        self.mover.loaded(outputs[layer], ids, down, place.part, j).requires_grad_() for layer in layers
-                    ]
-                    losses[place.part] = self._head(place, j, ids, leaves)
-                    for layer, leaf in zip(layers, leaves, strict=True):
-                        assert leaf.grad is not None
-                        # A copy, since on the CPU the device's memory is the host's.
-                        from_head[layer].append((ids, self.mover.to_host(leaf.grad, up, place.part)().numpy().copy()))
+            for place, (loss, leaves) in self.mover.at_places.each(partial(head, j, of_step), of_step):
+                losses[place.part] = loss
+                for layer, leaf in zip(layers, leaves, strict=True):
+                    assert leaf.grad is not None
+                    # A copy, since on the CPU the device's memory is the host's.
+                    found = self.mover.to_host(leaf.grad, up, place.part)().numpy().copy()
+                    from_head[layer].append((of_step[place.part], found))
+                del leaves
             gradients = self.passes.gradients
             for loss in losses.values() if gradients is None else gradients.add(losses):
                 total = total + loss
@@ -252,38 +270,49 @@ class WholePass:
         """Returns the sum of the losses of a chunk's training nodes, and differentiates it."""
         with self.mover.span(place.part, COMPUTE, j):
             with computing(self.passes.dtype, place.device.torch_device):
-                logits = widened(self.model.head(leaves))
+                logits = widened(self.passes.replicas.on(place.device).head(leaves))
             labels = torch.from_numpy(self.labels[ids]).long()
             if place.device.remote:
                 (labels,) = place.device.send([labels.numpy()], Line("h2d", "label"), self.mover.ledger)
-            loss = self.loss(logits, labels)
+            loss = self.losses[place.device.index](logits, labels)
             loss.backward()
         return loss.detach().double() if place.device.remote else loss.item()
 
     def _projected(self) -> HostRows:
         """Computes the input rows of the first layer for all nodes."""
         kept = self.passes.host_rows(self.inputs.width)
-        for place, j, ids in (each for of_step in self._chunks() for each in of_step):
-            if len(ids):
-                with place.active(), torch.no_grad():
-                    rows = self.mover.loaded(self.inputs, ids, Line("h2d", "feature"), place.part, j)
-                    self.mover.store(rows, ids, kept, Line("d2h", "output"), place.part, j)
+
+        def projected(place: Place) -> Tensor:
+            with place.active(), torch.no_grad():
+                return self.mover.loaded(self.inputs, chunks[place.part], Line("h2d", "feature"), place.part, j)
+
+        for j, of_step in enumerate(self._chunks()):
+            chunks = {part: ids for part, ids in of_step.items() if len(ids)}
+            for place, rows in self.mover.at_places.each(projected, chunks):
+                self.mover.store(rows, chunks[place.part], kept, Line("d2h", "output"), place.part, j)
+                del rows
         self.mover.settle()
         return kept
 
     def _project_backward(self, gradients: HostRows) -> None:
         """Adds the gradients of the projection's parameters."""
-        for of_step in reversed(self._chunks()):
-            for place, j, ids in reversed(of_step):
-                if not len(ids):
-                    continue
-                with self.passes.adding(place.part), place.active(), torch.enable_grad():
-                    above = self.mover.loaded(gradients, ids, Line("h2d", "gradient", "backward"), place.part, j)
-                    with self.mover.span(place.part, "h2d", j):
-                        x = self.mover.staged(self.inputs.stage, ids, Line("h2d", "feature", "backward"), place.part)
-                    with self.mover.span(place.part, COMPUTE, j):
-                        with computing(self.passes.dtype, place.device.torch_device):
-                            rows: Any = self.inputs.transformed(x, ids, place.device, self.mover.ledger)
-                        rows.backward(above)
+        mover = self.mover
+
+        def differentiated(j: int, of_step: Mapping[int, Array], place: Place) -> None:
+            part, ids = place.part, of_step[place.part]
+            if not len(ids):
+                return
+            with self.passes.adding(place), place.active(), torch.enable_grad():
+                above = mover.loaded(gradients, ids, Line("h2d", "gradient", "backward"), part, j)
+                with mover.span(part, "h2d", j):
+                    x = mover.staged(self.inputs.stage, ids, Line("h2d", "feature", "backward"), part)
+                with mover.span(part, COMPUTE, j):
+                    with computing(self.passes.dtype, place.device.torch_device):
+                        rows: Any = self.inputs.transformed(x, ids, place.device, mover.ledger)
+                    rows.backward(above)
+
+        for j, of_step in reversed([*enumerate(self._chunks())]):
+            for _ in mover.at_places.each(partial(differentiated, j, of_step), down=True):
+                pass
             if self.passes.gradients is not None:
                 self.passes.gradients.add(down=True)

@@ -17,9 +17,12 @@ from trainers.recipe.config import TrainConfig
 from trainers.record.ledger import Ledger
 from trainers.record.timeline import Timeline
 from trainers.rows.source import TableSource
-from trainers.techniques.fullgraph.buffers import Mover, Place
+from trainers.techniques.fullgraph.buffers import Mover
+from trainers.techniques.fullgraph.chunk_gradients import open_gradients
 from trainers.techniques.fullgraph.lists import walk
 from trainers.techniques.fullgraph.passes import Passes
+from trainers.techniques.fullgraph.places import Place
+from trainers.techniques.fullgraph.replicas import Replicas
 from trainers.techniques.fullgraph.supply import ChunkBlocks
 from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
@@ -90,11 +93,12 @@ def cut(
         for part in range(chunks.num_parts)
     ]
     kept = str(model_dtype(model)).removeprefix("torch.")
+    replicas, booked_at = Replicas(model, places), Ledger() if ledger is None else ledger
     passes = Passes(
-        model=model, walk=walk(chunks, mode), blocks=ChunkBlocks(chunks, graph, model, 1 << 30),
-        mover=Mover(places, Ledger() if ledger is None else ledger, timeline or Timeline(), None, 1, overlap),
-        dtype=kept, hybrid=hybrid, folder=None,
+        replicas=replicas, walk=walk(chunks, mode), blocks=ChunkBlocks(chunks, graph, model, 1 << 30),
+        mover=Mover(places, booked_at, timeline or Timeline(), None, 1, overlap),
+        dtype=kept, hybrid=hybrid, folder=None, gradients=open_gradients(replicas, None, booked_at),
     )  # fmt: skip
-    inputs = InputRows(TableSource(x, False, 1), model, kept)
+    inputs = InputRows(TableSource(x, False, 1), replicas, kept)
     loss = WholePass(passes, inputs, labels, train_ids, Loss())(RANDOM)
     return loss, gradients(model)
