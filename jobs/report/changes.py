@@ -61,7 +61,7 @@ def record_path(home: Path, pipeline: Pipeline) -> Path:
 
 
 def remember(facts: ReportFacts) -> None:
-    """Writes what a report shows, for the next one.
+    """Writes the record of a report, for the next one.
 
     Raises:
         InputError: the home cannot be written.
