@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, get_args
 
 from assets.figures.style import (
     BLACK,
@@ -35,7 +35,7 @@ from jobs.figures.curves import DASHES, METRICS
 from jobs.figures.timeline import colour_of
 from jobs.report.drawing import INK, PAPER, ReportFigure
 from jobs.report.facts import ReportFacts
-from jobs.report.series import Series, cached_shares, costs, hit_curves, learning_curves, mean_of, names_of
+from jobs.report.series import Axis, Series, Value, cached_shares, costs, hit_curves, learning_curves, mean_of, names_of
 from trainers.record.timeline import MOST_BATCHES, hidden_share, lanes
 
 PHASES = {"training steps": PURPLE, "waiting": LIGHT, "evaluation": YELLOW}
@@ -60,8 +60,7 @@ def drawings(facts: ReportFacts) -> list[ReportFigure]:
     """Returns the figures of a report that have something to show."""
     entries = facts.entries[:MOST_BARS]
     found = [quality(entries)]
-    for value in ("valid", "loss"):
-        found += [learning(facts.entries, value, over) for over in ("epochs", "seconds")]
+    found += [learning(facts.entries, value, over) for value in get_args(Value)[::-1] for over in get_args(Axis)]
     found += [hits(facts), tiers(entries), seconds(entries), links(entries), memory(entries), *timelines(facts.entries)]
     return [each for each in found if each is not None]
 
@@ -99,9 +98,7 @@ def quality(entries: Sequence[Entry]) -> ReportFigure | None:
     return ReportFigure(name="quality", title="Quality", says=says, draw=draw, height=_bars_height(len(names), 1))
 
 
-def learning(
-    entries: Sequence[Entry], value: Literal["loss", "valid"], over: Literal["epochs", "seconds"]
-) -> ReportFigure | None:
+def learning(entries: Sequence[Entry], value: Value, over: Axis) -> ReportFigure | None:
     """Draws the loss or the validation score of all tables over epochs or over seconds."""
     curves = learning_curves(entries, value, over)
     if not curves:

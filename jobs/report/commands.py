@@ -14,10 +14,15 @@ from kernels.errors import InputError
 if TYPE_CHECKING:
     from assets.pipeline.file import Pipeline
     from jobs.report.facts import ReportFacts
+    from jobs.report.series import Axis, Value
 
 STANDARD_OUTPUT = Path("-")
 TERMINAL_WIDTH = 80
 """Columns of a picture in a file or a pipe."""
+
+VALUES: dict[Value, str] = {"valid": "validation score, %", "loss": "mean training loss, nats"}
+AXES: dict[Axis, str] = {"epochs": "epochs", "seconds": "seconds of training"}
+"""The curves that are printed, in words."""
 
 
 @click.command(short_help="Writes all results of a pipeline as one page.")
@@ -121,8 +126,8 @@ def _print_curves(pipeline: Pipeline, home: Path | None) -> None:
 
     entries = ranked(stored_entries(pipeline, home))
     width = terminal_columns() or TERMINAL_WIDTH
-    for value, what in (("valid", "validation score, %"), ("loss", "mean training loss, nats")):
-        for over, unit in (("epochs", "epochs"), ("seconds", "seconds of training")):
+    for value, what in VALUES.items():
+        for over, unit in AXES.items():
             curves = learning_curves(entries, value, over)
             if curves:
                 log = value == "loss" and spans_decades(curves)

@@ -115,7 +115,8 @@ def _style(name: str) -> Any:
     # A name in a label is text: no formula begins at a dollar sign.
     text = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 10}
     sizes = {"axes.labelsize": 10, "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.fontsize": 9}
-    return mpl.rc_context(ink | text | sizes | {"legend.frameon": False})
+    settings: Any = ink | text | sizes | {"legend.frameon": False}
+    return mpl.rc_context(settings)
 
 
 def _for_page(text: str, drawing: ReportFigure) -> str:

@@ -24,12 +24,14 @@ class LastRun:
         status: Dagster's word for its state, such as SUCCESS or FAILURE.
         seen: time of its last event, UTC.
         failures: a text for each failed step.
+        over: whether it has ended.
     """
 
     run_id: str
     status: str
     seen: datetime
     failures: tuple[str, ...] = ()
+    over: bool = True
 
 
 def find_last_run(home: Path, pipeline: str) -> LastRun | None:
@@ -52,6 +54,7 @@ def find_last_run(home: Path, pipeline: str) -> LastRun | None:
                 run_id=run.run_id[:8],
                 status=run.status.value,
                 seen=datetime.fromtimestamp(found.update_timestamp.timestamp(), UTC),
+                over=run.is_finished,
                 failures=tuple(_failures(instance, run.run_id)) if run.is_failure else (),
             )
     except InputError:  # the next run tells of it; the models can be shown without its history

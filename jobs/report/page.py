@@ -118,17 +118,25 @@ def _header(facts: ReportFacts) -> str:
     trained = sum(len(entry.models) for entry in facts.entries)
     lines = [f"<p>{escape(facts.pipeline.notes.description)}</p>"] if facts.pipeline.notes.description else []
     made, command = facts.made.strftime("%Y-%m-%d %H:%M UTC"), f"graphmill report {facts.pipeline.reference}"
-    what = f"{trained} trained models in {len(facts.entries)} train tables, from {facts.home}"
+    models, tables = _count(trained, "trained model"), _count(len(facts.entries), "train table")
+    what = f"{models} of {tables}, from {facts.home}"
     lines.append(f'<p class="soft">{escape(f"{made}. {what}. Written by: {command}")}</p>')
     if facts.missing:
-        missing = f"{len(facts.missing)} of {len(facts.states)} artifacts are not there"
-        goes_on = f"graphmill run {facts.pipeline.reference} builds them; the lineage below names each."
-        lines.append(f'<p class="warn">{escape(f"{missing}: {goes_on}")}</p>')
+        missing = f"Not there: {len(facts.missing)} of {_count(len(facts.states), 'artifact')}"
+        goes_on = f"graphmill run {facts.pipeline.reference} builds what is missing, and the lineage below names it."
+        lines.append(f'<p class="warn">{escape(f"{missing}. {goes_on}")}</p>')
     if (run := facts.last_run) is not None and run.status != "SUCCESS":
-        state = f"The last run, {run.run_id}, has the state {run.status} since {run.seen:%Y-%m-%d %H:%M UTC}."
-        lines.append(f'<p class="warn">{escape(state)}</p>')
+        seen = f"{run.seen:%Y-%m-%d %H:%M UTC}"
+        state = f"Run {run.run_id} is on its way: {run.status} since {seen}."
+        if run.over:
+            state = f"The last run, {run.run_id}, has the state {run.status} since {seen}."
+        lines.append(f'<p class="{"warn" if run.over else "soft"}">{escape(state)}</p>')
         lines += [f"<pre>{escape(text)}</pre>" for text in run.failures]
     return "\n".join(lines) + "\n"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _contents(facts: ReportFacts, changes: ReportChanges) -> dict[str, str]:

@@ -18,6 +18,11 @@ from jobs.figures.curves import read_history
 from kernels.hotness.ranking import cache_sizes, expected_hit_ratios, held_out_hit_ratios, hit_ratios
 from trainers.recipe.page import device_share
 
+Value = Literal["loss", "valid"]
+"""The training loss, or the validation score."""
+Axis = Literal["epochs", "seconds"]
+"""The horizontal axis of learning curves."""
+
 MOST_POINTS = 200
 """Most points of a curve; a longer one keeps as many epochs, evenly spaced, its first and last among them."""
 
@@ -50,9 +55,7 @@ class Series:
     points: bool = False
 
 
-def learning_curves(
-    entries: Sequence[Entry], value: Literal["loss", "valid"], over: Literal["epochs", "seconds"]
-) -> list[Series]:
+def learning_curves(entries: Sequence[Entry], value: Value, over: Axis) -> list[Series]:
     """Returns the learning curves of train tables that have such values; validation scores are in percent.
 
     A curve of several models is their mean, as far as all of them were trained. Over epochs, tables with equal results are one curve with

@@ -80,11 +80,17 @@ def test_a_missing_table_and_a_failed_run_are_named_with_what_helps(
     shown: str, trained: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = unescape(re.sub(r"<[^>]+>", " ", shown))
-    assert "2 of 6 artifacts are not there: graphmill run" in text and "to be built: never built" in text
+    assert (
+        "Not there: 2 of 6 artifacts. graphmill run" in text
+        and "2 trained models of 1 train table," in text
+        and "to be built: never built" in text
+    )
     assert "The last run, abcd1234, has the state FAILURE since 2030-01-02 03:04 UTC" in text
     monkeypatch.setattr(page, "drawings", lambda facts: [])
+    going = LastRun(run_id="abcd1234", status="STARTED", seen=NOW, over=False)
+    assert "Run abcd1234 is on its way: STARTED" in report_page(replace(trained.tiny, last_run=going), ReportChanges())
     whole = report_page(trained.tiny, ReportChanges())
-    assert "are not there" not in whole and "last run" not in whole.partition("<main>")[0]
+    assert "Not there" not in whole and "last run" not in whole.partition("<main>")[0]
 
 
 def test_a_table_that_is_copied_is_the_table_that_is_shown(shown: str, trained: SimpleNamespace) -> None:
