@@ -15,6 +15,7 @@ from jobs.commands.paper import PAPER_COMMANDS
 from jobs.commands.recipes import RECIPE_COMMANDS
 from jobs.commands.runs import RUN_COMMANDS
 from jobs.commands.store import STORE_COMMANDS
+from jobs.report.commands import REPORT_COMMANDS
 from kernels.errors import InputError
 
 EXIT_INPUT, EXIT_UNFIT, EXIT_INTERRUPTED = 1, 1, 130
@@ -147,5 +148,5 @@ def ui(home: Path | None, port: int | None, names: tuple[str, ...]) -> None:
     serve(home, port, click.echo, names)
 
 
-for command in (*RECIPE_COMMANDS, *RUN_COMMANDS, *STORE_COMMANDS, *PAPER_COMMANDS):
+for command in (*RECIPE_COMMANDS, *RUN_COMMANDS, *STORE_COMMANDS, *REPORT_COMMANDS, *PAPER_COMMANDS):
     graphmill.add_command(command)

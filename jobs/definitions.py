@@ -41,7 +41,7 @@ from jobs.runs.cancellation import CancelableProgress
 from jobs.runs.children import ChildProcesses
 from jobs.runs.in_turn import in_turn
 from jobs.runs.pinned import pinned_files
-from jobs.runs.shown import shown_files
+from jobs.runs.shown import report_address, shown_files
 from jobs.runs.slot import MEMORY_POOL, held_slot
 from jobs.runs.training import training_asset, training_steps
 from kernels.errors import InputError
@@ -203,6 +203,9 @@ def _job(name: str, steps: list[Step], pipeline: Pipeline, selection: str) -> An
     description = (
         f"{WHAT[selection].format(name=f'`{pipeline.name}`')}\n\nSteps: {names}.\n\nPipeline file: `{pipeline.path}`"
     )
+    if address := report_address(pipeline):
+        written = f"`graphmill report {pipeline.reference}` writes it to a file."
+        description += f"\n\n[The report of its models]({address}), in the UI that `graphmill ui` starts; {written}"
     return dg.define_asset_job(
         name,
         selection=dg.AssetSelection.assets(*(key_of(step) for step in steps)),

@@ -88,7 +88,7 @@ def difference(one: Artifact, other: Artifact) -> Difference:
     return Difference(
         one=one,
         other=other,
-        recipe=tuple(_changes(_recipe(one), _recipe(other))),
+        recipe=tuple(recipe_changes(one, other)),
         numbers=numbers,
         num_equal_numbers=len({*left, *right}) - len(numbers),
         checks=tuple(_changes(_checks(one), _checks(other))),
@@ -143,6 +143,11 @@ def print_difference(one: Artifact, other: Artifact, write: Callable[[str], Any]
     write(f"  {len(found.equal_files)} equal: {', '.join(sorted(found.equal_files)) or 'none'}")
     if found.epochs:
         _print_epochs(found, write)
+
+
+def recipe_changes(one: Artifact, other: Artifact) -> list[Change]:
+    """Returns the differences between the recipes of two artifacts; reads no file but their manifests."""
+    return list(_changes(_recipe(one), _recipe(other)))
 
 
 def _recipe(artifact: Artifact) -> dict[str, Any]:

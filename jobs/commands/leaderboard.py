@@ -22,6 +22,7 @@ from assets.storage.store import Store
 from assets.storage.version import short
 from jobs.commands.aligned import named_values
 from jobs.figures.cost import read_ledger
+from jobs.figures.plain_table import PlainTable, one_line
 from kernels.errors import InputError
 from trainers.recipe.config import TrainTable
 from trainers.record.ledger import LINKS, Ledger
@@ -44,6 +45,9 @@ LINK_MEANINGS = {
     "d2d": "inside the device, from its cache",
     "rank": "between processes",
 }
+TEXT_COLUMNS = ("name", "tuned", "model", "trainer", "models")
+"""Headings of the columns that hold words; the others hold numbers."""
+
 RESULT_FILES = ("weights.safetensors", "metrics.jsonl")
 """Files that are equal in two models with equal trainings: the weights, and loss and scores of every epoch."""
 
@@ -192,7 +196,7 @@ def leaderboard_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             "warnings": entry.warnings(),
             "tuned": entry.tuned or None,
         }
-        for entry in _ranked(entries)
+        for entry in ranked(entries)
     ]
 
 
@@ -230,7 +234,7 @@ def print_leaderboard(pipeline_name: str, entries: Sequence[Entry]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPE_WIDTH)
-    entries = _ranked(entries)
+    entries = ranked(entries)
     title, costs = f"{pipeline_name}: leaderboard", _costs(entries)
     whole = _table(title, entries, _scores(entries) | costs | _versions(entries))
     if _fits(console, whole):
@@ -238,7 +242,7 @@ def print_leaderboard(pipeline_name: str, entries: Sequence[Entry]) -> None:
     else:
         _print_narrow(console, title, entries, _scores(entries) | _versions(entries))
         _print_narrow(console, "what it cost", entries, costs)
-    for line in _remarks(entries):
+    for line in remarks(entries):
         console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)
 
 
@@ -264,7 +268,20 @@ def _print_narrow(console: Console, title: str, entries: Sequence[Entry], column
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _ranked(entries: Sequence[Entry]) -> list[Entry]:
+def leaderboard_table(pipeline_name: str, entries: Sequence[Entry]) -> PlainTable:
+    """Returns the table that `print_leaderboard` prints on a wide terminal, to be pasted elsewhere."""
+    entries = ranked(entries)
+    columns = _scores(entries) | _costs(entries) | _versions(entries)
+    return PlainTable(
+        title=f"{pipeline_name}: leaderboard",
+        columns=["name", *map(one_line, columns)],
+        rows=[[entry.table.name, *row] for entry, *row in zip(entries, *columns.values(), strict=True)],
+        left=frozenset(TEXT_COLUMNS),
+    )
+
+
+def ranked(entries: Sequence[Entry]) -> list[Entry]:
+    """Returns entries, the best mean validation score first."""
     return sorted(entries, key=lambda entry: -statistics.fmean(entry.scores("valid") or [0.0]))
 
 
@@ -274,7 +291,7 @@ def _table(title: str, entries: Sequence[Entry], columns: dict[str, list[str]]) 
     table = Table(title=title, title_justify="left")
     table.add_column("name", no_wrap=True)
     for heading in columns:
-        text = heading in ("tuned", "model", "trainer", "models")
+        text = heading in TEXT_COLUMNS
         # A heading may be folded, a value may not.
         table.add_column(
             heading.replace("\n", " ") if text else heading, justify="left" if text else "right", no_wrap=True
@@ -289,8 +306,8 @@ def _scores(entries: Sequence[Entry]) -> dict[str, list[str]]:
     return tuned | {
         "model": [entry.table.model for entry in entries],
         "trainer": [entry.table.trainer for entry in entries],
-        "valid": [_spread(entry.scores("valid")) for entry in entries],
-        "test": [_spread(entry.scores("test")) for entry in entries],
+        "valid": [spread(entry.scores("valid")) for entry in entries],
+        "test": [spread(entry.scores("test")) for entry in entries],
         "best\nepoch": [_listed(entry.best_epochs()) for entry in entries],
     }
 
@@ -311,7 +328,7 @@ def _versions(entries: Sequence[Entry]) -> dict[str, list[str]]:
     return {"models": [short(entry.models[0].version) + text for entry, text in zip(entries, more, strict=True)]}
 
 
-def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
+def remarks(entries: Sequence[Entry]) -> Iterator[str]:
     """Yields sentences on the meaning of the columns and on equal models."""
     if any(entry.evaluation_seconds() for entry in entries):
         yield "Seconds of an epoch leave its evaluation out, which has a column of its own."
@@ -354,7 +371,8 @@ def _groups(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list[
     return [names for names in groups.values() if len(names) > 1]
 
 
-def _spread(scores: list[float]) -> str:
+def spread(scores: list[float]) -> str:
+    """Returns scores in percent: one with two digits, the mean and the deviation of several, "-" for none."""
     if not scores:
         return "-"
     mean = f"{100 * statistics.fmean(scores):.2f}"

@@ -87,18 +87,25 @@ def status(home: Path | None, pipeline: Asked, as_json: bool) -> None:
 @pipeline_argument
 @click.option("--all", "every", is_flag=True, help="All models that were ever trained for it, and what was tuned.")
 @json_option
+@click.option("--markdown", "markup", flag_value="markdown", help="Print the table alone, in Markdown.")
+@click.option("--latex", "markup", flag_value="latex", help="Print the table alone, as a LaTeX tabular with booktabs.")
 @click.pass_obj
-def leaderboard(home: Path | None, pipeline: Asked, every: bool, as_json: bool) -> None:
+def leaderboard(home: Path | None, pipeline: Asked, every: bool, as_json: bool, markup: str | None) -> None:
     """Prints the leaderboard of the models that a pipeline has. Trains nothing.
 
     Example: graphmill leaderboard showcase
     """
-    from jobs.commands.leaderboard import leaderboard_json, print_leaderboard, stored_entries
+    from jobs.commands.leaderboard import leaderboard_json, leaderboard_table, print_leaderboard, stored_entries
     from jobs.commands.tuned import all_entries
 
+    if as_json and markup:
+        raise InputError(f"--json and --{markup} are two forms of one table", "give one of them")
     loaded = pipeline.load()
     entries = all_entries(loaded, home) if every else stored_entries(loaded, home)
-    if as_json:
+    if markup:
+        table = leaderboard_table(loaded.name, entries)
+        click.echo(table.latex() if markup == "latex" else table.markdown(), nl=False)
+    elif as_json:
         click.echo(leaderboard_json(loaded.name, entries))
     else:
         print_leaderboard(loaded.name, entries)

@@ -48,7 +48,7 @@ def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefiniti
             return
         said = [event.step_failure_data for event in context.get_step_failure_events()]
         head = f"graphmill: {run.job_name} of {pipeline.name} failed (run {run.run_id[:8]})"
-        text = "\n".join([head, *([_said(each) for each in said] or [context.failure_event.message or ""])])
+        text = "\n".join([head, *([said_by(each) for each in said] or [context.failure_event.message or ""])])
         text = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " ..."
         values = {"pipeline": pipeline.name, "job": run.job_name, "run": run.run_id, "text": text}
         problems = []
@@ -105,7 +105,8 @@ def post(address: str, values: Mapping[str, str]) -> str:
         return f"the webhook could not be told: {type(error).__name__} {getattr(error, 'code', '')}".strip()
 
 
-def _said(failure: Any) -> str:
+def said_by(failure: Any) -> str:
+    """Returns the message of a failed step."""
     if failure.user_failure_data is not None:
         return failure.user_failure_data.description or ""
     return failure.error.message.strip() if failure.error else ""

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
-from assets.pipeline.file import pipeline_files
+from assets.pipeline.file import Pipeline, pipeline_files
 from assets.storage.filesystem import read_whole_file
 from assets.storage.home import home_folder
 from jobs.runs.instance import SETTINGS, open_instance, reporting_history
@@ -22,6 +23,14 @@ VARIABLE = "GRAPHMILL_EXAMPLES"
 CHOICES: dict[str, Literal["none", "all", "ran"]] = {"0": "none", "1": "all", "": "ran"}
 DEMO = "python-environment"
 """The shipped pipeline that a home without any other shows."""
+
+REPORTS = "/graphmill/report/"
+"""Beginning of the paths of reports in the web UI (jobs/web/report_page.py); the name of a pipeline follows."""
+
+
+def report_address(pipeline: Pipeline) -> str:
+    """Returns the path of a pipeline's report in the web UI, "" for a file that is not found by name or with keys set by --set."""
+    return REPORTS + quote(pipeline.reference) if pipeline.reference in pipeline_files() else ""
 
 
 def shown_examples() -> Literal["none", "all", "ran"]:

@@ -17,6 +17,7 @@ from assets.pipeline.notes import origin_of
 from assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_steps, split_steps
 from assets.storage.artifact import Artifact
 from jobs.runs.children import ChildProcesses
+from jobs.runs.shown import report_address
 from jobs.runs.slot import POOL, held_slot
 from trainers.recipe.config import find_table, model_configs
 from trainers.recipe.order import Order
@@ -111,6 +112,8 @@ def training_asset(
                         reported |= dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)
             reported["trained_models"] = len(models)
+        if address := report_address(pipeline):
+            reported["report"] = dg.MetadataValue.url(address)
         shown, drawn = _shown(context.instance, step, models)
         yield materialized(step, models, versions, reused=reused, extra=reported | shown, tags=drawn)
 

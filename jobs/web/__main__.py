@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jobs.runs.instance  # noqa: F401
+from jobs.web.report_page import ReportPages
 from jobs.web.same_origin import SameOrigin, hosts_of
 
 PORT_VARIABLE, NAMES_VARIABLE = "GRAPHMILL_UI_PORT", "GRAPHMILL_UI_NAMES"
@@ -52,7 +53,7 @@ def run_dev(arguments: list[str]) -> None:
 
 
 def run_webserver(arguments: list[str]) -> None:
-    """Runs Dagster's web server with the guard around its application."""
+    """Runs Dagster's web server with the reports of pipelines, and the guard around both."""
     import dagster_webserver.cli as found
 
     cli: Any = found  # a function of it is replaced
@@ -61,7 +62,7 @@ def run_webserver(arguments: list[str]) -> None:
     hosts = hosts_of(int(os.environ[PORT_VARIABLE]), os.environ.get(NAMES_VARIABLE, "").split())
 
     def make_guarded(*given: Any, **named: Any) -> Any:
-        return SameOrigin(make(*given, **named), hosts)
+        return SameOrigin(ReportPages(make(*given, **named)), hosts)
 
     cli.create_app_from_workspace_process_context = make_guarded
     cli.cli(args=arguments, prog_name="graphmill ui", auto_envvar_prefix="DAGSTER_WEBSERVER")

@@ -85,6 +85,21 @@ def test_its_models_are_equal_and_moved_what_they_say(tmp_path: Path, run: Calla
     assert moved["cached"] == moved["stored"] and moved["cached"]["mapped"] < moved["online"]["mapped"]
     assert set(moved["memory"]) == {"h2d"} and set(moved["disk"]) == {"disk", "h2d", "d2d"}
     assert all(row["peak_memory_bytes"] > 0 and row["epoch_seconds"] > 0 for row in shown["rows"])
+    page = report_of(path, home)
+    # The curves of equal results are one.
+    assert {f"{' = '.join(names)}: " in page for names in shown["equal_to_the_bit"]} == {True}
+    assert all(f'id="timeline-{name}-title"' in page for name in moved)
+    for what in ("loss-over-epochs", "score-over-seconds", "hit-rates", "tiers", "links", "memory", "quality"):
+        assert f'data-save="{what}.svg"' in page, what
+
+
+def report_of(path: Path, home: Path) -> str:
+    """Writes the report of all techniques; returns the page."""
+    out = home.parent / "report.html"
+    done = graphmill("report", str(path), "--out", str(out), home=home)
+    assert done.returncode == 0, done.stderr
+    assert out.stat().st_size < 5_000_000
+    return out.read_text()
 
 
 @pytest.mark.slow("ranks on batches that are stored by part, by one command")

@@ -105,6 +105,28 @@ class Page:
         script = BUTTON % ((json.dumps(button),) * 3)
         return asyncio.run(self._see(None, wanted, unwanted, script, picture, seconds))
 
+    def converse(self, *calls: tuple[str, dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Sends calls of the debugging protocol, one after the other; returns their results, and the events that came meanwhile.
+
+        What a call sets, such as the size of the screen, ends with the conversation.
+        """
+        return asyncio.run(self._converse(calls))
+
+    async def _converse(
+        self, calls: Sequence[tuple[str, dict[str, Any]]]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        from websockets.asyncio.client import connect
+
+        address, events = await self._address(time.monotonic() + LIMIT_SECONDS), []
+        async with connect(address, max_size=1 << 28, open_timeout=LIMIT_SECONDS, ping_interval=None) as socket:
+            return [await _call(socket, method, events, **params) for method, params in calls], events
+
+    async def _address(self, limit: float) -> str:
+        while not (found := re.search(r"DevTools listening on ws://([^/]+)/", self.log.read_text())):
+            assert time.monotonic() < limit and self.process.poll() is None, self.log.read_text()
+            await asyncio.sleep(0.1)
+        return f"ws://{found[1]}/devtools/page/{self._target(found[1])}"
+
     async def _see(
         self,
         url: str | None,
@@ -117,11 +139,9 @@ class Page:
         from websockets.asyncio.client import connect
 
         limit = time.monotonic() + seconds
-        while not (found := re.search(r"DevTools listening on ws://([^/]+)/", self.log.read_text())):
-            assert time.monotonic() < limit and self.process.poll() is None, self.log.read_text()
-            await asyncio.sleep(0.1)
-        address = f"ws://{found[1]}/devtools/page/{self._target(found[1])}"
-        async with connect(address, max_size=1 << 28, open_timeout=LIMIT_SECONDS, ping_interval=None) as socket:
+        async with connect(
+            await self._address(limit), max_size=1 << 28, open_timeout=LIMIT_SECONDS, ping_interval=None
+        ) as socket:
             if url is not None:
                 await _call(socket, "Page.navigate", url=url)
             html, missing, pressed = "", [*wanted, *unwanted], script is None
@@ -148,10 +168,14 @@ class Page:
             return next(target["id"] for target in json.load(reply) if target["type"] == "page")
 
 
-async def _call(socket: Any, method: str, **params: Any) -> dict[str, Any]:
+async def _call(
+    socket: Any, method: str, events: list[dict[str, Any]] | None = None, /, **params: Any
+) -> dict[str, Any]:
     await socket.send(json.dumps({"id": 1, "method": method, "params": params}))
     while True:
         answer = json.loads(await socket.recv())
         if answer.get("id") == 1:
             assert "error" not in answer, answer
             return answer["result"]
+        if events is not None:
+            events.append(answer)

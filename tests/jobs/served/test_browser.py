@@ -70,6 +70,14 @@ def test_a_new_user_builds_a_pipeline_and_opens_its_assets(server, page, tmp_pat
     )
     jobs = [f"{group}__{selection}" for selection in ("all", "preprocess", "train")]
     page.visit(f"{base}/locations/graphmill/jobs", jobs, picture=tmp_path / "jobs.png")
+    address = f"/graphmill/report/{pipeline}"
+    page.visit(f"{base}/assets/{pipeline}/{models[0]}?view=overview", [f'href="{address}"'])
+    page.visit(f"{base}/locations/graphmill/jobs/{group}__all", ["The report of its models"])
+    page.press(
+        "The report of its models",
+        [f"{pipeline}: report", 'id="leaderboard"', *models],
+        picture=tmp_path / "report.png",
+    )
 
 
 def open_asset(page: Page, address: str, wanted: list[str], picture: Path) -> None:

@@ -1,0 +1,350 @@
+"""The figures of a report: what was learnt, what it cost, where rows came from, and what each thread did.
+
+Each is a `ReportFigure`, so that the page and the files of `graphmill plot` show the same. Colour is never the only difference: curves have
+markers and dashes of their own, and bars their numbers in a table of the page.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from assets.figures.style import (
+    BLACK,
+    BLUE,
+    CYAN,
+    GREEN,
+    GREY,
+    LEVELS,
+    LIGHT,
+    MARKERS,
+    PURPLE,
+    RED,
+    SERIES,
+    YELLOW,
+    byte_unit,
+    grid,
+)
+from assets.sizes import format_bytes
+from assets.storage.artifact import Artifact
+from jobs.commands.leaderboard import Entry
+from jobs.figures.cost import LINKS
+from jobs.figures.curves import DASHES, METRICS
+from jobs.figures.timeline import colour_of
+from jobs.report.drawing import INK, PAPER, ReportFigure
+from jobs.report.facts import ReportFacts
+from jobs.report.series import Axis, Series, Value, cached_shares, costs, hit_curves, learning_curves, mean_of, names_of
+from trainers.record.timeline import MOST_BATCHES, hidden_share, lanes
+
+PHASES = {"training steps": PURPLE, "waiting": LIGHT, "evaluation": YELLOW}
+LINK_COLOURS = dict(zip(LINKS.values(), (RED, YELLOW, BLUE, CYAN, GREEN, BLACK), strict=True))
+HATCHES = ("", "///", "\\\\\\", "xxx", "---", "+++", "|||", "/", "\\")
+"""Patterns of the parts of a bar, so that they can be told apart without colour."""
+
+LABEL_WIDTH, HALF_WIDTH = 42, 20
+"""Characters of a line of a legend of one column, and of two."""
+
+MOST_TIMELINES = 30
+"""Most time-lines of a report; those of further tables are drawn by `graphmill timeline`."""
+
+MOST_SPANS = 1500
+"""Most bars of a time-line: of more, the first batches are drawn."""
+
+MOST_BARS = 60
+"""Most train tables of a figure with a bar for each; the best ones are drawn."""
+
+
+def drawings(facts: ReportFacts) -> list[ReportFigure]:
+    """Returns the figures of a report that have something to show."""
+    entries = facts.entries[:MOST_BARS]
+    found = [quality(entries)]
+    found += [learning(facts.entries, value, over) for value in get_args(Value)[::-1] for over in get_args(Axis)]
+    found += [hits(facts), tiers(entries), seconds(entries), links(entries), memory(entries), *timelines(facts.entries)]
+    return [each for each in found if each is not None]
+
+
+def quality(entries: Sequence[Entry]) -> ReportFigure | None:
+    """Draws the mean scores of each table, with the smallest and the largest of its models."""
+    names = [entry.table.name for entry in entries]
+    scores = {split: [entry.scores(split) for entry in entries] for split in ("valid", "test")}
+    if not any(each for values in scores.values() for each in values):
+        return None
+    metrics = dict.fromkeys(METRICS.get(entry.table.metric, entry.table.metric) for entry in entries)
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        for shift, (split, colour, marker) in zip(
+            (-0.14, 0.14), (("valid", BLUE, "o"), ("test", RED, "s")), strict=True
+        ):
+            rows = [
+                (place + shift, [100 * each for each in found]) for place, found in enumerate(scores[split]) if found
+            ]
+            means = [sum(found) / len(found) for _, found in rows]
+            around = [
+                [mean - min(found) for mean, (_, found) in zip(means, rows, strict=True)],
+                [max(found) - mean for mean, (_, found) in zip(means, rows, strict=True)],
+            ]
+            style = {"color": colour, "marker": marker, "markersize": 5, "capsize": 3, "linestyle": "none"}
+            if rows:
+                axes.errorbar(means, [place for place, _ in rows], xerr=around, label=split, **style)
+        _name_rows(axes, names)
+        axes.set_xlabel(f"{', '.join(metrics)}, %")
+        grid(axes, "x")
+        _legend(figure, axes)
+
+    says = "Mean validation and test score of each train table; lines reach from the worst to the best of its models."
+    return ReportFigure(name="quality", title="Quality", says=says, draw=draw, height=_bars_height(len(names), 1))
+
+
+def learning(entries: Sequence[Entry], value: Value, over: Axis) -> ReportFigure | None:
+    """Draws the loss or the validation score of all tables over epochs or over seconds."""
+    curves = learning_curves(entries, value, over)
+    if not curves:
+        return None
+    names = dict.fromkeys(METRICS.get(entry.table.metric, entry.table.metric) for entry in entries)
+    y_label = f"validation {', '.join(names)}, %" if value == "valid" else "mean training loss, nats"
+    x_label = "epoch" if over == "epochs" else "seconds of training, evaluations left out"
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        _lines(axes, curves)
+        axes.set(xlabel=x_label, ylabel=y_label)
+        if over == "epochs":
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        if value == "loss" and spans_decades(curves):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(lambda at, _: f"{at:g}")
+            axes.yaxis.set_minor_formatter(lambda at, _: "")
+        grid(axes)
+        _legend(figure, axes)
+
+    what = "Validation score" if value == "valid" else "Training loss"
+    band = " Bands reach from the worst to the best seed." if any(curve.low for curve in curves) else ""
+    same = " Tables with equal results are one curve." if any(" = " in curve.label for curve in curves) else ""
+    return ReportFigure(
+        name=f"{'score' if value == 'valid' else 'loss'}-over-{over}",
+        title=f"{what} over {over}",
+        says=f"{len(curves)} curves.{same}{band} {_ends(curves)}",
+        draw=draw,
+        height=2.7 + _legend_height([curve.label for curve in curves]),
+    )
+
+
+def hits(facts: ReportFacts) -> ReportFigure | None:
+    """Draws hit ratios of caches over their size, and the shares that the trainings' device caches served."""
+    source, curves = hit_curves(facts.artifact("hotness"))
+    points = cached_shares(facts.entries, facts.num_nodes)
+    if not curves and not points:
+        return None
+    # Tables with one cache and equal hits are one point.
+    groups: dict[tuple[float, float], list[str]] = {}
+    for each in points:
+        groups.setdefault((round(each.x[0], 3), round(each.y[0], 3)), []).append(each.label.removesuffix(", device"))
+    points = [
+        Series(label=f"measured: {', '.join(names)}", x=[x], y=[y], points=True) for (x, y), names in groups.items()
+    ]
+    labelled = [Series(label=f"{each.label}, {source}", x=each.x, y=each.y) for each in curves]
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        _lines(axes, [*labelled, *points], mark=False)
+        axes.plot([0, 100], [0, 100], color=GREY, linestyle=":", label="random rows")
+        axes.set(xlabel="nodes whose rows are cached, % of all", ylabel="input rows from the cache, %")
+        axes.set(xlim=(0, 100), ylim=(0, 100))
+        grid(axes)
+        _legend(figure, axes)
+
+    says = f"Share of input rows that a cache serves over the share of nodes in it. {_ends(labelled)}"
+    labels = [*(each.label for each in [*labelled, *points]), "random rows"]
+    return ReportFigure(
+        name="hit-rates", title="Hit rates of caches", says=says, draw=draw, height=2.7 + _legend_height(labels)
+    )
+
+
+def tiers(entries: Sequence[Entry]) -> ReportFigure | None:
+    """Draws the shares of each table's input rows by the tier that they came from."""
+    shares = {name: _percent(rows) for name, rows in costs(entries, "rows").items() if any(rows.values())}
+    says = "Share of the input rows of an epoch by the place that they came from, for each train table."
+    label = "input rows of an epoch, %"
+    return _stacked("tiers", "Shares of tiers", says, shares, {k: LEVELS[k] for k in LEVELS}, label)
+
+
+def seconds(entries: Sequence[Entry]) -> ReportFigure | None:
+    """Draws the seconds of each table's epochs by phase."""
+    says = "Mean seconds of an epoch by phase, for each train table."
+    label = "seconds per epoch, mean"
+    return _stacked("seconds", "Seconds of an epoch", says, costs(entries, "seconds"), PHASES, label)
+
+
+def links(entries: Sequence[Entry]) -> ReportFigure | None:
+    """Draws the bytes of each table's epochs by link."""
+    found = costs(entries, "bytes")
+    size, unit = byte_unit(max((sum(each.values()) for each in found.values()), default=0))
+    scaled = {name: {link: n / size for link, n in each.items()} for name, each in found.items()}
+    says = "Bytes that crossed each link in an epoch, for each train table."
+    return _stacked("links", "Bytes by link", says, scaled, LINK_COLOURS, f"moved per epoch, {unit}")
+
+
+def memory(entries: Sequence[Entry]) -> ReportFigure | None:
+    """Draws the peak memory of each table beside its predicted bound."""
+    peaks = [entry.peak_memory_bytes() for entry in entries]
+    if not any(peaks):
+        return None
+    bounds = [mean_of(entry, _bound) for entry in entries]
+    size, unit = byte_unit(max([each for each in (*peaks, *bounds) if each], default=1))
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        axes.barh(
+            range(len(entries)), [(peak or 0) / size for peak in peaks], color=BLUE, height=0.6, label="peak, measured"
+        )
+        known = [(place, bound / size) for place, bound in enumerate(bounds) if bound]
+        if known:
+            style = {"color": RED, "marker": "|", "markersize": 12, "markeredgewidth": 2, "linestyle": "none"}
+            axes.plot([bound for _, bound in known], [place for place, _ in known], label="bound, predicted", **style)
+        _name_rows(axes, [entry.table.name for entry in entries])
+        axes.set_xlabel(f"main memory, {unit}")
+        grid(axes, "x")
+        _legend(figure, axes)
+
+    largest = format_bytes(max(peak for peak in peaks if peak))
+    says = f"Peak main memory of each training, and the bound that was predicted for it. The largest peak is {largest}."
+    return ReportFigure(name="memory", title="Peak memory", says=says, draw=draw, height=_bars_height(len(entries), 1))
+
+
+def _bound(model: Artifact) -> float | None:
+    record = model.run_record()
+    return None if record.get("ranks") else (record.get("memory_need") or {}).get("bytes")
+
+
+def timelines(entries: Sequence[Entry]) -> Iterator[ReportFigure]:
+    """Yields the time-line of the last epoch of each table's last model, if it was recorded."""
+    for entry in entries[:MOST_TIMELINES]:
+        record = entry.models[-1].run_record().get("timeline") or {}
+        if record.get("spans"):
+            yield _timeline(entry.table.name, record)
+
+
+def _timeline(name: str, record: Mapping[str, Any]) -> ReportFigure:
+    spans, share = record["spans"], hidden_share(record)
+    batches = sorted({span[2] for span in spans})[:MOST_BATCHES]
+    while len(batches) > 1 and sum(span[2] <= batches[-1] for span in spans) > MOST_SPANS:
+        batches.pop()
+    spans = [span for span in spans if span[2] <= batches[-1]]
+    rows = lanes(spans)
+    phases = sorted({span[1] for span in spans}, key=lambda phase: (phase == "wait", phase))
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        for phase in phases:
+            colour, label = colour_of(phase), phase
+            for place, lane in enumerate(rows):
+                bars = [(begin, end - begin) for at, what, _, begin, end in spans if (at, what) == (lane, phase)]
+                if bars:
+                    axes.broken_barh(bars, (place - 0.4, 0.8), facecolor=colour, linewidth=0, label=label)
+                    label = None
+        _name_rows(axes, rows)
+        axes.set_xlabel(f"seconds in epoch {record['epoch']}, batches {batches[0] + 1} to {batches[-1] + 1}")
+        _legend(figure, axes, columns=4)
+
+    busy = "; ".join(
+        f"{lane}: {', '.join(f'{phase} {took:.3g} s' for phase, took in sums.items())}"
+        for lane, sums in record["busy_seconds"].items()
+    )
+    hidden = "" if share is None else f" {100 * share:.0f} % of the preparation was hidden behind the step."
+    return ReportFigure(
+        name=f"timeline-{name}",
+        title=f"Time-line of {name}",
+        says=f"Seconds of the whole epoch by thread: {busy}.{hidden}",
+        draw=draw,
+        height=0.8 + 0.28 * len(rows) + 0.19 * math.ceil(len(phases) / 4),
+    )
+
+
+def _stacked(
+    name: str, title: str, says: str, values: Mapping[str, Mapping[str, float]], colours: Mapping[str, str], label: str
+) -> ReportFigure | None:
+    """Draws a bar of several parts for each table; None if there is no part."""
+    parts, tables = names_of(values, colours), list(values)
+    if not parts:
+        return None
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        starts = [0.0] * len(tables)
+        for number, part in enumerate(parts):
+            lengths = [values[table].get(part, 0.0) for table in tables]
+            style = {
+                "color": colours.get(part, INK),
+                "edgecolor": PAPER,
+                "linewidth": 0.6,
+                "hatch": HATCHES[number % len(HATCHES)],
+            }
+            axes.barh(range(len(tables)), lengths, left=starts, label=part, height=0.7, **style)
+            starts = [start + length for start, length in zip(starts, lengths, strict=True)]
+        _name_rows(axes, tables)
+        axes.set_xlabel(label)
+        grid(axes, "x")
+        _legend(figure, axes)
+
+    height = _bars_height(len(tables), math.ceil(len(parts) / 2))
+    return ReportFigure(name=name, title=title, says=says, draw=draw, height=height)
+
+
+def _lines(axes: Any, curves: Sequence[Series], *, mark: bool = True) -> None:
+    for number, curve in enumerate(curves):
+        again, place = divmod(number, len(SERIES))
+        colour, marker = SERIES[place], MARKERS[(place + again) % len(MARKERS)]
+        marked = curve.points or (mark and len(curve.x) <= 60)
+        style = {
+            "color": colour,
+            "linestyle": "none" if curve.points else DASHES[again % len(DASHES)],
+            "linewidth": 1.4,
+        }
+        size = 7 if curve.points else 3.5
+        label = textwrap.fill(curve.label, LABEL_WIDTH)
+        axes.plot(curve.x, curve.y, label=label, marker=marker if marked else "", markersize=size, **style)
+        if curve.low:
+            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _name_rows(axes: Any, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), [name if len(name) <= 26 else f"{name[:25]}…" for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(figure: Any, axes: Any, columns: int = 2) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if max((len(line) for label in labels for line in label.split("\n")), default=0) > HALF_WIDTH:
+        columns = 1
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2, columnspacing=1.2)
+
+
+def _legend_height(labels: Sequence[str]) -> float:
+    """Returns the inches of a legend, by the lines of its labels."""
+    lines = sum(math.ceil(len(label) / LABEL_WIDTH) for label in labels)
+    columns = 1 if any(len(label) > HALF_WIDTH for label in labels) else 2
+    return 0.19 * math.ceil(lines / columns)
+
+
+def _bars_height(rows: int, legend_rows: int) -> float:
+    return 0.8 + 0.24 * rows + 0.2 * legend_rows
+
+
+def _percent(rows: Mapping[str, float]) -> dict[str, float]:
+    total = sum(rows.values())
+    return {name: 100 * n / total for name, n in rows.items()}
+
+
+def spans_decades(curves: Sequence[Series]) -> bool:
+    """Tells whether values are so far apart that their axis is logarithmic; all are above 0 then."""
+    values = [y for curve in curves for y in curve.y if math.isfinite(y)]
+    return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
+
+
+def _ends(curves: Sequence[Series]) -> str:
+    """Returns the last value of each curve in words."""
+    return "; ".join(f"{curve.label}: {curve.y[-1]:.4g} at {curve.x[-1]:.4g}" for curve in curves) + "."

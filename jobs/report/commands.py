@@ -1,0 +1,138 @@
+"""The commands `graphmill report` and `graphmill plot`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from jobs.commands.options import Asked, pipeline_argument
+from kernels.errors import InputError
+
+if TYPE_CHECKING:
+    from assets.pipeline.file import Pipeline
+    from jobs.report.facts import ReportFacts
+    from jobs.report.series import Axis, Value
+
+STANDARD_OUTPUT = Path("-")
+TERMINAL_WIDTH = 80
+"""Columns of a picture in a file or a pipe."""
+
+VALUES: dict[Value, str] = {"valid": "validation score, %", "loss": "mean training loss, nats"}
+AXES: dict[Axis, str] = {"epochs": "epochs", "seconds": "seconds of training"}
+"""The curves that are printed, in words."""
+
+
+@click.command(short_help="Writes all results of a pipeline as one page.")
+@pipeline_argument
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The HTML file; default reports/PIPELINE.html in the home. - prints the page, and remembers nothing of it.",
+)
+@click.pass_obj
+def report(home: Path | None, pipeline: Asked, out: Path | None) -> None:
+    """Writes one page with the results of a pipeline's models, for any browser, offline: scores, costs, curves, caches, time-lines,
+    versions, predictions, the recipe, and what has changed since the last report. Trains nothing; runs may be on their way.
+
+    Example: graphmill report showcase --out showcase.html
+    """
+    from jobs.report.changes import find_changes, remember
+    from jobs.report.facts import read_facts
+    from jobs.report.page import report_page
+
+    facts = read_facts(pipeline.load(), home)
+    page = report_page(facts, find_changes(facts))
+    if out == STANDARD_OUTPUT:
+        click.echo(page, nl=False)
+        return
+    path = out or report_path(facts)
+    write_file(path, page.encode(), "give another file with --out")
+    click.echo(f"{path} is written; any browser shows it")
+    for line in _not_shown(facts):
+        click.echo(line)
+    remember(facts)
+
+
+def report_path(facts: ReportFacts) -> Path:
+    """Returns the file of a report without --out."""
+    from jobs.report.changes import record_path
+
+    return record_path(facts.home, facts.pipeline).with_suffix(".html")
+
+
+def _not_shown(facts: ReportFacts) -> Iterator[str]:
+    if facts.missing:
+        names = ", ".join(dict.fromkeys(state.name for state in facts.missing))
+        yield f"not there yet: {names}; graphmill run {facts.pipeline.reference} builds them"
+    if (run := facts.last_run) is not None and run.status == "FAILURE":
+        yield f"the last run, {run.run_id}, failed; the page says why"
+
+
+def write_file(path: Path, data: bytes, remedy: str) -> None:
+    """Writes a file of results, and makes its folder.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    from assets.storage.filesystem import replace_atomically
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_atomically(path, data)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}", remedy) from error
+
+
+@click.command(short_help="Writes the figures of a report as files.")
+@pipeline_argument
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder, which is made if it is missing; default PIPELINE-figures in the current folder.",
+)
+@click.option("--terminal", is_flag=True, help="Print the learning curves here, and write no file.")
+@click.pass_obj
+def plot(home: Path | None, pipeline: Asked, out: Path | None, terminal: bool) -> None:
+    """Writes the figures of `graphmill report` into a folder, each as SVG and as PNG; files of the same names are replaced.
+
+    Example: graphmill plot showcase --terminal
+    """
+    if terminal and out is not None:
+        raise InputError("--terminal writes no file, and --out names a folder for files", "give one of them")
+    loaded = pipeline.load()
+    if terminal:
+        _print_curves(loaded, home)
+        return
+    from jobs.report.charts import drawings
+    from jobs.report.facts import read_facts
+
+    folder = out or Path(f"{loaded.name}-figures")
+    figures = drawings(read_facts(loaded, home))
+    for each in figures:
+        write_file(folder / f"{each.name}.svg", each.svg_file(), "give another folder with --out")
+        write_file(folder / f"{each.name}.png", each.png(), "give another folder with --out")
+        click.echo(f"{folder / each.name}.svg and .png: {each.title}")
+
+
+def _print_curves(pipeline: Pipeline, home: Path | None) -> None:
+    from jobs.commands.aligned import terminal_columns
+    from jobs.commands.leaderboard import ranked, stored_entries
+    from jobs.report.charts import spans_decades
+    from jobs.report.series import learning_curves
+    from jobs.report.terminal import curve_lines
+
+    entries = ranked(stored_entries(pipeline, home))
+    width = terminal_columns() or TERMINAL_WIDTH
+    for value, what in VALUES.items():
+        for over, unit in AXES.items():
+            curves = learning_curves(entries, value, over)
+            if curves:
+                log = value == "loss" and spans_decades(curves)
+                title = f"{pipeline.name}: {what}, over {unit}{', logarithmic' if log else ''}"
+                click.echo("\n".join([*curve_lines(title, curves, width, log=log), ""]))
+
+
+REPORT_COMMANDS = (report, plot)

@@ -1,0 +1,113 @@
+"""All that a report is made from: the models of a pipeline, the state of its artifacts, and its last run. Nothing is built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from assets.pipeline.file import Pipeline
+from assets.sizes import format_bytes
+from assets.storage.artifact import Artifact
+from assets.storage.home import home_folder
+from assets.storage.version import short
+from jobs.commands.leaderboard import Entry, ranked, stored_entries
+from jobs.commands.status import NEVER, State, pipeline_states
+from jobs.figures.plain_table import PlainTable
+from jobs.report.last_run import LastRun, find_last_run
+from jobs.report.predictions import Prediction, predictions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFacts:
+    """The facts.
+
+    Attributes:
+        pipeline: the recipe.
+        home: absolute path of the home folder.
+        made: time at which they were read, UTC.
+        entries: models by train table, best validation score first; tables without a model are left out.
+        states: state of each artifact that the pipeline asks for.
+        last_run: its newest run, None if the history has none.
+    """
+
+    pipeline: Pipeline
+    home: Path
+    made: datetime
+    entries: Sequence[Entry] = field(repr=False)
+    states: Sequence[State] = field(repr=False)
+    last_run: LastRun | None = None
+
+    @property
+    def predictions(self) -> list[Prediction]:
+        """Numbers that were predicted and measured."""
+        return predictions(self.entries)
+
+    def artifact(self, stage: str) -> Artifact | None:
+        """Returns the artifact of a stage of the first split, None if it is not there."""
+        return next((each.artifact for each in self.states if each.artifact and each.artifact.stage == stage), None)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the graph, 0 if it is not there."""
+        graph = self.artifact("graph")
+        return 0 if graph is None else int(graph.summary["numbers"].get("num_nodes", 0))
+
+    @property
+    def missing(self) -> list[State]:
+        """The artifacts that a run would build."""
+        return [state for state in self.states if state.artifact is None]
+
+
+def read_facts(pipeline: Pipeline, home: Path | None, now: datetime | None = None) -> ReportFacts:
+    """Reads the facts.
+
+    Args:
+        pipeline: the checked recipe.
+        home: home of store and history, None for the default.
+        now: time of the report, None for the present.
+
+    Raises:
+        InputError: no model of the pipeline is trained, or its raw content is missing.
+    """
+    folder = home_folder(home)
+    return ReportFacts(
+        pipeline=pipeline,
+        home=folder,
+        made=now or datetime.now(UTC),
+        entries=ranked(stored_entries(pipeline, home)),
+        states=pipeline_states(pipeline, home),
+        last_run=find_last_run(folder, pipeline.name),
+    )
+
+
+def lineage_table(states: Sequence[State]) -> PlainTable:
+    """Returns a row for each artifact that a pipeline asks for: where it is, when and how long it was built, and what it read."""
+    names = {(state.label.partition("/")[0], state.version): state.name for state in states}
+    columns = ["step", "artifact", "state", "built (UTC)", "seconds", "size", "reads"]
+    rows = [[state.name, state.label, *_built(state, names)] for state in states]
+    left = frozenset({"step", "artifact", "state", "built (UTC)", "reads"})
+    return PlainTable(title="lineage", columns=columns, rows=rows, left=left)
+
+
+def _built(state: State, names: dict[tuple[str, str], str]) -> list[str]:
+    if state.artifact is None:
+        why = str(state.waiting) if state.waiting else "; ".join(state.reasons) or NEVER
+        return [f"to be built: {why}", "-", "-", "-", "-"]
+    record = state.artifact.run_record()
+    seconds = record.get("seconds")
+    return [
+        "is there",
+        str(record.get("started", "-"))[:19].replace("T", " "),
+        "-" if seconds is None else f"{seconds:,.1f}",
+        format_bytes(state.artifact.total_bytes),
+        ", ".join(names.get(each, f"{each[0]}/{short(each[1])}") for each in _read_by(state.artifact, record)) or "-",
+    ]
+
+
+def _read_by(artifact: Artifact, record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns stage and version of each artifact that one was built from, those that decided its version first."""
+    sources = [*artifact.inputs.values(), *(record.get("reads") or {}).values()]
+    return list(dict.fromkeys((each["stage"], each["version"]) for each in sources))

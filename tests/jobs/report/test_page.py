@@ -1,0 +1,159 @@
+"""The page: everything is escaped, nothing comes from elsewhere, and what is missing is said."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+
+from jobs.commands.leaderboard import leaderboard_table
+from jobs.figures.plain_table import PlainTable
+from jobs.report import page
+from jobs.report.changes import ReportChanges
+from jobs.report.charts import learning, quality, timelines
+from jobs.report.drawing import ReportFigure
+from jobs.report.last_run import LastRun
+from jobs.report.page import html_table, report_page
+from tests.jobs.report.conftest import NOW
+
+NASTY = "<script>alert(\"x\")</script> & 'quoted' </textarea></pre>"
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Outline(HTMLParser):
+    """Every element with its attributes, and whether all are closed in order."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def shown(trained: SimpleNamespace) -> str:
+    notes = replace(trained.other.pipeline.notes, description=NASTY)
+    pipeline = replace(trained.other.pipeline, notes=notes, text=f"{trained.other.pipeline.text}\n# {NASTY}")
+    run = LastRun(run_id="abcd1234", status="FAILURE", seen=NOW, failures=(f"gcn: {NASTY}",))
+    return report_page(replace(trained.other, pipeline=pipeline, last_run=run), ReportChanges())
+
+
+def test_texts_of_files_are_escaped_and_every_element_is_closed(shown: str) -> None:
+    outline = Outline(shown)
+    assert outline.open == [] and [tag for tag, _ in outline.found].count("script") == 1
+    assert NASTY not in shown and unescape(shown).count(NASTY) == 3
+
+
+def test_nothing_comes_from_elsewhere_and_ids_are_unique(shown: str) -> None:
+    found = Outline(shown).found
+    links = [
+        value for _, held in found for name, value in held.items() if name in ("src", "href", "xlink:href", "action")
+    ]
+    assert links and all(str(link).startswith(("#", "data:")) for link in links)
+    assert set(re.findall(r"url\((.)", shown)) <= {"#"} and "@import" not in shown
+    ids = [str(held["id"]) for _, held in found if "id" in held]
+    assert len(ids) == len(set(ids))
+    inside = [str(link)[1:] for link in links if str(link).startswith("#")] + re.findall(r"url\(#([^)]+)\)", shown)
+    assert set(inside) <= set(ids)
+    (policy,) = [held["content"] for tag, held in found if held.get("http-equiv") == "Content-Security-Policy"]
+    assert str(policy).startswith("default-src 'none'")
+
+
+def test_a_missing_table_and_a_failed_run_are_named_with_what_helps(
+    shown: str, trained: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = unescape(re.sub(r"<[^>]+>", " ", shown))
+    assert (
+        "Not there: 2 of 6 artifacts. graphmill run" in text
+        and "2 trained models of 1 train table," in text
+        and "to be built: never built" in text
+    )
+    assert "The last run, abcd1234, has the state FAILURE since 2030-01-02 03:04 UTC" in text
+    monkeypatch.setattr(page, "drawings", lambda facts: [])
+    going = LastRun(run_id="abcd1234", status="STARTED", seen=NOW, over=False)
+    assert "Run abcd1234 is on its way: STARTED" in report_page(replace(trained.tiny, last_run=going), ReportChanges())
+    whole = report_page(trained.tiny, ReportChanges())
+    assert "Not there" not in whole and "last run" not in whole.partition("<main>")[0]
+
+
+def test_a_table_that_is_copied_is_the_table_that_is_shown(shown: str, trained: SimpleNamespace) -> None:
+    board = leaderboard_table("other", trained.other.entries)
+    areas = dict(re.findall(r'<textarea id="([^"]+)"[^>]*>(.*?)</textarea>', shown, re.S))
+    assert unescape(areas["leaderboard-table-Markdown"]) == board.markdown() and "±" in board.rows[0][3]
+    assert unescape(areas["leaderboard-table-LaTeX"]) == board.latex()
+    cells = re.findall(
+        r"<t[hd][^>]*>([^<]*)</t[hd]>", shown.partition('id="leaderboard-table"')[2].partition("</table>")[0]
+    )
+    assert [unescape(cell) for cell in cells] == [*board.columns, *(cell for row in board.rows for cell in row)]
+
+
+def test_every_section_of_a_whole_pipeline_is_there(shown: str) -> None:
+    for name in (
+        "leaderboard",
+        "changes",
+        "learning",
+        "costs",
+        "caches",
+        "timelines",
+        "predictions",
+        "lineage",
+        "recipe",
+    ):
+        assert f'<section id="{name}"' in shown, name
+        assert f'href="#{name}"' in shown
+
+
+def test_a_page_that_is_too_large_leaves_out_the_last_time_lines(
+    trained: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = trained.tiny.entries
+    few = [learning(entries, "loss", "seconds"), *timelines(entries)]
+    monkeypatch.setattr(page, "drawings", lambda facts: few)
+    whole = report_page(trained.tiny, ReportChanges())
+    assert whole.count('aria-label="Save Time-line of') == 2
+    monkeypatch.setattr(page, "MOST_BYTES", len(whole.encode()) - 1)
+    less = report_page(trained.tiny, ReportChanges())
+    assert less.count('aria-label="Save Time-line of') == 1 and "1 more are left out of this page" in less
+    assert len(less.encode()) < len(whole.encode()) and less.count("Save Training loss over seconds") == 1
+
+
+def test_figures_are_well_formed_and_files_know_no_variables(trained: SimpleNamespace) -> None:
+    for each in (quality(trained.tiny.entries), learning(trained.tiny.entries, "valid", "epochs")):
+        assert each is not None
+        text = each.svg_file().decode()
+        root = ElementTree.fromstring(text)
+        assert root[0].text == each.title and root[1].text == each.says and root.attrib["role"] == "img"
+        assert "var(" not in text and "<style" not in text and "var(--c1c2024, #1c2024)" in each.svg()
+        assert each.svg() == each.svg() and each.png().startswith(b"\x89PNG")
+
+
+def test_names_in_a_figure_are_text_and_no_formula() -> None:
+    def draw(figure: object) -> None:
+        figure.subplots().set_title("$<a>$ & b")  # type: ignore[attr-defined]
+
+    drawn = ReportFigure(name="x", title='"<t>"', says="a & b", draw=draw).svg()
+    root = ElementTree.fromstring(drawn)
+    assert "$<a>$ & b" in [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert root[0].text == '"<t>"'
+
+
+def test_a_long_cell_may_be_folded() -> None:
+    text = html_table(PlainTable(title="t", columns=["a", "b"], rows=[["x", "y" * 50]], left=frozenset({"a"})), "id")
+    assert '<td class="wide">' in text and '<th scope="row" class="left">x</th>' in text
