@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from assets.storage.filesystem import make_folder
 from assets.storage.kept_numbers import keep_numbers
 from assets.storage.sealed_json import DIGEST, unseal_if_sound
 
@@ -38,6 +39,7 @@ def measured_rates(home: Path) -> dict[str, float]:
         RuntimeError: other processes hold the memory of the GPU.
         InputError: the disk is full.
     """
+    make_folder(home)
     found = dict(_measured(home))
     keep_numbers(home / SPEEDS, found)
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.building.needs import MARGIN, Sizes
+from assets.features.read import node_types, open_features
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline
 from assets.pipeline.needs import KnownSizes, step_needs
@@ -97,9 +98,14 @@ class Plan:
 
     @property
     def chosen(self) -> Planned | None:
-        """The training that takes the least time of those that fit; one without whole mini-batches only if no other fits."""
+        """The training that takes the least time of those that fit, or the first one that takes about as long.
+
+        One without whole mini-batches is chosen only if no other fits.
+        """
         fit = [row for row in self.rows if row.fits and row.forecast is not None]
-        return min([row for row in fit if row.exact] or fit, key=lambda row: row.total_seconds, default=None)
+        fit = [row for row in fit if row.exact] or fit
+        least = min((row.total_seconds for row in fit), default=0.0)
+        return next((row for row in fit if row.total_seconds <= least * (1 + TIE)), None)
 
     def paid_back(self, row: Planned) -> float | None:
         """Returns the number of epochs after which a training's preparation is paid back against the best one without it.
@@ -208,7 +214,7 @@ class _Planner:
             exact_evaluation=self._exact_evaluation(semantic, at_hand),
             count=bool({"hotness", "budgets"} <= reads or "hotness" in step.inputs or "cache_plan" in reads),
         )
-        outlook = replace(outlook, speeds=self._measured(outlook, at_hand, semantic, sizes))
+        outlook = replace(outlook, speeds=self._measured(outlook, at_hand, semantic, sizes, direct.get("features")))
         if scaled is sizes:
             return forecast(outlook)
         if outlook.drawn is None:
@@ -247,7 +253,9 @@ class _Planner:
             self._exact[key] = semantic.train.eval != "sampled" if chosen is None else chosen.way == "exact"
         return self._exact[key]
 
-    def _measured(self, outlook: Outlook, at_hand: GraphAtHand, semantic: ModelConfig, sizes: Sizes) -> Speeds | None:
+    def _measured(
+        self, outlook: Outlook, at_hand: GraphAtHand, semantic: ModelConfig, sizes: Sizes, features: Artifact | None
+    ) -> Speeds | None:
         """Returns the speeds of a recipe, from the home or measured now; None of what no batch could be drawn for."""
         from trainers.training.speeds import measure_speeds
 
@@ -259,7 +267,8 @@ class _Planner:
             if found is None:
                 self.report(f"measuring batches of {semantic.train.model}, some seconds")
                 try:
-                    found = measure_speeds(outlook, at_hand, at_hand.graph.num_classes)
+                    types = None if features is None else node_types(at_hand.graph.topology, open_features(features))
+                    found = measure_speeds(outlook, at_hand, at_hand.graph.num_classes, types)
                 except InputError as error:
                     self.report(f"not measured: {error.problem}")
                     return None

@@ -123,12 +123,17 @@ def _other(pipeline: Pipeline, document: Mapping[str, Any], technique: Technique
         entry[technique.name] = {"ranks": max(1, min(2, room.cores))}
     defaults: dict[str, Any] = {
         "sampling": dict(SAMPLING), "partitions": {"parts": 2}, "chunks": {}, "samples": {}, "hotness": {}, "cache_plan": {},
-        "memory": {"device": 0, "host": room.host, "disk": room.disk},
+        "memory": {"device": 0, "host": _size(room.host), "disk": room.disk},
     }  # fmt: skip
     needed = _tables(technique.needs, (*technique.inputs, *(("samples", "cache_plan") if technique.stored else ())))
     if "cache_plan" in needed:
         needed |= {"hotness", "packed"}
     return _variant(pipeline, document, technique, entry, needed, defaults)
+
+
+def _size(num_bytes: int) -> int | str:
+    """Returns a size as a file has it: in whole MiB, or in bytes if it is less than one."""
+    return f"{num_bytes >> 20}MiB" if num_bytes >> 20 else num_bytes
 
 
 def _tables(needs: Collection[str], roles: Collection[str]) -> set[str]:

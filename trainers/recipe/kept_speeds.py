@@ -37,12 +37,18 @@ def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes) -> Path:
         "architecture": repr(sorted(architecture.items())),
         "dtype": train.dtype,
         "optimizer": train.optimizer,
-        "sampling": None if semantic.sampling is None else canonical(semantic.sampling),
+        "sampling": _drawn(semantic),
         "whole": find_technique(train.trainer).whole_graph,
         "row": [sizes.width, sizes.row_bytes],
         "machine": [processor_name(), usable_cores()],
     }
     return home / FOLDER / f"{hashlib.sha256(canonical_json(key)).hexdigest()[:32]}.json"
+
+
+def _drawn(semantic: ModelConfig) -> dict[str, Any]:
+    """Returns the keys of [sampling] that decide how a batch is drawn."""
+    found: dict[str, Any] = {} if semantic.sampling is None else dict(canonical(semantic.sampling))
+    return {name: value for name, value in found.items() if name not in ("reuse", "schedule", "sampling_seed")}
 
 
 def keep_speeds(path: Path, speeds: Speeds) -> None:

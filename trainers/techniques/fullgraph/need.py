@@ -181,6 +181,8 @@ def expected_terms(case: Case, memory: Mapping[str, int]) -> dict[str, int]:
     num_parameters = parameter_bytes(train, sizes.width, classes) // item_bytes(train)
     way = Way(hybrid=settings.hybrid, parts=own_parts)
     held = device_bytes(train, sizes.width, classes, num_parameters, counts, way, kept_first=True)
+    # The aggregates and own rows that the first layer's update reads, of a chunk of each part.
+    held += own_parts * counts.nodes * (1 + reads_own(train)) * sizes.width * item_bytes(train)
     found[CHUNK_ROWS] = case.ranks * int(HEAP * held)
     if OTHER_ROWS in found:
         shapes = layer_shapes(train, sizes.width, classes)
