@@ -73,7 +73,10 @@ def open_outlook(
         return None
     row_of = open_features(artifacts["features"]).row_of if "features" in artifacts else None
     drawing = open_drawing(semantic.sampling, artifacts)
-    at_hand = GraphAtHand(graph=open_graph(artifacts["graph"]), drawing=drawing, row_of=row_of)
+    graph = open_graph(artifacts["graph"])
+    at_hand = GraphAtHand(graph=graph, drawing=drawing, row_of=row_of)
+    train, valid, test = map(len, graph.splits)
+    sizes = replace(sizes, num_classes=graph.num_classes, num_train=train, num_valid=valid, num_test=test)
     return outlook_on(semantic, execution, sizes, at_hand, artifacts, ranks=ranks, speeds=speeds)
 
 

@@ -45,7 +45,8 @@ def volumes(outlook: Outlook) -> Volumes:
         chunks = open_chunks(sizes.artifacts["chunks"])
         counts = chunks.counts
         volume = {"vanilla": counts.v_ori, "p2p": counts.v_p2p, "p2p+reuse": counts.v_ru}[mode]
-        fetched = 0 if mode == "vanilla" else int(counts.fetched.sum())
+        # Rows that a part has already from the step before are fetched anew unless they are reused.
+        fetched = {"vanilla": 0, "p2p": int(counts.copies.sum()), "p2p+reuse": int(counts.fetched.sum())}[mode]
         return Volumes(volume, fetched, chunks.chunks_per_part, chunks.num_parts, True)
     config, parts = sizes.configs.get("chunks"), number_of_parts(sizes)
     each = 1 if config is None else config.table.chunks_per_part
