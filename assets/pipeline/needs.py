@@ -72,9 +72,7 @@ def step_needs(
         reference, own = step.recipe.speed, speeds.get(step.recipe.name)
         speed = own or (reference.per_second if reference else None)
         seconds = missing * need.work / speed if need and speed and need.work else None
-        found.append(
-            StepNeed(step=step, missing=missing, need=need, seconds=seconds, measured=own is not None)
-        )
+        found.append(StepNeed(step=step, missing=missing, need=need, seconds=seconds, measured=own is not None))
     return found
 
 

@@ -239,7 +239,7 @@ def _speeds(home: Path, again: bool) -> Iterator[Finding]:
     topic = f"speeds ({'measured before; --refresh measures again' if speeds else 'measured now'})"
     if not speeds:
         try:
-            speeds = measured_rates(home)
+            measured_rates(home, speeds)
         except RuntimeError as error:  # torch raises it for a GPU whose memory other processes hold
             problem = str(error).partition("\n")[0]
     for name, rate in speeds.items():

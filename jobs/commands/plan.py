@@ -38,7 +38,7 @@ def plan(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Says what each technique would take for a PIPELINE's graph on this machine, which one it would take, and why. Builds nothing.
+    """Compares the techniques for a PIPELINE's graph on this machine, and says which one to take, and why. Builds nothing.
 
     Compared are the [[train]] tables of the file, and the techniques that it has no table for, with the model of its first one: memory,
     bytes over each link, seconds of an epoch and of preparing. The speed of this machine is measured on a few batches, and kept in the

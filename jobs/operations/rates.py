@@ -32,15 +32,20 @@ def kept_rates(home: Path) -> dict[str, float]:
     return {name: rate for name, rate in unseal_if_sound(home / SPEEDS).items() if name != DIGEST}
 
 
-def measured_rates(home: Path) -> dict[str, float]:
+def measured_rates(home: Path, found: dict[str, float] | None = None) -> dict[str, float]:
     """Measures the speeds, and keeps them in the home.
+
+    Args:
+        home: the home.
+        found: receives each speed as soon as it is measured; None for a dictionary of its own.
 
     Raises:
         RuntimeError: other processes hold the memory of the GPU.
         InputError: the disk is full.
     """
     make_folder(home)
-    found = dict(_measured(home))
+    found = {} if found is None else found
+    found.update(_measured(home))
     keep_numbers(home / SPEEDS, found)
     return found
 

@@ -53,7 +53,7 @@ def _of(model: Artifact) -> Iterator[PredictionError]:
     }
     seconds = run.get("epoch_seconds", {}).get("train")
     yield PredictionError(
-        asked_by=str(run.get("asked_by") or ""),
+        asked_by=str((run.get("execution") or {}).get("asked_by") or ""),
         trainer=model.config["train"]["trainer"],
         version=model.version,
         memory=_ratio(predicted["memory_bytes"], measured_memory(run)),

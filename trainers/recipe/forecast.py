@@ -198,7 +198,7 @@ class Formula(NamedTuple):
 
 
 def forecast(outlook: Outlook) -> Forecast | None:
-    """Returns what a training is expected to take; None for a technique or a device without a formula, and of an unknown sampler."""
+    """Returns the forecast of a training; None for a technique or a device without a formula, and of an unknown sampler."""
     formula = _formula(outlook)
     if formula is None:
         return None

@@ -49,7 +49,7 @@ class ExpectedHistory:
 
 
 def expected_history(outlook: Outlook, parts: int = 1) -> ExpectedHistory:
-    """Returns what a training's history is expected to leave of the drawn batches.
+    """Returns the drawn batches of a training without those parts that its history is expected to spare.
 
     Args:
         outlook: the training, with counts of visits by layer.

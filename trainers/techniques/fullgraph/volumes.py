@@ -20,7 +20,7 @@ from trainers.recipe.step_bytes import item_bytes, parameter_bytes
 from trainers.techniques.fullgraph.memory import LayerShape, Way, fixed_first, layer_shapes, reads_own
 
 
-class Volumes(NamedTuple):
+class PassVolumes(NamedTuple):
     """Rows of a pass over all chunks.
 
     Attributes:
@@ -38,7 +38,7 @@ class Volumes(NamedTuple):
     exact: bool
 
 
-def volumes(outlook: Outlook) -> Volumes:
+def volumes(outlook: Outlook) -> PassVolumes:
     """Returns the rows of a pass: counted ones, or those of even chunks each of whose edges brings another row, up to all nodes."""
     sizes, mode = outlook.sizes, outlook.settings.mode
     if "chunks" in sizes.artifacts:
@@ -47,13 +47,13 @@ def volumes(outlook: Outlook) -> Volumes:
         volume = {"vanilla": counts.v_ori, "p2p": counts.v_p2p, "p2p+reuse": counts.v_ru}[mode]
         # Rows that a part has already from the step before are fetched anew unless they are reused.
         fetched = {"vanilla": 0, "p2p": int(counts.copies.sum()), "p2p+reuse": int(counts.fetched.sum())}[mode]
-        return Volumes(volume, fetched, chunks.chunks_per_part, chunks.num_parts, True)
+        return PassVolumes(volume, fetched, chunks.chunks_per_part, chunks.num_parts, True)
     config, parts = sizes.configs.get("chunks"), number_of_parts(sizes)
     each = 1 if config is None else config.table.chunks_per_part
     steps = parts * each
     rows = steps * min(sizes.num_nodes, ceil((sizes.num_edges + sizes.num_nodes) / steps))
     loaded = rows if mode == "vanilla" else min(rows, rows // parts + sizes.num_nodes)
-    return Volumes(loaded, 0 if mode == "vanilla" else rows - loaded, each, parts, False)
+    return PassVolumes(loaded, 0 if mode == "vanilla" else rows - loaded, each, parts, False)
 
 
 class _Booked:
