@@ -65,8 +65,9 @@ def _of(model: Artifact) -> Iterator[PredictionError]:
 def measured_memory(run: Mapping[str, Any]) -> int | None:
     """Returns the peak of a run's memory, over all ranks; None if it was not recorded."""
     ranks = run.get("ranks")
-    peaks = [rank.get("peak_memory_bytes") for rank in ranks] if ranks else [run.get("peak_memory_bytes")]
-    return None if None in peaks else sum(peaks)
+    peaks = [each.get("peak_memory_bytes") for each in ranks or [run]]
+    known = [peak for peak in peaks if peak is not None]
+    return sum(known) if len(known) == len(peaks) else None
 
 
 def _ratio(predicted: float | None, measured: float | None) -> float | None:

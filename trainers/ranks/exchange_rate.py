@@ -58,8 +58,8 @@ def _main(rank: int, place: str) -> None:
     import torch
     import torch.distributed as dist
 
-    store = dist.FileStore(place, 2)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=TIMEOUT_SECONDS))
+    meeting = f"file://{place}"
+    dist.init_process_group("gloo", meeting, rank=rank, world_size=2, timeout=timedelta(seconds=TIMEOUT_SECONDS))
     seconds = {}
     for size in (64, SENT_BYTES):
         sent, received = torch.ones(2 * size, dtype=torch.uint8), torch.empty(2 * size, dtype=torch.uint8)

@@ -69,10 +69,10 @@ def kept_speeds(path: Path) -> Speeds | None:
     names = {field.name for field in fields(Speeds)}
     if not names <= found.keys():
         return None
-    values: dict[str, Any] = {name: found[name] for name in names}
-    return Speeds(
-        **{name: _by_threads(value) if name in BY_THREADS else float(value) for name, value in values.items()}
-    )
+    read: dict[str, Any] = {
+        name: _by_threads(found[name]) if name in BY_THREADS else float(found[name]) for name in names
+    }
+    return Speeds(**read)
 
 
 def _by_threads(values: Mapping[str, float]) -> dict[int, float]:

@@ -71,7 +71,7 @@ def rows_links(outlook: Outlook, batches: Iterable[Array]) -> dict[str, float]:
         batches: ids[n] of each batch, global: the nodes whose rows are read.
     """
     tier, row_bytes, where = placed(outlook), outlook.sizes.row_bytes, feature_place(outlook)
-    found = dict.fromkeys(("disk", "mapped", "h2d", "d2d"), 0.0)
+    found: dict[str, float] = {"disk": 0.0, "mapped": 0.0, "h2d": 0.0, "d2d": 0.0}
     for node_ids in map(outlook.with_rows, batches):
         behind = node_ids if tier is None else node_ids[tier[node_ids] == BEHIND]
         on_device = 0 if tier is None else int(np.count_nonzero(tier[node_ids] == DEVICE))

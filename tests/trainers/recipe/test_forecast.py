@@ -43,10 +43,9 @@ def test_a_minibatch_training_moves_what_drawn_batches_say(tmp_path: Path) -> No
 
 def test_stored_batches_are_forecast_to_the_byte(tmp_path: Path) -> None:
     packed = build_packed(tmp_path, epochs=2)
-    for trainer in ("disk", "minibatch"):
-        model = train_packed(
-            packed, tmp_path, trainer, epochs=4, **({"samples": "stored"} if trainer != "disk" else {})
-        )
+    for trainer, options in (("disk", {}), ("minibatch", {"samples": "stored"})):
+        keys: dict[str, Any] = {"epochs": 4} | options
+        model = train_packed(packed, tmp_path, trainer, **keys)
         assert predicted(model)["bytes_per_epoch"] == moved(model), trainer
     assert not predicted(model)["exact"] and predicted(train_packed(packed, tmp_path, epochs=2))["exact"]
 

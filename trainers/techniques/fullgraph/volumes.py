@@ -7,7 +7,7 @@ mapped.py book them, and a test compares these formulas with a ledger.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from math import ceil
 from typing import NamedTuple
@@ -60,7 +60,7 @@ class _Booked:
     """Sums of bytes by link, as the passes of a training book them."""
 
     def __init__(self, outlook: Outlook):
-        self.outlook, self.links = outlook, Counter[str]()
+        self.outlook, self.links = outlook, defaultdict[str, float](float)
         self.volumes, self.value = volumes(outlook), item_bytes(outlook.case.semantic.train)
 
     def own(self, link: str, columns: int, *, features: bool = False, times: int = 1) -> None:
