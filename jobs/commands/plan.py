@@ -15,7 +15,7 @@ import tomlkit
 
 from assets.sizes import format_bytes
 from jobs.commands.options import Asked, complete_pipelines, json_option
-from jobs.planning.plan import TIE, Plan, Planned
+from jobs.planning.plan import TIE, Planned, TechniquePlan
 from kernels.errors import InputError
 
 HEADINGS = ("training", "trainer", "memory", "s / epoch", "prepare", "in all", "paid back")
@@ -74,7 +74,7 @@ def _print_check(home: Path | None, *, as_json: bool) -> None:
     click.echo(json.dumps([asdict(each) for each in found], indent=2) if as_json else "\n".join(error_lines(found)))
 
 
-def _write(found: Plan, path: Path) -> None:
+def _write(found: TechniquePlan, path: Path) -> None:
     """Writes the file of the chosen training; its name is the file's.
 
     Raises:
@@ -95,7 +95,7 @@ def _write(found: Plan, path: Path) -> None:
     path.write_text(tomlkit.dumps(document))
 
 
-def plan_lines(found: Plan) -> Iterator[str]:
+def plan_lines(found: TechniquePlan) -> Iterator[str]:
     """Yields the table of a plan, the choice with its reason, and the tables to paste."""
     rows = [HEADINGS, *(_cells(found, row) for row in found.rows if row.forecast is not None)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
@@ -116,7 +116,7 @@ def plan_lines(found: Plan) -> Iterator[str]:
     yield from _choice(found)
 
 
-def _cells(found: Plan, row: Planned) -> tuple[str, ...]:
+def _cells(found: TechniquePlan, row: Planned) -> tuple[str, ...]:
     assert row.forecast is not None
     memory = row.forecast.memory_bytes
     epochs = found.paid_back(row)
@@ -132,7 +132,7 @@ def _cells(found: Plan, row: Planned) -> tuple[str, ...]:
     )
 
 
-def _choice(found: Plan) -> Iterator[str]:
+def _choice(found: TechniquePlan) -> Iterator[str]:
     chosen = found.chosen
     if chosen is None:
         yield "no training fits this machine's memory: lower [sampling] batch_size or hidden, or use a machine with more"
@@ -161,7 +161,7 @@ def _against(chosen: Planned, second: Planned) -> str:
     return f"{seconds}, {'about the' if tie else 'against'} {other}"
 
 
-def pasted(found: Plan) -> str:
+def pasted(found: TechniquePlan) -> str:
     """Returns the tables of the chosen training, as a pipeline file has them, without the graph."""
     document = tomlkit.parse(found.text)
     kept = tomlkit.document()
@@ -181,7 +181,7 @@ def pasted(found: Plan) -> str:
     return tomlkit.dumps(kept).strip()
 
 
-def plan_values(found: Plan) -> dict[str, Any]:
+def plan_values(found: TechniquePlan) -> dict[str, Any]:
     """Returns a plan as JSON-ready values."""
     chosen = found.chosen
     rows = [

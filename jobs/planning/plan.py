@@ -79,7 +79,7 @@ class Planned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TechniquePlan:
     """The result.
 
     Attributes:
@@ -126,7 +126,7 @@ class Plan:
 
 def make_plan(
     pipeline: Pipeline, home: Path | None, *, again: bool = False, report: Callable[[str], Any] = print
-) -> Plan:
+) -> TechniquePlan:
     """Returns the plan of a pipeline file; builds nothing, and keeps measured speeds in the home.
 
     Args:
@@ -140,7 +140,7 @@ def make_plan(
     """
     planner = _Planner(pipeline.by_split[0], home_folder(home), again, report)
     rows = planner.rows()
-    found = Plan(pipeline=pipeline, rows=rows, memory_bytes=memory_bytes(), built=planner.built)
+    found = TechniquePlan(pipeline=pipeline, rows=rows, memory_bytes=memory_bytes(), built=planner.built)
     chosen = found.chosen
     if chosen is None or chosen.variant.pipeline is None:
         return found

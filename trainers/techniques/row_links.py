@@ -18,7 +18,7 @@ BEHIND, DEVICE, HOST = 0, 1, 2
 """Places of a row: the table, the device's cache, the host's cache."""
 
 
-class Stored(NamedTuple):
+class StoredCounts(NamedTuple):
     """Counts of a training's stored batches, per epoch.
 
     Attributes:
@@ -31,7 +31,7 @@ class Stored(NamedTuple):
     num_bytes: float
 
 
-def stored_counts(outlook: Outlook) -> Stored | None:
+def stored_counts(outlook: Outlook) -> StoredCounts | None:
     """Returns the counts of a training's stored batches; None if they are drawn, or not stored yet."""
     artifact, plan = outlook.artifacts.get("samples"), outlook.plan
     if artifact is None or plan is None or not outlook.case.stored:
@@ -40,7 +40,7 @@ def stored_counts(outlook: Outlook) -> Stored | None:
     times = batch_uses(plan, epochs, samples) / epochs
     edges = np.asarray(samples.num_edges).sum(axis=1)
     totals = (np.asarray(each) * times for each in (samples.num_inputs, edges, samples.num_bytes))
-    return Stored(*(float(total.sum()) for total in totals))
+    return StoredCounts(*(float(total.sum()) for total in totals))
 
 
 def epoch_inputs(outlook: Outlook) -> float:

@@ -17,7 +17,7 @@ from jobs.cli import graphmill
 from jobs.commands import plan as plan_command
 from jobs.operations import rates
 from jobs.planning.graph import scaled_sizes, stand_in
-from jobs.planning.plan import Plan, Planned
+from jobs.planning.plan import Planned, TechniquePlan
 from jobs.planning.variants import Room, Variant, variants
 from tests.recipes import recipe, sbm
 from tests.trainers.runs import train_small
@@ -122,7 +122,7 @@ def test_preparation_is_paid_back_by_the_seconds_that_an_epoch_spares(tmp_path: 
         row("disk", "disk", 3.0, preparing=12.0),
         row("slow", "factored", 6.0, 1.0),
     ]
-    found = Plan(pipeline=pipeline, rows=rows, memory_bytes=1 << 34, built=True)
+    found = TechniquePlan(pipeline=pipeline, rows=rows, memory_bytes=1 << 34, built=True)
     assert [found.paid_back(each) for each in rows] == [0.0, 6.0, None]
     assert found.chosen is rows[1], "42 s against 50 s"
     nearly = replace(found, rows=[row("online", "minibatch", 5.0), row("disk", "disk", 4.6)])
