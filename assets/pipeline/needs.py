@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assets.building.needs import Need, Sizes, known_sizes
-from assets.pipeline.steps import Step, Versions
+from assets.pipeline.steps import Step, Versions, recipe_hash
 from assets.sources.stage import SourceStage
 from assets.storage.artifact import Artifact
 from assets.storage.remote.door import stored_addresses
@@ -47,18 +47,21 @@ class StepNeed:
         return self.missing * self.need.stored if self.need else 0
 
 
-def step_needs(steps: Sequence[Step], store: Store, execution_of: Callable[[Step], Any]) -> list[StepNeed]:
+def step_needs(
+    steps: Sequence[Step], store: Store, execution_of: Callable[[Step], Any], known: KnownSizes | None = None
+) -> list[StepNeed]:
     """Returns the needs of steps, in their order. Builds nothing; reads the headers of the source, and of CSV files all rows once.
 
     Args:
         steps: steps of one pipeline, joined or of one split; inputs stand before their readers.
         store: store of the artifacts.
         execution_of: function that returns a step's Execution config.
+        known: what earlier calls found out about the same pipeline or variants of it; None for a single call.
 
     Raises:
         InputError: the source is missing, or it cannot be read.
     """
-    known, speeds = _Known(store), _speeds(store)
+    known, speeds = known or KnownSizes(store), _speeds(store)
     found = []
     for step in (one for each in steps for one in each.apart):
         missing = known.missing(step)
@@ -73,7 +76,7 @@ def step_needs(steps: Sequence[Step], store: Store, execution_of: Callable[[Step
     return found
 
 
-class _Known:
+class KnownSizes:
     """What is known of the artifacts of steps: those that exist, and the surveys of sources.
 
     Args:
@@ -82,8 +85,8 @@ class _Known:
 
     def __init__(self, store: Store):
         self.store, self.versions = store, Versions()
-        self._found: dict[tuple[str, str], list[Artifact | None]] = {}
-        self._surveyed: dict[tuple[str, str], Sizes] = {}
+        self._found: dict[str, list[Artifact | None]] = {}
+        self._surveyed: dict[str, Sizes] = {}
 
     def missing(self, step: Step) -> int:
         """Returns the number of a step's artifacts that the store lacks."""
@@ -91,7 +94,7 @@ class _Known:
 
     def artifacts(self, step: Step) -> list[Artifact | None]:
         """Returns the artifacts of a step, None for each that is missing."""
-        key = step.name, step.split
+        key = recipe_hash(step)
         if key not in self._found:
             self._found[key] = self._find(step)
         return self._found[key]
@@ -123,7 +126,7 @@ class _Known:
         return replace(sizes, configs=configs, artifacts=exist, survey=None)
 
     def _survey(self, step: Step) -> Sizes:
-        key = step.name, step.split
+        key = recipe_hash(step)
         if key not in self._surveyed:
             assert isinstance(step.recipe, SourceStage)
             self._surveyed[key] = step.recipe.known(step.configs[0])

@@ -10,33 +10,25 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-import mmap
 import os
 import resource
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from assets.budgets.measured import measure
 from assets.sizes import format_bytes
 from assets.storage.filesystem import make_folder
 from assets.storage.home import home_folder, store_url
-from assets.storage.kept_numbers import keep_numbers
 from assets.storage.machine import usable_cores
-from assets.storage.sealed_json import DIGEST, unseal_if_sound
+from jobs.operations.rates import kept_rates, measured_rates
 from kernels.errors import InputError
 
-SPEEDS = Path("measured") / "speeds.json"
 OK, LACKS, NOTE = "ok", "missing", "note"
 PACKAGES = ("torch", "numpy", "dagster", "duckdb", "polars")
 """Packages that every pipeline needs."""
-SAMPLE_BYTES = 256 << 20
-"""Bytes that are copied and read to measure a speed."""
-REPEATS = 3
 PINNED_LEAST = 1 << 30
 """Bytes of locked memory below which a large host tier cannot be pinned."""
 
@@ -241,81 +233,20 @@ def _extras() -> Iterator[Finding]:
 
 def _speeds(home: Path, again: bool) -> Iterator[Finding]:
     """Yields the speeds that the home holds; measures them if it holds none or `again` is set."""
-    path, problem = home / SPEEDS, ""
+    problem = ""
     # What is damaged is measured again: no result follows from these numbers.
-    kept = {} if again else unseal_if_sound(path)
-    speeds: dict[str, Any] = {name: rate for name, rate in kept.items() if name != DIGEST}
+    speeds = {} if again else kept_rates(home)
     topic = f"speeds ({'measured before; --refresh measures again' if speeds else 'measured now'})"
     if not speeds:
         try:
-            speeds.update(_measured(home))
+            measured_rates(home, speeds)
         except RuntimeError as error:  # torch raises it for a GPU whose memory other processes hold
             problem = str(error).partition("\n")[0]
-        else:
-            keep_numbers(path, speeds)
     for name, rate in speeds.items():
         yield _finding(topic, name, True, f"{rate / 1e9:.2f} GB/s")
     if problem:
         remedy = "ask again when the GPU is free (nvidia-smi says who holds it)"
         yield _finding(topic, "GPU", False, f"not measured: {problem}", remedy, otherwise=NOTE)
-
-
-def _measured(home: Path) -> Iterator[tuple[str, float]]:
-    """Measures how fast memory is copied, the home's disk is read past the page cache, and a GPU is reached."""
-    import numpy as np
-
-    source, target = np.ones(SAMPLE_BYTES, np.uint8), np.zeros(SAMPLE_BYTES, np.uint8)
-    yield "memory copy, one thread", _rate(lambda: np.copyto(target, source))
-    with tempfile.NamedTemporaryFile(dir=home) as file:
-        file.write(source.data)
-        file.flush()
-        os.fsync(file.fileno())
-        yield "disk, sequential", _rate(lambda: _read_through(file.name))
-    from kernels.cuda.driver import num_gpus
-
-    if num_gpus():
-        yield from _link_speeds()
-
-
-def _read_through(name: str) -> None:
-    """Reads a file in pieces of 4 MiB, past the page cache if the file system allows it."""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECT)
-    except OSError:
-        descriptor = os.open(name, os.O_RDONLY)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    try:
-        with mmap.mmap(-1, 4 << 20) as buffer:  # starts on a page, as a direct read wants it
-            while os.readv(descriptor, [buffer]):
-                pass
-    finally:
-        os.close(descriptor)
-
-
-def _link_speeds() -> Iterator[tuple[str, float]]:
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    host = torch.empty(SAMPLE_BYTES, dtype=torch.uint8, pin_memory=True)
-    device = torch.empty(SAMPLE_BYTES, dtype=torch.uint8, device="cuda")
-    for name, to, source in (("host to GPU, pinned", device, host), ("GPU to host, pinned", host, device)):
-
-        def copy(to: Any = to, source: Any = source) -> None:
-            to.copy_(source, non_blocking=True)
-            torch.cuda.synchronize()
-
-        yield name, _rate(copy)
-
-
-def _rate(work: Callable[[], object]) -> float:
-    """Returns bytes per second of the best of a few repeats."""
-    seconds = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - started)
-    return SAMPLE_BYTES / min(seconds)
 
 
 def _text(path: str) -> str:

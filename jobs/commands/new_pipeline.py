@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from assets.pipeline.file import FOLDER_VARIABLE
+from assets.pipeline.file import FOLDER_VARIABLE, load_pipeline
 from assets.pipeline.rules import NAME
 from assets.sources.registry import SOURCES
 from assets.storage.patterns import matches
@@ -96,6 +97,27 @@ def write_pipeline(name: str, source: str) -> Path:
     with open(path, "x") as file:
         file.write(text)
     return path
+
+
+def planned_pipeline(path: Path, home: Path | None, report: Callable[[str], Any]) -> str:
+    """Puts the tables of a plan into a new pipeline file, and returns the sentence about it.
+
+    Args:
+        path: the file.
+        home: the home whose measured speeds count, None for the default one.
+        report: function that gets a line about work that takes seconds.
+    """
+    from jobs.planning.plan import make_plan
+    from trainers.recipe.config import TrainTable
+
+    try:
+        found = make_plan(load_pipeline(path, TrainTable, files=True), home, report=report)
+    except InputError as error:
+        return f"not planned, since {error.problem.splitlines()[-1].strip()}; later: graphmill plan {path.stem}"
+    if found.chosen is None or not found.text:
+        return f"no training fits this machine as it stands: graphmill plan {path.stem} says what each would take"
+    path.write_text(found.text)
+    return f"planned: trainer {found.chosen.variant.technique.name}; graphmill plan {path.stem} says why"
 
 
 def _graph_table(source: str, folder: Path) -> str:

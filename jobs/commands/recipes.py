@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from jobs.commands.options import Asked, complete_pipelines, complete_tables, json_option, pipeline_argument, with_table
+from jobs.commands.plan import plan
 from kernels.errors import InputError
 
 
@@ -22,17 +23,23 @@ from kernels.errors import InputError
     "PyG), or a kind of source: citation, dgl, edges, npz, ogb, pyg, python-environment, rmat, sbm, tables, typed-python-environment, "
     "typed_citation.",
 )
-def new(name: str, source: str) -> None:
+@click.option("--plan", "planned", is_flag=True, help="Choose the technique for this machine, as graphmill plan does.")
+@click.pass_obj
+def new(home: Path | None, name: str, source: str, planned: bool) -> None:
     """Writes a pipeline file with comments, NAME.toml, into the folder where pipelines are found by name; overwrites nothing.
 
     The folder is $GRAPHMILL_PIPELINES, or ./pipelines, which is made where it is missing. The web UI shows its pipelines.
 
     Example: graphmill new mine --from mine.npz
     """
-    from jobs.commands.new_pipeline import write_pipeline
+    from jobs.commands.new_pipeline import planned_pipeline, write_pipeline
 
     path = write_pipeline(name, source)
     click.echo(f"{path} is written\ngraphmill validate {name} checks it, graphmill run {name} builds and trains")
+    if planned:
+        click.echo(planned_pipeline(path, home, lambda line: click.echo(line, err=True)))
+    else:
+        click.echo(f"graphmill plan {name} says which technique fits the graph and this machine")
 
 
 @click.command(short_help="Checks a pipeline file, and whether this machine can run it.")
@@ -246,4 +253,4 @@ def _required_table(pipeline: Asked, more: str = "") -> tuple[Asked, str]:
     return found, name
 
 
-RECIPE_COMMANDS = (new, validate, status, leaderboard, inspect, budgets, chunks, predict, bundle)
+RECIPE_COMMANDS = (new, validate, plan, status, leaderboard, inspect, budgets, chunks, predict, bundle)

@@ -1,7 +1,8 @@
 """The bytes that the steps of a pipeline moved, or would move, between machines, counted in artifacts and ledgers that exist.
 
 A machine that builds a step fetches the inputs that it lacks, whole, and publishes what it built. A training's ledger has the bytes between
-its ranks; where network.py has a formula for them, what it gives from the other counts of the same ledger stands beside.
+its ranks; if there is a formula for them (trainers/techniques/distributed/volumes.py), what it gives from the other counts of the same
+ledger stands beside.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from assets.pipeline.steps import Step, Versions
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from jobs.runs.training import training_steps
-from jobs.scaling.network import ModelSize, between_ranks, counted_by_formula
+from trainers.techniques.distributed.volumes import ModelSize, between_ranks, counted_by_formula
 
 
 @dataclass(frozen=True, kw_only=True)

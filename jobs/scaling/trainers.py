@@ -19,17 +19,17 @@ from assets.building.needs import Sizes
 from assets.pipeline.needs import StepNeed
 from assets.samples.stage import SAMPLES
 from jobs.scaling.cluster import Machines, cached_bytes
-from jobs.scaling.network import (
-    ModelSize,
-    gradient_bytes,
-    request_bytes,
-)
 from jobs.scaling.stages import MEASURED_CORES
 from kernels.types import id_dtype
 from trainers.recipe.batch_sizes import BatchSizes, batch_sizes
 from trainers.recipe.config import ModelConfig, TrainExecution
 from trainers.recipe.need import Case
 from trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
+from trainers.techniques.distributed.volumes import (
+    ModelSize,
+    gradient_bytes,
+    request_bytes,
+)
 from trainers.techniques.fullgraph.memory import layer_shapes
 from trainers.techniques.fullgraph.need import block_bytes, host_bytes
 

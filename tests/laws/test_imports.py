@@ -72,7 +72,7 @@ ROOMS = {
     "assets": "sizes storage building cluster figures sources graph features partitions chunks shards sampling "
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
     "trainers": "record devices ranks rows batches recipe models loop inference techniques training run notebook __main__",
-    "jobs": "figures runs web operations definitions launch scaling commands report cli",
+    "jobs": "figures runs web operations definitions launch scaling planning commands report cli",
     "graphmill": "calls component",
 }
 

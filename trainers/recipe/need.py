@@ -42,6 +42,13 @@ CHECKPOINT_COPIES, ROW_STEP_COPIES = 2, 2
 READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
 """What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
 BATCH, FANOUTS = "[sampling] batch_size", "[sampling] fanouts"
+NEXT_BLOCKS, WAITING_BATCHES, KEPT_ROWS = (
+    "blocks of the next batches",
+    "batches that wait",
+    "memory of input rows that is kept",
+)
+EVALUATION_BATCHES, EXACT_EVALUATION = "batches of an evaluation that wait", "an exact evaluation"
+"""Terms of bounds that forecast.py leaves out where it knows that they are not reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,27 +114,35 @@ class Case:
         return max(1, min(self.batch.count, most, limit // max(1, each)))
 
 
-def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes, ranks: int = 0) -> Need | None:
+def training_need(
+    semantic: ModelConfig, execution: TrainExecution, sizes: Sizes, ranks: int = 0, batch: BatchSizes | None = None
+) -> Need | None:
     """Returns the need of one training, of all its processes without those that wait for it; None for a technique without a formula.
 
     Args:
         semantic, execution: the recipe.
         sizes: what is known before it starts.
         ranks: number of processes on this machine that share it; 0 for the table's.
+        batch: sizes of the largest batch, if some were drawn; None for those of `sizes`.
     """
     technique = find_technique(semantic.train.trainer)
     terms = technique.need_terms()
     if terms is None or semantic.train.device != "cpu":
         return None
-    drawn = None if technique.whole_graph else semantic.sampling
     case = Case(
         semantic=semantic,
         execution=execution,
         sizes=sizes,
-        batch=whole_batch(semantic.train.layers, sizes) if drawn is None else batch_sizes(drawn, sizes),
+        batch=batch or largest_batch(semantic, sizes),
         ranks=ranks or semantic.train.own_settings.ranks,
     )
     return Need(name=f"a training by {technique.name}", phases=((*terms(case), *node_row_terms(case)),))
+
+
+def largest_batch(semantic: ModelConfig, sizes: Sizes) -> BatchSizes:
+    """Returns the sizes of the largest batch: of stored samples, the most that fan-outs can draw, or the whole graph."""
+    drawn = None if find_technique(semantic.train.trainer).whole_graph else semantic.sampling
+    return whole_batch(semantic.train.layers, sizes) if drawn is None else batch_sizes(drawn, sizes)
 
 
 def node_row_terms(case: Case) -> list[Term]:
@@ -208,7 +223,7 @@ def parameter_term(case: Case, models: int = 1) -> Term:
 def exact_term(case: Case, ranks: int = 1, beside: int = 0) -> Term:
     """Returns the term of an exact evaluation, above what a step took, which is free again."""
     num_bytes = ranks * max(0, _exact_bytes(case) - beside)
-    return Term(what="an exact evaluation", num_bytes=num_bytes, key="eval_workspace", at_most=True)
+    return Term(what=EXACT_EVALUATION, num_bytes=num_bytes, key="eval_workspace", at_most=True)
 
 
 def _exact_bytes(case: Case) -> int:
@@ -254,19 +269,19 @@ def queue_terms(case: Case, ranks: int = 1) -> list[Term]:
     return [
         Term(what="batches in work", num_bytes=ranks * busy * each, key=BATCH, at_most=not case.batch.exact),
         Term(
-            what="blocks of the next batches",
+            what=NEXT_BLOCKS,
             num_bytes=ranks * case.threads * case.block_bytes,
             key="samplers",
             at_most=True,
         ),
-        Term(what="batches that wait", num_bytes=ranks * (count - busy) * each, key="queue", at_most=True),
+        Term(what=WAITING_BATCHES, num_bytes=ranks * (count - busy) * each, key="queue", at_most=True),
         _kept_term(ranks * min(case.queue_bytes // 2, count * space_for(case.batch.inputs * case.row_bytes))),
     ]
 
 
 def _kept_term(num_bytes: int) -> Term:
     """Returns the term of input rows that came back and are too small for the next batches (trainers/batches/source.py)."""
-    return Term(what="memory of input rows that is kept", num_bytes=num_bytes, key="queue", at_most=True)
+    return Term(what=KEPT_ROWS, num_bytes=num_bytes, key="queue", at_most=True)
 
 
 def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
@@ -284,7 +299,7 @@ def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
     inputs = count * space_for(case.batch.inputs * case.row_bytes)
     more = inputs + count * case.block_bytes - inputs_bytes
     return [
-        Term(what="batches of an evaluation that wait", num_bytes=max(0, more), key="queue", at_most=True),
+        Term(what=EVALUATION_BATCHES, num_bytes=max(0, more), key="queue", at_most=True),
         _kept_term(min(case.queue_bytes // 2, inputs)),
     ]
 

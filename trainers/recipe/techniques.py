@@ -38,6 +38,7 @@ class Technique:
             (trainers/inference/evaluation.py); "" if there are no such ranks.
         limited: "module:name" of its limits, the cells of the table of options that are more than "yes"; "" without one.
         need: "module:name" of the function that adds up the memory of a training, `terms(case)` (trainers/recipe/need.py); "" without one.
+        forecast: "module:name" of its formulas of bytes and seconds, a `Formula` (trainers/techniques/forecasts.py); "" without them.
         queue_share: parts of `queue` of which one must hold the rows of a batch; 0 if a batch may be smaller than it was drawn.
         by_parts: whether several processes may share a training, each with some of the parts of the graph.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
@@ -61,6 +62,7 @@ class Technique:
     domain: str = ""
     limited: str = ""
     need: str = ""
+    forecast: str = ""
     queue_share: int = 0
     by_parts: bool = False
     whole_graph: bool = False
@@ -84,6 +86,10 @@ class Technique:
     def need_terms(self) -> Any:
         """Imports the function that adds up the memory of a training; returns None if the technique has none."""
         return _named(self.need) if self.need else None
+
+    def forecast_function(self) -> Any:
+        """Imports its formulas of bytes and seconds; returns None if the technique has none."""
+        return _named(self.forecast) if self.forecast else None
 
     def limits(self) -> tuple[Limit, ...]:
         """Imports what does not go with the technique."""
@@ -118,6 +124,7 @@ TECHNIQUES: dict[str, Technique] = {
             module="trainers.techniques.minibatch",
             limited="trainers.techniques.limits:MINIBATCH",
             need="trainers.techniques.needs:minibatch_terms",
+            forecast="trainers.techniques.forecasts:MINIBATCH",
             queue_share=1,
             needs=("sampling",),
             reads=("hotness", "budgets"),
@@ -128,6 +135,7 @@ TECHNIQUES: dict[str, Technique] = {
             module="trainers.techniques.disk",
             limited="trainers.techniques.limits:DISK",
             need="trainers.techniques.needs:disk_terms",
+            forecast="trainers.techniques.forecasts:DISK",
             queue_share=3,
             needs=("sampling", "samples", "memory", "cache_plan"),
             reads=("samples", "cache_plan", "packed_chunks"),
@@ -139,6 +147,7 @@ TECHNIQUES: dict[str, Technique] = {
             module="trainers.techniques.factored.executor",
             limited="trainers.techniques.limits:FACTORED",
             need="trainers.techniques.needs:factored_terms",
+            forecast="trainers.techniques.forecasts:FACTORED",
             needs=("sampling",),
             reads=("hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
@@ -150,6 +159,7 @@ TECHNIQUES: dict[str, Technique] = {
             module="trainers.techniques.fresh.executor",
             limited="trainers.techniques.limits:FRESH",
             need="trainers.techniques.needs:fresh_terms",
+            forecast="trainers.techniques.forecasts:FRESH",
             needs=("sampling",),
             inputs=("hotness",),
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
@@ -164,6 +174,7 @@ TECHNIQUES: dict[str, Technique] = {
             module="trainers.techniques.fresh_factored.executor",
             limited="trainers.techniques.limits:FRESH_FACTORED",
             need="trainers.techniques.needs:fresh_factored_terms",
+            forecast="trainers.techniques.forecasts:FRESH_FACTORED",
             needs=("sampling",),
             inputs=("hotness",),
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
@@ -179,6 +190,7 @@ TECHNIQUES: dict[str, Technique] = {
             module="trainers.techniques.fullgraph.executor",
             limited="trainers.techniques.limits:FULLGRAPH",
             need="trainers.techniques.fullgraph.need:terms",
+            forecast="trainers.techniques.forecasts:FULLGRAPH",
             needs=("partitions", "chunks"),
             defaults={"partitions": {"parts": 1}, "chunks": {}},
             inputs=("chunks",),
@@ -194,6 +206,7 @@ TECHNIQUES: dict[str, Technique] = {
             module="trainers.techniques.distributed.executor",
             limited="trainers.techniques.limits:DISTRIBUTED",
             need="trainers.techniques.needs:distributed_terms",
+            forecast="trainers.techniques.forecasts:DISTRIBUTED",
             needs=("sampling", "partitions"),
             inputs=("partitions",),
             reads=("shards", "hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
@@ -207,6 +220,7 @@ TECHNIQUES: dict[str, Technique] = {
             module="trainers.techniques.fresh_distributed.executor",
             limited="trainers.techniques.limits:FRESH_DISTRIBUTED",
             need="trainers.techniques.needs:fresh_distributed_terms",
+            forecast="trainers.techniques.forecasts:FRESH_DISTRIBUTED",
             needs=("sampling", "partitions"),
             inputs=("partitions", "hotness"),
             reads=("shards", "budgets"),

@@ -33,7 +33,6 @@ from assets.sizes import parse_size
 from assets.storage.require import require
 from kernels.errors import InputError
 from kernels.rows.aligned import space_for
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
 from kernels.types import Block
 from trainers.batches.batch import MiniBatch, block_bytes, count_batch
@@ -50,6 +49,7 @@ from trainers.rows.linked import LinkedSource
 from trainers.rows.packed import PackedRows
 from trainers.rows.packed_loader import Staged, loader_reading
 from trainers.rows.source import FeatureSource, RowIds
+from trainers.techniques.disk_volumes import stored_volumes
 from trainers.techniques.minibatch import open_stored
 
 MOST_WAITING = 2
@@ -152,26 +152,19 @@ def planned_reads(run: Run, samples: Samples, epochs: int) -> dict[str, int]:
         samples: its stored batches.
         epochs: number of training epochs.
     """
-    row_bytes, times = run.features.stored.row_bytes, batch_uses(run.plan, epochs, samples)
-    plan, chunks = run.reads["cache_plan"], run.reads["packed_chunks"]
-    tier_rows = np.asarray(plan.array("tier_rows")).astype(np.int64)
-    device, host, cached, packed = (tier_rows * times[:, None]).sum(axis=0).tolist()
-    sections = padded_bytes(tier_rows[:, 3] * row_bytes)
-    pages = np.asarray(plan.array("pages")) * PAGE_BYTES
-    moved = {
-        move_name("disk", "feature"): sections + pages,
-        move_name("disk", "ids"): np.asarray(chunks.array("num_bytes")) - sections,
-        move_name("disk", "topology"): np.asarray(samples.num_bytes),
-    }
-    rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": cached, "hits_packed": packed}
     counts = planned_counts(run.plan, epochs, samples)
+    times = batch_uses(run.plan, epochs, samples)
+    found = stored_volumes(
+        samples, run.reads["cache_plan"], run.reads["packed_chunks"], times, run.features.stored.row_bytes
+    )
+    moved = {move_name("disk", kind): num_bytes for kind, num_bytes in found.disk.items()}
     return {
         INPUTS: counts[INPUTS],
-        **{name: int((num_bytes * times).sum()) for name, num_bytes in moved.items()},
+        **moved,
         **counts,
-        **{count_name(name, 0): n for name, n in rows.items()},
-        move_name("disk", "feature", "asked"): (cached + packed) * row_bytes,
-        TO_DEVICE: sum(rows.values()) * row_bytes,
+        **{count_name(name, 0): n for name, n in found.rows.items()},
+        move_name("disk", "feature", "asked"): found.read_bytes,
+        TO_DEVICE: found.to_device,
     }
 
 

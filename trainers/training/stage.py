@@ -26,18 +26,23 @@ threads, unless there are fewer cores than that.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from assets.building.needs import Need, Sizes, Term, sizes_of
 from assets.building.stage import Progress, Silent, Summary
 from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
+from kernels.errors import InputError
 from trainers.devices.malloc import keep_freed_memory
 from trainers.devices.torch_threads import torch_threads
 from trainers.ranks.group import ALONE, Ranks
 from trainers.ranks.launch import MOST_RANKS, launcher_number
 from trainers.recipe.config import ModelConfig
+from trainers.recipe.forecast import expected_memory, forecast
+from trainers.recipe.kept_speeds import kept_speeds, speeds_path
 from trainers.recipe.need import require_queue, running_bytes, training_need
+from trainers.recipe.outlook import open_outlook
 from trainers.recipe.recipe import ModelRecipe
 from trainers.record.checkpoint_head import checkpoint_path, checkpoint_threads
 from trainers.record.memory import PeakMemory
@@ -95,6 +100,7 @@ class ModelStage(ModelRecipe):
             progress.tell(threads.warning)
         with torch_threads(threads.number):
             recipe, memory = threads.resolve(semantic), PeakMemory()
+            predicted = self._predicted(recipe, execution, {**reads, **inputs})
             with memory.watched():
                 run = Training(inputs, reads, recipe, execution, writer.version, progress, self.ranks, threads.all)
                 run.train()
@@ -102,6 +108,7 @@ class ModelStage(ModelRecipe):
                 summary = run.write(writer, results)
             writer.note(peak_memory_bytes=memory.bytes, threads=threads.number)
             writer.note(memory_need=self._said(semantic, execution, {**reads, **inputs}))
+            writer.note(prediction=predicted.get(run.semantic.train.eval != "sampled"))
             if before := threads.all[:-1]:
                 writer.note(threads_before=before)
             if self.ranks.world > 1:
@@ -118,6 +125,26 @@ class ModelStage(ModelRecipe):
             return None
         terms = {term.what: term.num_bytes for term in found.memory if term.num_bytes}
         return {"bytes": found.memory_bytes, "least_bytes": found.least_bytes, "terms": terms}
+
+    def _predicted(
+        self, semantic: ModelConfig, execution: RunExecution, artifacts: Mapping[str, Artifact]
+    ) -> dict[bool, dict[str, Any]]:
+        """Returns whether evaluations are exact -> the prediction, for run.json; empty without a formula, and on other ranks.
+
+        It is made before the training, whose numbers have no part in it. It has seconds if the home has measured ones of the recipe.
+        """
+        try:
+            outlook = None if self.ranks.rank else open_outlook(semantic, execution, artifacts, self.ranks.world)
+        except InputError:  # the training says what is wrong
+            return {}
+        if outlook is None:
+            return {}
+        speeds = kept_speeds(speeds_path(execution.checkpoints.parent, semantic, outlook.sizes))
+        found = forecast(replace(outlook, speeds=speeds))
+        if found is None:
+            return {}
+        memory = {exact: expected_memory(replace(outlook, exact_evaluation=exact)) for exact in (False, True)}
+        return {exact: replace(found, memory=terms).values() for exact, terms in memory.items()}
 
     def follow(
         self,

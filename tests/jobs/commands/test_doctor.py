@@ -11,14 +11,16 @@ from click.testing import CliRunner
 
 from jobs.cli import graphmill
 from jobs.commands import doctor
-from jobs.commands.doctor import LACKS, NOTE, OK, SPEEDS, can_train, examine
+from jobs.commands.doctor import LACKS, NOTE, OK, can_train, examine
+from jobs.operations import rates
+from jobs.operations.rates import SPEEDS
 from kernels.cuda.driver import Gpu
 from kernels.errors import InputError
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "SAMPLE_BYTES", 1 << 20)
+    monkeypatch.setattr(rates, "SAMPLE_BYTES", 1 << 20)
 
 
 def found(home: Path, name: str) -> doctor.Finding:
@@ -41,7 +43,7 @@ def test_json_is_the_same_for_programs(tmp_path: Path) -> None:
 
 def test_speeds_are_measured_once_and_again_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examine(tmp_path)
-    monkeypatch.setattr(doctor, "_measured", lambda home: iter([("memory copy, one thread", 5e9)]))
+    monkeypatch.setattr(rates, "_measured", lambda home: iter([("memory copy, one thread", 5e9)]))
     assert found(tmp_path, "memory copy, one thread").topic.startswith("speeds (measured before")
     again = {finding.name: finding for finding in examine(tmp_path, again=True)}["memory copy, one thread"]
     assert again.found == "5.00 GB/s" and again.topic == "speeds (measured now)"
@@ -65,7 +67,7 @@ def test_a_gpu_whose_memory_others_hold_is_said_and_measured_the_next_time(
         yield "memory copy, one thread", 5e9
         raise RuntimeError("CUDA out of memory. Tried to allocate 256 MiB\nand more")
 
-    monkeypatch.setattr(doctor, "_measured", measured)
+    monkeypatch.setattr(rates, "_measured", measured)
     for _ in range(2):
         assert found(tmp_path, "memory copy, one thread").topic == "speeds (measured now)"
         gpu = found(tmp_path, "GPU")

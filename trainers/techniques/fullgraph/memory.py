@@ -33,7 +33,7 @@ of the parameters for each of its chunks of a step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -116,7 +116,13 @@ class Way:
 
 
 def device_bytes(
-    config: TrainConfig, in_width: int, num_classes: int, num_parameters: int, chunk: ChunkCounts, way: Way
+    config: TrainConfig,
+    in_width: int,
+    num_classes: int,
+    num_parameters: int,
+    chunk: ChunkCounts,
+    way: Way,
+    kept_first: bool = False,
 ) -> int:
     """Returns the most bytes that a device holds at once.
 
@@ -126,12 +132,14 @@ def device_bytes(
         num_parameters: number of the model's parameters.
         chunk: counts of the largest chunk.
         way: the way in which passes are carried out.
+        kept_first: whether the aggregates of the first layer are kept, so that it fills no buffer.
     """
     value = item_bytes(config)
     linear_head, peak = config.head == "linear", 0
     for shape in layer_shapes(config, in_width, num_classes):
         mapped = chunk.nodes * (2 * shape.width + 3 * shape.read) * shape.apart
-        peak = max(peak, _forward_values(shape, chunk, way), _backward_values(shape, chunk, way), mapped)
+        held = replace(chunk, rows=0, loaded=0) if kept_first and shape.first else chunk
+        peak = max(peak, _forward_values(shape, held, way), _backward_values(shape, held, way), mapped)
     if config.projects:
         peak = max(peak, chunk.nodes * (2 * in_width + 6 * config.hidden))
     # The head and the loss: rows of all layers that the head reads, side by side, with their gradients.

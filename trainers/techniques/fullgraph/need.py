@@ -6,6 +6,7 @@ its parts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
 from math import ceil
@@ -40,6 +41,8 @@ from trainers.techniques.fullgraph.memory import (
 )
 
 CHUNKS = "[chunks] chunks_per_part"
+CHUNK_ROWS, OTHER_ROWS = "a chunk's rows and activations", "rows of other ranks for a step"
+STEP, HOLES_TERM = "activations of a step", "holes between activations"
 KEPT_BLOCKS_SHARE = 4
 """Prepared blocks stay in memory up to the free memory divided by this number."""
 MESSAGE_COPIES = 3
@@ -88,8 +91,8 @@ def _uncut(case: Case) -> list[Term]:
         Term(what="the whole graph as a block", num_bytes=block, at_most=not sizes.exact),
         Term(what="features on the device", num_bytes=sizes.num_nodes * case.row_bytes, at_most=not sizes.exact),
         *_first_sums(case),
-        Term(what="activations of a step", num_bytes=int(HEAP * step), key="hidden", at_most=not sizes.exact),
-        Term(what="holes between activations", num_bytes=int(HOLES * step), key="hidden", at_most=True),
+        Term(what=STEP, num_bytes=int(HEAP * step), key="hidden", at_most=not sizes.exact),
+        Term(what=HOLES_TERM, num_bytes=int(HOLES * step), key="hidden", at_most=True),
     ]
 
 
@@ -118,7 +121,7 @@ def _cut(case: Case, settings: Any, ranks: int) -> list[Term]:
     spills = free is not None and ROWS_SHARE * rows > free
     return [
         Term(what="rows of all nodes between layers", num_bytes=0 if spills else rows, key="hidden", at_most=not sure),
-        Term(what="a chunk's rows and activations", num_bytes=ranks * int(HEAP * held), key=CHUNKS, at_most=True),
+        Term(what=CHUNK_ROWS, num_bytes=ranks * int(HEAP * held), key=CHUNKS, at_most=True),
         Term(what="blocks of chunks", num_bytes=kept, at_most=not sure),
     ]
 
@@ -133,7 +136,7 @@ def _rank_terms(case: Case, settings: Any, ranks: int) -> list[Term]:
     gradients = 3 * num_parts * parameter_bytes(train, sizes.width, max(2, sizes.num_classes))
     return [
         Term(what="places of rows", num_bytes=ranks * 4 * sizes.num_nodes),
-        Term(what="rows of other ranks for a step", num_bytes=ranks * MESSAGE_COPIES * rows, key=CHUNKS, at_most=True),
+        Term(what=OTHER_ROWS, num_bytes=ranks * MESSAGE_COPIES * rows, key=CHUNKS, at_most=True),
         Term(what="gradients of a step's chunks", num_bytes=ranks * gradients, key="hidden", at_most=True),
     ]
 
@@ -155,6 +158,37 @@ def host_bytes(case: Case, settings: Any) -> int:
         result = shape.out * keeps_aggregate(train)  # the output, which tells the gradient below it
         most = max(most, below + result + shape.out + mapped + (shape.width if shape.needed else 0))
     return int(HEAP * (projected + most) * sizes.num_nodes * item_bytes(train))
+
+
+def expected_terms(case: Case, memory: Mapping[str, int]) -> dict[str, int]:
+    """Returns term -> bytes of the terms of a training, with what its kept aggregates of features spare.
+
+    Args:
+        case: the training.
+        memory: term -> bytes by the bounds of `terms`.
+    """
+    train, sizes = case.semantic.train, case.sizes
+    settings: Any = train.settings
+    found = {what: num_bytes for what, num_bytes in memory.items() if what != HOLES_TERM}
+    if not (settings.keep_first and fixed_first(train)):
+        return found
+    if settings.mode == "device":
+        # Its activations are counted with the first layer's aggregates and own rows, which are there between the steps.
+        first = (1 + reads_own(train)) * sizes.num_nodes * sizes.width * item_bytes(train)
+        return found | {STEP: max(0, found[STEP] - int(HEAP * first))}
+    counts, num_parts, _ = _counted(case, settings.mode)
+    classes, own_parts = max(2, sizes.num_classes), -(-num_parts // case.ranks)
+    num_parameters = parameter_bytes(train, sizes.width, classes) // item_bytes(train)
+    way = Way(hybrid=settings.hybrid, parts=own_parts)
+    held = device_bytes(train, sizes.width, classes, num_parameters, counts, way, kept_first=True)
+    # The aggregates and own rows that the first layer's update reads, of a chunk of each part.
+    held += own_parts * counts.nodes * (1 + reads_own(train)) * sizes.width * item_bytes(train)
+    found[CHUNK_ROWS] = case.ranks * int(HEAP * held)
+    if OTHER_ROWS in found:
+        shapes = layer_shapes(train, sizes.width, classes)
+        share = max((shape.read for shape in shapes[1:]), default=0) / max(shape.read for shape in shapes)
+        found[OTHER_ROWS] = int(share * found[OTHER_ROWS])
+    return found
 
 
 def _counted(case: Case, mode: Any) -> tuple[ChunkCounts, int, int]:

@@ -9,10 +9,16 @@ from click.testing import CliRunner
 from assets.storage.store import Store
 from jobs.cli import graphmill
 from jobs.scaling.counted import counted_steps
-from jobs.scaling.network import ModelSize, between_ranks, counted_by_formula, head_bytes, request_bytes
 from tests.recipes import recipe, sbm
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import SAMPLING, parts_inputs, train_parts
+from trainers.techniques.distributed.volumes import (
+    ModelSize,
+    between_ranks,
+    counted_by_formula,
+    head_bytes,
+    request_bytes,
+)
 
 HIDDEN, CLASSES, WIDTH, EPOCHS = 8, 3, 12, 3
 

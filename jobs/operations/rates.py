@@ -1,0 +1,108 @@
+"""Speeds of this machine in bytes per second, measured once into the home, since that takes seconds.
+
+$GRAPHMILL_HOME/measured/speeds.json     name -> bytes per second
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from assets.storage.filesystem import make_folder
+from assets.storage.kept_numbers import keep_numbers
+from assets.storage.sealed_json import DIGEST, unseal_if_sound
+
+SPEEDS = Path("measured") / "speeds.json"
+SAMPLE_BYTES = 256 << 20
+"""Bytes that are copied and read to measure a speed."""
+REPEATS = 3
+COPY, DISK = "memory copy, one thread", "disk, sequential"
+
+
+def kept_rates(home: Path) -> dict[str, float]:
+    """Returns name -> bytes per second of the home; empty if it holds none.
+
+    What is damaged counts as missing, since no result follows from it.
+    """
+    return {name: rate for name, rate in unseal_if_sound(home / SPEEDS).items() if name != DIGEST}
+
+
+def measured_rates(home: Path, found: dict[str, float] | None = None) -> dict[str, float]:
+    """Measures the speeds, and keeps them in the home.
+
+    Args:
+        home: the home.
+        found: receives each speed as soon as it is measured; None for a dictionary of its own.
+
+    Raises:
+        RuntimeError: other processes hold the memory of the GPU.
+        InputError: the disk is full.
+    """
+    make_folder(home)
+    found = {} if found is None else found
+    found.update(_measured(home))
+    keep_numbers(home / SPEEDS, found)
+    return found
+
+
+def _measured(home: Path) -> Iterator[tuple[str, float]]:
+    """Measures how fast memory is copied, the home's disk is read past the page cache, and a GPU is reached."""
+    import numpy as np
+
+    source, target = np.ones(SAMPLE_BYTES, np.uint8), np.zeros(SAMPLE_BYTES, np.uint8)
+    yield COPY, _rate(lambda: np.copyto(target, source))
+    with tempfile.NamedTemporaryFile(dir=home) as file:
+        file.write(source.data)
+        file.flush()
+        os.fsync(file.fileno())
+        yield DISK, _rate(lambda: _read_through(file.name))
+    from kernels.cuda.driver import num_gpus
+
+    if num_gpus():
+        yield from _link_speeds()
+
+
+def _read_through(name: str) -> None:
+    """Reads a file in pieces of 4 MiB, past the page cache if the file system allows it."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECT)
+    except OSError:
+        descriptor = os.open(name, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        with mmap.mmap(-1, 4 << 20) as buffer:  # starts on a page, as a direct read wants it
+            while os.readv(descriptor, [buffer]):
+                pass
+    finally:
+        os.close(descriptor)
+
+
+def _link_speeds() -> Iterator[tuple[str, float]]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    host = torch.empty(SAMPLE_BYTES, dtype=torch.uint8, pin_memory=True)
+    device = torch.empty(SAMPLE_BYTES, dtype=torch.uint8, device="cuda")
+    for name, to, source in (("host to GPU, pinned", device, host), ("GPU to host, pinned", host, device)):
+
+        def copy(to: Any = to, source: Any = source) -> None:
+            to.copy_(source, non_blocking=True)
+            torch.cuda.synchronize()
+
+        yield name, _rate(copy)
+
+
+def _rate(work: Callable[[], object]) -> float:
+    """Returns bytes per second of the best of a few repeats."""
+    seconds = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return SAMPLE_BYTES / min(seconds)

@@ -1,0 +1,93 @@
+"""The errors of predictions: every run of a home whose record has one, beside what the run turned out to take."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from jobs.figures.cost import read_ledger
+from trainers.record.ledger import Ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionError:
+    """One run, with ratios of what was predicted to what was measured.
+
+    Attributes:
+        asked_by: PIPELINE/TABLE that ordered the training, "" if it is unnamed.
+        trainer: its technique.
+        version: version of its model.
+        memory: ratio of the peaks of memory; None if one of the two is not known.
+        links: link -> ratio of bytes of an epoch.
+        seconds: ratio of the seconds of an epoch, the median; None if speeds had not been measured before the run.
+    """
+
+    asked_by: str
+    trainer: str
+    version: str
+    memory: float | None
+    links: Mapping[str, float]
+    seconds: float | None
+
+
+def prediction_errors(store: Store) -> list[PredictionError]:
+    """Returns the errors of all runs of a home that recorded a prediction."""
+    return [found for artifact in store.artifacts() if artifact.stage == "model" for found in _of(artifact)]
+
+
+def _of(model: Artifact) -> Iterator[PredictionError]:
+    run = model.run_record()
+    predicted = run.get("prediction")
+    if not predicted:
+        return
+    epochs = max(1, model.summary["numbers"]["epochs_run"])
+    moved = Ledger.from_rows(read_ledger(model)).bytes_by_link()
+    links = {
+        link: _ratio(predicted["bytes_per_epoch"].get(link, 0), num_bytes / epochs)
+        for link, num_bytes in moved.items()
+        if num_bytes
+    }
+    seconds = run.get("epoch_seconds", {}).get("train")
+    yield PredictionError(
+        asked_by=str((run.get("execution") or {}).get("asked_by") or ""),
+        trainer=model.config["train"]["trainer"],
+        version=model.version,
+        memory=_ratio(predicted["memory_bytes"], measured_memory(run)),
+        links={link: ratio for link, ratio in links.items() if ratio is not None},
+        seconds=_ratio(predicted["epoch_seconds"], statistics.median(seconds) if seconds else None),
+    )
+
+
+def measured_memory(run: Mapping[str, Any]) -> int | None:
+    """Returns the peak of a run's memory, over all ranks; None if it was not recorded."""
+    ranks = run.get("ranks")
+    peaks = [each.get("peak_memory_bytes") for each in ranks or [run]]
+    known = [peak for peak in peaks if peak is not None]
+    return sum(known) if len(known) == len(peaks) else None
+
+
+def _ratio(predicted: float | None, measured: float | None) -> float | None:
+    return predicted / measured if predicted is not None and measured else None
+
+
+def error_lines(found: Sequence[PredictionError]) -> Iterator[str]:
+    """Yields a table of the errors, and what its numbers mean."""
+    if not found:
+        yield "no run of this home has recorded a prediction"
+        return
+    names = [each.asked_by or each.version[:12] for each in found]
+    width = max(len("run"), *map(len, names))
+    trainers = max(len("trainer"), *(len(each.trainer) for each in found))
+    yield f"{'run':{width}}  {'trainer':{trainers}}  {'memory':>7}  {'seconds':>7}  bytes by link"
+    for name, each in zip(names, found, strict=True):
+        links = ", ".join(f"{link} {ratio:.3f}" for link, ratio in each.links.items())
+        yield f"{name:{width}}  {each.trainer:{trainers}}  {_shown(each.memory):>7}  {_shown(each.seconds):>7}  {links}".rstrip()
+    yield "predicted / measured; seconds are those of an epoch, and - where speeds had not been measured before the run"
+
+
+def _shown(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"

@@ -1,0 +1,117 @@
+"""The graph from which a plan draws batches: the built one, or one that is drawn to stand in for it.
+
+A graph that is not built yet is known by its source's survey: numbers of nodes, edges and training nodes. An R-MAT graph with as many edges
+per node stands in for it, of at most `MOST_EDGES` edges; its skewed degrees give batches with hubs, as most graphs have. Budgets in bytes
+are then counted as shares of the features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from assets.budgets.config import AUTO
+from assets.building.needs import Sizes
+from assets.features.read import open_features
+from assets.graph.read import Graph, open_graph
+from assets.sampling.config import SamplingConfig
+from assets.sampling.drawing import Drawing, open_drawing
+from assets.sizes import parse_size
+from assets.storage.artifact import Artifact
+from kernels.errors import InputError
+from kernels.graph.csc import build_csc
+from kernels.graph.generate import rmat_edges
+from kernels.rng import key, permutation
+from kernels.types import Stream, Topology, id_dtype
+from trainers.recipe.outlook import GraphAtHand
+
+MOST_EDGES = 8_000_000
+"""Edges of a graph that stands in for a larger one."""
+
+
+def built_graph(artifacts: dict[str, Artifact], sampling: SamplingConfig | None) -> GraphAtHand:
+    """Returns the graph of an artifact, with the way in which neighbours are drawn.
+
+    Args:
+        artifacts: role -> artifact; the graph is among them, and tables of weighted sampling where they exist.
+        sampling: the table [sampling]; None if nothing is sampled.
+    """
+    row_of = open_features(artifacts["features"]).row_of if "features" in artifacts else None
+    tables = sampling is not None and "sampling_tables" in sampling.inputs and "sampling_tables" not in artifacts
+    drawing = None if sampling is None else uniform(sampling) if tables else open_drawing(sampling, artifacts)
+    return GraphAtHand(graph=open_graph(artifacts["graph"]), drawing=drawing, row_of=row_of)
+
+
+def uniform(sampling: SamplingConfig) -> Drawing:
+    """Returns the drawing of equally likely neighbours, in the place of one whose tables or relations do not exist yet."""
+    numbers = tuple(max(each.values()) if isinstance(each, dict) else each for each in sampling.fanouts)
+    plain = SamplingConfig(fanouts=numbers, batch_size=sampling.batch_size)
+    return Drawing(neighbours=plain)
+
+
+def stand_in(sizes: Sizes, seed: int, sampling: SamplingConfig | None) -> GraphAtHand:
+    """Returns a drawn graph in the place of one that is not built.
+
+    Args:
+        sizes: sizes by the source's survey.
+        seed: seed of the edges.
+        sampling: the table [sampling]; None if nothing is sampled.
+
+    Raises:
+        InputError: the survey knows of no training nodes.
+    """
+    if not sizes.num_nodes or not sizes.num_train:
+        raise InputError(
+            "the source does not say how many nodes train, before the graph is built",
+            "build the graph first: graphmill build PIPELINE graph",
+        )
+    scaled = scaled_sizes(sizes)
+    num_nodes, dtype = scaled.num_nodes, id_dtype(scaled.num_nodes)
+    src, dst = rmat_edges(num_nodes, scaled.num_edges, seed)
+    csc = build_csc(src, dst, num_nodes, undirected=False, duplicates="keep", self_loops="keep")
+    topology = Topology(
+        indptr=csc.indptr,
+        indices=csc.indices,
+        in_degree=csc.in_degree,
+        out_degree=csc.out_degree,
+    )
+    order = permutation(key(seed, Stream.SPLITS), num_nodes).astype(dtype)
+    ends = np.cumsum([scaled.num_train, scaled.num_valid, scaled.num_test])
+    train_ids, valid_ids, test_ids = (np.sort(each) for each in np.split(order, ends)[:3])
+    classes = max(2, sizes.num_classes)
+    graph = Graph(
+        topology=topology,
+        labels=np.zeros(num_nodes, np.int32),
+        train_ids=train_ids,
+        valid_ids=valid_ids,
+        test_ids=test_ids,
+        num_classes=classes,
+        class_names=tuple(map(str, range(classes))),
+    )
+    return GraphAtHand(graph=graph, drawing=None if sampling is None else uniform(sampling))
+
+
+def scaled_sizes(sizes: Sizes) -> Sizes:
+    """Returns the sizes of the graph that stands in for one of other sizes; smaller ones, if that one is large."""
+    scale = min(1.0, MOST_EDGES / max(1, sizes.num_edges))
+    if scale == 1.0:
+        return sizes
+    names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_rows")
+    found = replace(sizes, **{name: ceil(scale * getattr(sizes, name)) for name in names})
+    return replace(found, configs={role: _scaled(role, config, sizes) for role, config in sizes.configs.items()})
+
+
+def _scaled(role: str, config: Any, sizes: Sizes) -> Any:
+    """Returns the config of a step; budgets in bytes become shares of the features."""
+    if role != "budgets" or not sizes.feature_bytes:
+        return config
+    shares = {}
+    for level in ("device", "host"):
+        size = getattr(config.memory, level)
+        if size != AUTO:
+            share = min(1.0, parse_size(size, sizes.feature_bytes) / sizes.feature_bytes)
+            shares[level] = f"{100 * share:.6f}%" if share else 0
+    return replace(config, memory=replace(config.memory, **shares))

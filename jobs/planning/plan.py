@@ -1,0 +1,304 @@
+"""A plan: the trainings of a file and of the techniques that it lacks, each with what it is expected to take on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from assets.building.needs import MARGIN, Sizes
+from assets.features.read import node_types, open_features
+from assets.pipeline.data_steps import preprocessing_steps
+from assets.pipeline.file import Pipeline
+from assets.pipeline.needs import KnownSizes, step_needs
+from assets.pipeline.steps import Step
+from assets.storage.artifact import Artifact
+from assets.storage.home import home_folder
+from assets.storage.machine import memory_bytes, usable_cores
+from assets.storage.store import Store
+from jobs.definitions import execution_of
+from jobs.operations.rates import COPY, DISK, kept_rates, measured_rates
+from jobs.planning.graph import built_graph, scaled_sizes, stand_in
+from jobs.planning.variants import Room, Variant, alone, variants
+from jobs.runs.training import training_steps
+from kernels.errors import InputError
+from trainers.recipe.config import ModelConfig
+from trainers.recipe.forecast import Forecast, Outlook, Speeds, expected_memory, forecast
+from trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
+from trainers.recipe.need import WAITING_BYTES
+from trainers.recipe.outlook import GraphAtHand, outlook_on
+
+HOST_SHARE, HOST_FEATURES = 4, 2
+"""[memory] host is at most the machine's memory divided by the first number, and all features divided by the second one."""
+DISK_TIMES = 3
+"""Copies of the features that packed rows may take, if the disk has them."""
+TIE = 0.15
+"""Share by which seconds differ before one technique counts as faster than another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One training of a plan.
+
+    Attributes:
+        variant: the training.
+        forecast: what it is expected to take; None if it is refused, or if there is no formula for it.
+        fits: whether its memory fits the machine's.
+        stages: name of a step that it needs and the store lacks -> seconds of its build; those of unknown speed are 0.
+        epochs: number of its epochs.
+    """
+
+    variant: Variant
+    forecast: Forecast | None = None
+    fits: bool = False
+    stages: Mapping[str, float] = field(default_factory=dict)
+    epochs: int = 0
+
+    @property
+    def preparing(self) -> float:
+        """Seconds of the stages besides the graph and its features, which every training needs."""
+        return sum(seconds for name, seconds in self.stages.items() if not _is_common(name))
+
+    @property
+    def epoch_seconds(self) -> float:
+        """Seconds of an epoch; infinite if they are not known."""
+        known = self.forecast is not None and self.forecast.epoch_seconds is not None
+        return float(self.forecast.epoch_seconds) if known else float("inf")  # pyright: ignore
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds of preparing and of all epochs."""
+        return self.preparing + self.epochs * self.epoch_seconds
+
+    @property
+    def exact(self) -> bool:
+        """Whether it trains on whole mini-batches, so that its epochs are worth as much as those of the others."""
+        technique = self.variant.technique
+        return not technique.approximate and not technique.whole_graph
+
+
+@dataclass(frozen=True, kw_only=True)
+class TechniquePlan:
+    """The result.
+
+    Attributes:
+        pipeline: the file.
+        rows: the trainings, in the order of the file, then the other techniques.
+        memory_bytes: memory of the machine.
+        built: whether the graph is built; else one that is drawn stands in for it.
+        text: text of a file with the chosen training alone; "" if none fits.
+    """
+
+    pipeline: Pipeline
+    rows: Sequence[Planned]
+    memory_bytes: int
+    built: bool
+    text: str = ""
+
+    @property
+    def chosen(self) -> Planned | None:
+        """The training that takes the least time of those that fit, or the first one that takes about as long.
+
+        One without whole mini-batches is chosen only if no other fits.
+        """
+        fit = [row for row in self.rows if row.fits and row.forecast is not None]
+        fit = [row for row in fit if row.exact] or fit
+        least = min((row.total_seconds for row in fit), default=0.0)
+        return next((row for row in fit if row.total_seconds <= least * (1 + TIE)), None)
+
+    def paid_back(self, row: Planned) -> float | None:
+        """Returns the number of epochs after which a training's preparation is paid back against the best one without it.
+
+        Args:
+            row: one of the trainings.
+
+        Returns:
+            The number; 0 if nothing is to be prepared, None if it is never paid back, or if nothing is there to compare.
+        """
+        if not row.preparing:
+            return 0.0
+        others = [each for each in self.rows if not each.preparing and each.fits and each.exact and each is not row]
+        best = min((each.epoch_seconds for each in others), default=float("inf"))
+        spared = best - row.epoch_seconds
+        return row.preparing / spared if 0 < spared < float("inf") else None
+
+
+def make_plan(
+    pipeline: Pipeline, home: Path | None, *, again: bool = False, report: Callable[[str], Any] = print
+) -> TechniquePlan:
+    """Returns the plan of a pipeline file; builds nothing, and keeps measured speeds in the home.
+
+    Args:
+        pipeline: the checked file; of several splits the first one counts.
+        home: the home, None for the default one.
+        again: measure the machine and the pieces of batches again.
+        report: function that gets a line about work that takes seconds.
+
+    Raises:
+        InputError: the source is missing, or it does not say enough.
+    """
+    planner = _Planner(pipeline.by_split[0], home_folder(home), again, report)
+    rows = planner.rows()
+    found = TechniquePlan(pipeline=pipeline, rows=rows, memory_bytes=memory_bytes(), built=planner.built)
+    chosen = found.chosen
+    if chosen is None or chosen.variant.pipeline is None:
+        return found
+    text = alone(pipeline, chosen.variant.name) if chosen.variant.own else chosen.variant.pipeline.text
+    return replace(found, text=text)
+
+
+def _is_common(name: str) -> bool:
+    return name.partition(",")[0].partition("_")[0] in ("graph", "features")
+
+
+class _Planner:
+    """Plans the trainings of one split of a file."""
+
+    def __init__(self, pipeline: Pipeline, home: Path, again: bool, report: Callable[[str], Any]):
+        self.pipeline, self.home, self.again, self.report = pipeline, home, again, report
+        self.store = Store(home)
+        self.known, self.built = KnownSizes(self.store), False
+        self._graphs: dict[str, GraphAtHand] = {}
+        self._speeds: dict[Path, Speeds] = {}
+        self._exact: dict[str, bool] = {}
+        self._rates: dict[str, float] = {}
+        self._exchange: tuple[float, float] | None = None
+
+    def rows(self) -> list[Planned]:
+        """Returns the trainings."""
+        data = preprocessing_steps(self.pipeline, self.home)
+        sizes = self.known.sizes(next(step for step in data if step.name == "features"))
+        self._rates = {} if self.again else kept_rates(self.home)
+        if not {COPY, DISK} <= self._rates.keys():
+            self.report("measuring memory and disk, some seconds")
+            self._rates = measured_rates(self.home)
+        return [self._planned(each) for each in variants(self.pipeline, self._room(sizes))]
+
+    def _room(self, sizes: Sizes) -> Room:
+        """Returns what `[memory]` may say here."""
+        import shutil
+
+        folder = next(parent for parent in (self.home, *self.home.parents) if parent.exists())
+        enough = shutil.disk_usage(folder).free > 2 * DISK_TIMES * sizes.feature_bytes
+        host = min(memory_bytes() // HOST_SHARE, sizes.feature_bytes // HOST_FEATURES)
+        return Room(host=host, disk=f"{DISK_TIMES}x" if enough else "auto", cores=usable_cores())
+
+    def _planned(self, variant: Variant) -> Planned:
+        if variant.pipeline is None:
+            return Planned(variant=variant)
+        table = variant.table
+        data = preprocessing_steps(variant.pipeline, self.home)
+        step = next(each for each in training_steps(variant.pipeline, data) if each.name == variant.name)
+        needs = step_needs(_closure(step, data), self.store, lambda each: execution_of(each.recipe, None), self.known)
+        semantic: ModelConfig = step.configs[0]
+        found = self._forecast(step, semantic, table.execution)
+        fits = found is not None and (found.memory_bytes or 0) + WAITING_BYTES <= memory_bytes() * (1 + MARGIN)
+        return Planned(
+            variant=variant,
+            forecast=found,
+            fits=fits,
+            stages={each.name: each.seconds or 0.0 for each in needs if each.missing},
+            epochs=semantic.train.epochs,
+        )
+
+    def _forecast(self, step: Step, semantic: ModelConfig, execution: Any) -> Forecast | None:
+        sizes, direct, reads = self.known.sizes(step), self._direct(step), {*step.sources}
+        at_hand, scaled = self._at_hand(semantic, sizes, direct)
+        outlook = outlook_on(
+            semantic,
+            execution,
+            scaled,
+            at_hand,
+            direct,
+            exact_evaluation=self._exact_evaluation(semantic, at_hand),
+            count=bool({"hotness", "budgets"} <= reads or "hotness" in step.inputs or "cache_plan" in reads),
+        )
+        outlook = replace(outlook, speeds=self._measured(outlook, at_hand, semantic, sizes, direct.get("features")))
+        if scaled is sizes:
+            return forecast(outlook)
+        if outlook.drawn is None:
+            return forecast(replace(outlook, case=replace(outlook.case, sizes=sizes)))
+        # Batches of the smaller graph, more of them, and the memory of the whole one.
+        times = sizes.num_train / max(1, scaled.num_train)
+        found = forecast(replace(outlook, drawn=replace(outlook.drawn, count=round(times * outlook.drawn.count))))
+        whole = replace(outlook, case=replace(outlook.case, sizes=sizes))
+        return None if found is None else replace(found, memory=expected_memory(whole))
+
+    def _direct(self, step: Step) -> dict[str, Artifact]:
+        """Returns role -> artifact that a training reads itself, for those that exist."""
+        found = {role: self.known.artifacts(source)[0] for role, source in step.sources.items()}
+        return {role: artifact for role, artifact in found.items() if artifact is not None}
+
+    def _at_hand(self, semantic: ModelConfig, sizes: Sizes, direct: dict[str, Artifact]) -> tuple[GraphAtHand, Sizes]:
+        """Returns the graph that batches are drawn of, and its sizes."""
+        sampling = semantic.sampling
+        if "graph" in direct:
+            self.built = True
+            return built_graph(direct, sampling), sizes
+        key = repr(sampling)
+        if key not in self._graphs:
+            if not self._graphs:
+                self.report("the graph is not built: a drawn one with as many edges per node stands in for it")
+            self._graphs[key] = stand_in(sizes, self.pipeline.seed, sampling)
+        return self._graphs[key], scaled_sizes(sizes)
+
+    def _exact_evaluation(self, semantic: ModelConfig, at_hand: GraphAtHand) -> bool:
+        """Returns whether the evaluations of a training will be exact."""
+        from trainers.inference.choice import choose_evaluation
+
+        key = repr((semantic.sampling, semantic.train.eval, semantic.train.layers))
+        if key not in self._exact:
+            chosen = choose_evaluation(semantic, at_hand.graph, at_hand.drawing)
+            self._exact[key] = semantic.train.eval != "sampled" if chosen is None else chosen.way == "exact"
+        return self._exact[key]
+
+    def _measured(
+        self, outlook: Outlook, at_hand: GraphAtHand, semantic: ModelConfig, sizes: Sizes, features: Artifact | None
+    ) -> Speeds | None:
+        """Returns the speeds of a recipe, from the home or measured now; None of what no batch could be drawn for."""
+        from trainers.training.speeds import measure_speeds
+
+        if outlook.drawn is None and not outlook.case.sizes.num_edges:
+            return None
+        path = speeds_path(self.home, semantic, sizes)
+        if path not in self._speeds:
+            found = None if self.again else kept_speeds(path)
+            if found is None:
+                self.report(f"measuring batches of {semantic.train.model}, some seconds")
+                try:
+                    types = None if features is None else node_types(at_hand.graph.topology, open_features(features))
+                    found = measure_speeds(outlook, at_hand, at_hand.graph.num_classes, types)
+                except InputError as error:
+                    self.report(f"not measured: {error.problem}")
+                    return None
+                found = replace(found, disk_rate=self._rates[DISK], copy_rate=self._rates[COPY])
+            self._speeds[path] = found
+        found = self._speeds[path]
+        if outlook.case.ranks > 1 and not found.rank_rate:
+            found = self._with_exchange(found)
+        self._speeds[path] = found
+        keep_speeds(path, found)
+        return found
+
+    def _with_exchange(self, speeds: Speeds) -> Speeds:
+        """Returns speeds with those of exchanges between ranks, which are measured once."""
+        from trainers.ranks.exchange_rate import measure_exchange
+
+        if self._exchange is None:
+            self.report("measuring exchanges between two processes, some seconds")
+            found = measure_exchange()
+            self._exchange = (0.0, 0.0) if found is None else found
+        call, rate = self._exchange
+        return replace(speeds, call=call, rank_rate=rate)
+
+
+def _closure(step: Step, data: Sequence[Step]) -> list[Step]:
+    """Returns the data steps that a training reads, directly or through others, in their order."""
+    names, waiting = set[str](), [step]
+    while waiting:
+        for source in waiting.pop().sources.values():
+            if source.name not in names:
+                names.add(source.name)
+                waiting.append(source)
+    return [each for each in data if each.name in names]

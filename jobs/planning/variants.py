@@ -1,0 +1,175 @@
+"""The trainings that a plan compares: those of a pipeline file, and one for each technique that the file has no table for.
+
+A variant is a pipeline file of its own, with one `[[train]]` table and the other tables that it needs. What the file says of a table is
+kept; what it lacks is filled with defaults, and `[memory]` with sizes for the machine. A variant that the checks of pipeline files refuse
+is kept with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import tomlkit
+
+from assets.pipeline.catalogue import stages
+from assets.pipeline.file import Pipeline, parse_pipeline
+from kernels.errors import InputError
+from trainers.recipe.config import TrainConfig, TrainTable, find_table
+from trainers.recipe.techniques import TECHNIQUES, Technique
+
+HEAD = ("name", "seed", "description", "owners", "tags", "graph", "features", "run", "schedule")
+"""Keys and tables of a file that every variant keeps."""
+OWN_KEYS = ("trainer", "trial", "settings", "threads")
+"""Keys of a training that no other technique takes over from it."""
+SAMPLING = {"fanouts": 10, "batch_size": 1024}
+REUSE = 2
+"""Sampling epochs of stored batches, if the file stores none."""
+TRAINING = {"model": "sage"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One training that is compared.
+
+    Attributes:
+        name: name of its train table.
+        technique: its technique.
+        own: whether the file has it.
+        pipeline: a file with the training; None if it is refused.
+        refused: the reason; "" if it is not.
+    """
+
+    name: str
+    technique: Technique
+    own: bool
+    pipeline: Pipeline | None = None
+    refused: str = ""
+
+    @property
+    def table(self) -> TrainTable:
+        """Its train table."""
+        assert self.pipeline is not None
+        return find_table(self.pipeline, self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """Sizes that a machine has for features.
+
+    Attributes:
+        host: bytes of rows that memory may hold.
+        disk: `disk` of a `[memory]` table.
+        cores: cores of the machine.
+    """
+
+    host: int
+    disk: str
+    cores: int
+
+
+def variants(pipeline: Pipeline, room: Room) -> list[Variant]:
+    """Returns the trainings that a plan of a file compares: its own in order, then the other techniques.
+
+    Args:
+        pipeline: the checked file.
+        room: what `[memory]` may say on this machine, if the file does not say it.
+    """
+    document = tomlkit.parse(pipeline.text).unwrap()
+    own = [Variant(name=table.name, technique=table.technique, own=True, pipeline=pipeline) for table in pipeline.train]
+    had = {each.technique.name for each in own}
+    return [*own, *(_other(pipeline, document, each, room) for each in TECHNIQUES.values() if each.name not in had)]
+
+
+def alone(pipeline: Pipeline, name: str) -> str:
+    """Returns the text of a pipeline file with one of its trainings alone, and the tables that this one needs.
+
+    Args:
+        pipeline: the checked file.
+        name: name of the train table.
+    """
+    document = tomlkit.parse(pipeline.text)
+    table = find_table(pipeline, name)
+    needed = _tables(table.needs, (*table.inputs, *table.reads))
+    kept = [entry for entry in document["train"] if entry["name"] == name]  # pyright: ignore
+    trains = tomlkit.aot()
+    for entry in kept:
+        trains.append(entry)
+    for tables in (needed, {*needed, "sampling", "memory"}, set(document)):
+        tried = tomlkit.parse(pipeline.text)
+        for other in set(document) - {*HEAD, *tables}:
+            tried.remove(other)
+        tried["train"] = trains
+        text = tomlkit.dumps(tried)
+        try:
+            parse_pipeline(pipeline.path, text.encode(), TrainTable)
+            return text
+        except InputError:
+            continue
+    return pipeline.text
+
+
+def _other(pipeline: Pipeline, document: Mapping[str, Any], technique: Technique, room: Room) -> Variant:
+    """Returns the variant of a technique without a table: the first table's model, trained by it."""
+    first = dict((document.get("train") or [TRAINING])[0])
+    kept = {field.name for field in fields(TrainConfig)} - set(OWN_KEYS) | {"fanouts", "seeds", "feature_table"}
+    entry: dict[str, Any] = {"name": technique.name.replace("-", "_"), "trainer": technique.name}
+    entry |= {key: value for key, value in first.items() if key in kept}
+    if technique.whole_graph:
+        entry.pop("fanouts", None)
+        entry.pop("accumulate", None)
+    if technique.by_parts and not technique.whole_graph:
+        entry[technique.name] = {"ranks": max(1, min(2, room.cores))}
+    defaults: dict[str, Any] = {
+        "sampling": dict(SAMPLING), "partitions": {"parts": 2}, "chunks": {}, "samples": {}, "hotness": {}, "cache_plan": {},
+        "memory": {"device": 0, "host": _size(room.host), "disk": room.disk},
+    }  # fmt: skip
+    needed = _tables(technique.needs, (*technique.inputs, *(("samples", "cache_plan") if technique.stored else ())))
+    if "cache_plan" in needed:
+        needed |= {"hotness", "packed"}
+    return _variant(pipeline, document, technique, entry, needed, defaults)
+
+
+def _size(num_bytes: int) -> int | str:
+    """Returns a size as a file has it: in whole MiB, or in bytes if it is less than one."""
+    return f"{num_bytes >> 20}MiB" if num_bytes >> 20 else num_bytes
+
+
+def _tables(needs: Collection[str], roles: Collection[str]) -> set[str]:
+    """Returns the names of the tables of stages."""
+    by_stage = {stage.name: stage.table for stage in stages() if stage.table}
+    return {*needs, *(by_stage[role] for role in roles if role in by_stage)}
+
+
+def _variant(
+    pipeline: Pipeline,
+    document: Mapping[str, Any],
+    technique: Technique,
+    entry: Mapping[str, Any],
+    needed: Collection[str],
+    defaults: Mapping[str, Any],
+) -> Variant:
+    tables: dict[str, Any] = {}
+    for name, value in document.items():
+        if name in HEAD or name in needed:
+            tables[name] = value
+    for name, value in defaults.items():
+        if name in needed and name not in tables:
+            tables[name] = value
+    if "samples" in needed and "sampling" in tables and not tables["sampling"].get("reuse"):
+        tables["sampling"] = {**tables["sampling"], "reuse": REUSE}
+    name = str(entry["name"])
+    text = tomlkit.dumps(tables | {"train": [dict(entry)]})
+    try:
+        found = parse_pipeline(pipeline.path, text.encode(), TrainTable)
+    except InputError as error:
+        return Variant(name=name, technique=technique, own=False, refused=_reason(error))
+    return Variant(name=name, technique=technique, own=False, pipeline=found)
+
+
+def _reason(error: InputError) -> str:
+    """Returns the first mistake of a file, without its place."""
+    lines = error.problem.splitlines()
+    first = lines[1] if len(lines) > 1 else lines[0]
+    return first.partition(".toml:")[2].partition(": ")[2] or first.strip()

@@ -1,0 +1,249 @@
+"""The course of a training before it starts: bytes over each link and seconds of an epoch, beside the memory of need.py.
+
+A technique's own formula is in its row of the table (`Technique.forecast`). It gets an `Outlook`: the recipe, some drawn batches, the order
+and the counts of hotness, the parts of nodes, and `Speeds`, the measured seconds of the pieces of a batch. Numbers that follow from
+artifacts alone, such as those of packed chunks, are exact; others are means over the drawn batches.
+
+Seconds are those of pieces that run side by side. A machine of c cores gives a batch no less time than its longest piece takes, and no less
+than a c-th of the work of all pieces; the larger of the two is said. Disks are read beside both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from assets.building.needs import Sizes
+from assets.storage.artifact import Artifact
+from kernels.sampling.epoch_plan import Plan
+from kernels.types import Array
+from trainers.recipe.drawn import DrawnBatches
+from trainers.recipe.in_turn import prepared_in_turn
+from trainers.recipe.need import (
+    EVALUATION_BATCHES,
+    EXACT_EVALUATION,
+    KEPT_ROWS,
+    NEXT_BLOCKS,
+    WAITING_BATCHES,
+    Case,
+    training_need,
+)
+from trainers.recipe.techniques import find_technique
+
+SAMPLING, LOADING, COMPUTING, EXCHANGING = "sampling", "loading", "computing", "exchanging"
+"""Pieces of an epoch: drawing batches, bringing their rows, the steps, and waiting for other processes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speeds:
+    """Measured seconds of the pieces of a batch, on this machine, of one recipe and one graph.
+
+    Attributes:
+        step: threads -> seconds of a training step on a mean batch, with its update.
+        draw: threads -> seconds of drawing it, with the transposes that the model needs.
+        gather: threads -> seconds of gathering its input rows from a mapped table.
+        transpose: seconds of its transposes on one thread.
+        prune: seconds of pruning it on one thread; 0 if that was not measured.
+        layers: threads -> seconds of a forward and a backward pass over all nodes and edges, scaled from a part of them; empty likewise.
+        edges: mean number of edges of the measured batches, or of the graph if passes over it were measured.
+        inputs: mean number of their input rows.
+        disk_rate: bytes that the disk of the home reads per second in order, past the page cache.
+        copy_rate: bytes that one thread copies per second.
+        call: seconds of an exchange of nothing between two processes of this machine.
+        rank_rate: bytes that each of them receives per second in an exchange.
+    """
+
+    step: Mapping[int, float] = field(default_factory=dict)
+    draw: Mapping[int, float] = field(default_factory=dict)
+    gather: Mapping[int, float] = field(default_factory=dict)
+    transpose: float = 0.0
+    prune: float = 0.0
+    layers: Mapping[int, float] = field(default_factory=dict)
+    edges: float = 0.0
+    inputs: float = 0.0
+    disk_rate: float = 0.0
+    copy_rate: float = 0.0
+    call: float = 0.0
+    rank_rate: float = 0.0
+
+    def at(self, piece: str, threads: int) -> float:
+        """Returns the seconds of a piece ("step", "draw", "gather", "layers") on a number of threads, by the nearest measured number."""
+        found: Mapping[int, float] = getattr(self, piece)
+        if not found:
+            return 0.0
+        return found[min(found, key=lambda each: (abs(each - threads), each))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedVisits:
+    """Visits of nodes in a number of batches.
+
+    Attributes:
+        num_batches: number of the batches.
+        visits: numbers[N], batches that read the node's row.
+        layer_visits, layer_inputs: numbers[L-1, N], batches in which layer l has the node, and inputs under it, summed over them.
+    """
+
+    num_batches: int
+    visits: Array
+    layer_visits: Array
+    layer_inputs: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What is known of a training before it starts.
+
+    Attributes:
+        case: the recipe and the sizes, with the largest drawn batch.
+        plan: the order of batches; None if nothing is sampled.
+        drawn: drawn batches; None likewise, and of a user's own sampling function.
+        order: ids[N], nodes by falling hotness, if the training caches rows by it; else None.
+        counted: counts of visits by layer, for a history of embeddings; None if they are not known.
+        part_of: i32[N], part of each node, for a training by parts; else None.
+        row_of: ids[N], row of each node, -1 for none; None if nodes are rows.
+        fits: whether the feature table fits into the memory that is free, so that features = "auto" maps it.
+        exact_evaluation: whether evaluations are exact.
+        cores: cores that the training may use.
+        speeds: measured seconds; None if nothing was measured.
+    """
+
+    case: Case
+    plan: Plan | None = None
+    drawn: DrawnBatches | None = None
+    order: Array | None = None
+    counted: CountedVisits | None = None
+    part_of: Array | None = None
+    row_of: Array | None = None
+    fits: bool = True
+    exact_evaluation: bool = False
+    cores: int = 1
+    speeds: Speeds | None = None
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of the graph and its features."""
+        return self.case.sizes
+
+    @property
+    def artifacts(self) -> Mapping[str, Artifact]:
+        """The artifacts that exist."""
+        return self.case.sizes.artifacts
+
+    @property
+    def settings(self) -> Any:
+        """The technique's own settings."""
+        return self.case.semantic.train.own_settings
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether all threads prepare each batch just before its step: rows are at hand, and no cache stands before them."""
+        train, execution = self.case.semantic.train, self.case.execution
+        at_hand = execution.features == "memory" or self.fits
+        return at_hand and self.order is None and self.case.ranks == 1 and prepared_in_turn(train.trainer, execution)
+
+    def with_rows(self, node_ids: Array) -> Array:
+        """Returns the nodes that have a row, of ids[n]."""
+        return node_ids if self.row_of is None else node_ids[self.row_of[node_ids] >= 0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What a training is expected to take.
+
+    Attributes:
+        memory: memory term -> bytes, of all its processes, without those that wait for it; empty if there is no formula.
+        links: link of the ledger -> bytes of an epoch, over all processes.
+        exact: whether the bytes follow from artifacts alone.
+        pieces: piece -> seconds of an epoch, each on its own; empty if nothing was measured.
+        epoch_seconds: seconds of an epoch without its evaluation; None if nothing was measured.
+    """
+
+    memory: Mapping[str, int] = field(default_factory=dict)
+    links: Mapping[str, int] = field(default_factory=dict)
+    exact: bool = False
+    pieces: Mapping[str, float] = field(default_factory=dict)
+    epoch_seconds: float | None = None
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The sum of `memory`; None if there is no formula."""
+        return sum(self.memory.values()) if self.memory else None
+
+    def values(self) -> dict[str, Any]:
+        """Returns everything as JSON-ready values."""
+        seconds = None if self.epoch_seconds is None else round(self.epoch_seconds, 6)
+        return {
+            "memory_bytes": self.memory_bytes,
+            "bytes_per_epoch": dict(self.links),
+            "exact": self.exact,
+            "epoch_seconds": seconds,
+            "pieces": {name: round(each, 6) for name, each in self.pieces.items()},
+        }
+
+
+class Formula(NamedTuple):
+    """The formulas of a technique.
+
+    Attributes:
+        links: outlook -> (link -> bytes of an epoch, whether they follow from artifacts alone).
+        seconds: outlook with measured speeds -> (piece -> seconds of an epoch, seconds of the epoch).
+        memory: (case, term -> bytes by the bounds of its need) -> term -> bytes that are expected; None to leave them.
+    """
+
+    links: Callable[[Outlook], tuple[Mapping[str, float], bool]]
+    seconds: Callable[[Outlook], tuple[Mapping[str, float], float]]
+    memory: Callable[[Case, Mapping[str, int]], dict[str, int]] | None = None
+
+
+def forecast(outlook: Outlook) -> Forecast | None:
+    """Returns the forecast of a training; None for a technique or a device without a formula, and of an unknown sampler."""
+    formula = _formula(outlook)
+    if formula is None:
+        return None
+    links, exact = formula.links(outlook)
+    links = {link: round(num_bytes) for link, num_bytes in links.items() if num_bytes >= 0.5}
+    found = Forecast(memory=expected_memory(outlook), links=links, exact=exact)
+    if outlook.speeds is None:
+        return found
+    pieces, seconds = formula.seconds(outlook)
+    return replace(found, pieces=pieces, epoch_seconds=seconds)
+
+
+def _formula(outlook: Outlook) -> Formula | None:
+    case = outlook.case
+    technique = find_technique(case.semantic.train.trainer)
+    unknown = case.semantic.train.device != "cpu" or (outlook.drawn is None and not technique.whole_graph)
+    empty = outlook.drawn is not None and not outlook.drawn.blocks
+    return None if unknown or empty else technique.forecast_function()
+
+
+def expected_memory(outlook: Outlook) -> dict[str, int]:
+    """Returns memory term -> bytes: the terms of the need, but for bounds of which it is known that they are not reached.
+
+    Batches that are prepared in turn do not wait. While the queue is full no rows are kept beside it. An evaluation is exact or sampled.
+    """
+    case, formula = outlook.case, _formula(outlook)
+    need = training_need(case.semantic, case.execution, case.sizes, case.ranks, case.batch)
+    left_out = {EVALUATION_BATCHES} if outlook.exact_evaluation else {EXACT_EVALUATION}
+    if outlook.in_turn:
+        left_out |= {NEXT_BLOCKS, WAITING_BATCHES}
+    if case.ranks == 1:
+        left_out.add(KEPT_ROWS)
+    terms = need.memory if need else ()
+    found = {term.what: term.num_bytes for term in terms if term.num_bytes and term.what not in left_out}
+    return found if formula is None or formula.memory is None or not found else formula.memory(case, found)
+
+
+def side_by_side(outlook: Outlook, num_batches: float, *lanes: float, work: float, waiting: float = 0.0) -> float:
+    """Returns the seconds of batches whose pieces run side by side.
+
+    Args:
+        outlook: the training.
+        num_batches: number of batches.
+        lanes: seconds of a batch in each piece, with the threads that it has.
+        work: seconds of all pieces of a batch on one thread each.
+        waiting: seconds of a batch that nothing hides.
+    """
+    return num_batches * (max(*lanes, work / max(1, outlook.cores)) + waiting)

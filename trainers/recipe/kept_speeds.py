@@ -1,0 +1,79 @@
+"""Measured seconds of the pieces of batches, kept in the home, so that a later training of the recipe finds them.
+
+    $GRAPHMILL_HOME/measured/pieces/KEY.json     the fields of `Speeds`
+
+KEY is a digest of what decides the time of a batch apart from its size: the architecture, the sampling, the columns and bytes of a row, and
+the processor with its cores. Sizes are scaled when the seconds are used, so a graph that has grown needs no new measurement.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from assets.building.needs import Sizes
+from assets.storage.filesystem import make_folder
+from assets.storage.kept_numbers import keep_numbers
+from assets.storage.machine import processor_name, usable_cores
+from assets.storage.sealed_json import unseal_if_sound
+from assets.storage.version import canonical, canonical_json
+from trainers.recipe.architecture import Architecture
+from trainers.recipe.config import ModelConfig
+from trainers.recipe.forecast import Speeds
+from trainers.recipe.techniques import find_technique
+
+FOLDER = Path("measured") / "pieces"
+BY_THREADS = ("step", "draw", "gather", "layers")
+
+
+def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes) -> Path:
+    """Returns the file of a recipe's speeds in a home."""
+    train = semantic.train
+    architecture = {field.name: getattr(train, field.name) for field in fields(Architecture)}
+    key = {
+        "architecture": repr(sorted(architecture.items())),
+        "dtype": train.dtype,
+        "optimizer": train.optimizer,
+        "sampling": _drawn(semantic),
+        "whole": find_technique(train.trainer).whole_graph,
+        "row": [sizes.width, sizes.row_bytes],
+        "machine": [processor_name(), usable_cores()],
+    }
+    return home / FOLDER / f"{hashlib.sha256(canonical_json(key)).hexdigest()[:32]}.json"
+
+
+def _drawn(semantic: ModelConfig) -> dict[str, Any]:
+    """Returns the keys of [sampling] that decide how a batch is drawn."""
+    found: dict[str, Any] = {} if semantic.sampling is None else dict(canonical(semantic.sampling))
+    return {name: value for name, value in found.items() if name not in ("reuse", "schedule", "sampling_seed")}
+
+
+def keep_speeds(path: Path, speeds: Speeds) -> None:
+    """Writes measured seconds into the home.
+
+    Raises:
+        InputError: the disk is full.
+    """
+    make_folder(path.parent)
+    values = asdict(speeds)
+    by_threads = {name: {str(threads): each for threads, each in values[name].items()} for name in BY_THREADS}
+    keep_numbers(path, values | by_threads)
+
+
+def kept_speeds(path: Path) -> Speeds | None:
+    """Returns measured seconds of the home; None if there are none, or if the file is damaged, since no result follows from them."""
+    found = unseal_if_sound(path)
+    names = {field.name for field in fields(Speeds)}
+    if not names <= found.keys():
+        return None
+    read: dict[str, Any] = {
+        name: _by_threads(found[name]) if name in BY_THREADS else float(found[name]) for name in names
+    }
+    return Speeds(**read)
+
+
+def _by_threads(values: Mapping[str, float]) -> dict[int, float]:
+    return {int(threads): float(seconds) for threads, seconds in values.items()}

@@ -1,0 +1,196 @@
+"""Opens what is known of a training before it starts: from its artifacts, or from a graph that stands in for one that is not built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from assets.building.needs import Sizes, sizes_of
+from assets.features.read import open_features
+from assets.graph.read import Graph, open_graph
+from assets.hotness.read import open_hotness
+from assets.partitions.read import open_partitions
+from assets.sampling.drawing import Drawing, open_drawing
+from assets.storage.artifact import Artifact
+from assets.storage.control_group import fits_memory
+from assets.storage.machine import usable_cores
+from assets.storage.user_code import is_reference
+from kernels.hotness.presample import count_batches
+from kernels.hotness.ranking import rank
+from kernels.hotness.visits import VisitCounter
+from kernels.sampling.epoch_plan import EpochPlan, Plan
+from kernels.sampling.own_sampling import AnySampler
+from kernels.sampling.part_plan import PartPlan
+from kernels.sampling.sample import Transposes
+from kernels.types import Array, Stream
+from trainers.recipe.config import ModelConfig, TrainExecution
+from trainers.recipe.drawn import draw_batches
+from trainers.recipe.forecast import CountedVisits, Outlook, Speeds
+from trainers.recipe.need import Case, largest_batch
+from trainers.recipe.step_bytes import transposed_layers
+from trainers.recipe.techniques import find_technique
+
+MOST_COUNTED = 256
+"""Batches that stand in for an epoch of hotness at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphAtHand:
+    """A graph from which batches can be drawn.
+
+    Attributes:
+        graph: the graph.
+        drawing: the way in which neighbours are drawn; None if none are.
+        row_of: ids[N], row of each node, -1 for none; None if nodes are rows.
+    """
+
+    graph: Graph
+    drawing: Drawing | None
+    row_of: Array | None = None
+
+
+def open_outlook(
+    semantic: ModelConfig,
+    execution: TrainExecution,
+    artifacts: Mapping[str, Artifact],
+    ranks: int,
+    speeds: Speeds | None = None,
+) -> Outlook | None:
+    """Returns the outlook of a training whose artifacts exist; None without a graph.
+
+    Args:
+        semantic, execution: the recipe.
+        artifacts: role -> artifact that the training reads.
+        ranks: number of processes that share it.
+        speeds: measured seconds, None if nothing was measured.
+    """
+    sizes = sizes_of(artifacts)
+    if sizes is None or "graph" not in artifacts:
+        return None
+    row_of = open_features(artifacts["features"]).row_of if "features" in artifacts else None
+    drawing = open_drawing(semantic.sampling, artifacts)
+    graph = open_graph(artifacts["graph"])
+    at_hand = GraphAtHand(graph=graph, drawing=drawing, row_of=row_of)
+    train, valid, test = map(len, graph.splits)
+    sizes = replace(sizes, num_classes=graph.num_classes, num_train=train, num_valid=valid, num_test=test)
+    return outlook_on(semantic, execution, sizes, at_hand, artifacts, ranks=ranks, speeds=speeds)
+
+
+def outlook_on(
+    semantic: ModelConfig,
+    execution: TrainExecution,
+    sizes: Sizes,
+    at_hand: GraphAtHand,
+    artifacts: Mapping[str, Artifact],
+    *,
+    ranks: int = 0,
+    speeds: Speeds | None = None,
+    exact_evaluation: bool | None = None,
+    count: bool = False,
+) -> Outlook:
+    """Returns the outlook of a training on a graph.
+
+    Args:
+        semantic, execution, ranks, speeds: as in `open_outlook`; 0 ranks are the table's.
+        sizes: sizes of the graph and of the artifacts that exist.
+        at_hand: the graph.
+        artifacts: role -> artifact that the training reads, as far as they exist.
+        exact_evaluation: whether evaluations are exact, if eval = "auto" was decided; None = as the table says, and exact for "auto".
+        count: whether visits of some batches are counted if the training reads hotness that does not exist yet.
+    """
+    ranks = ranks or semantic.train.own_settings.ranks
+    exact = semantic.train.eval != "sampled" if exact_evaluation is None else exact_evaluation
+    common: dict[str, Any] = {
+        "exact_evaluation": exact,
+        "fits": fits_memory(sizes.feature_bytes), "cores": usable_cores(), "speeds": speeds, "row_of": at_hand.row_of,
+    }  # fmt: skip
+    technique, sampling = find_technique(semantic.train.trainer), semantic.sampling
+    batch = largest_batch(semantic, sizes)
+    case = Case(semantic=semantic, execution=execution, sizes=sizes, batch=batch, ranks=ranks)
+    if technique.whole_graph or sampling is None or at_hand.drawing is None or is_reference(sampling.method):
+        return Outlook(case=case, **common)
+    part_of = _parts(artifacts, sizes, at_hand.graph) if technique.by_parts else None
+    plan = _plan(at_hand.graph, semantic, part_of)
+    sampler = batch_sampler(semantic, at_hand)
+    drawn = draw_batches(plan, sampler, transposes(semantic))
+    if not batch.exact and drawn.blocks:
+        case = replace(case, batch=drawn.largest._replace(count=batch.count, exact=True))
+    order, counted = _hotness(artifacts, at_hand, plan, sampler, count=count)
+    if not {"hotness", "budgets"} <= artifacts.keys() and not count:
+        order = None
+    return Outlook(case=case, plan=plan, drawn=drawn, order=order, counted=counted, part_of=part_of, **common)
+
+
+def _plan(graph: Graph, semantic: ModelConfig, part_of: Array | None) -> Plan:
+    sampling, train_ids = semantic.sampling, np.array(graph.train_ids)
+    assert sampling is not None
+    how: dict[str, Any] = {
+        "seed": semantic.sampling_seed, "reuse": sampling.reuse, "accumulate": semantic.train.accumulate,
+    }  # fmt: skip
+    if part_of is None:
+        return EpochPlan(train_ids, sampling.batch_size, **how)
+    return PartPlan(
+        train_ids, np.asarray(part_of)[train_ids], int(part_of.max(initial=0)) + 1, sampling.batch_size, **how
+    )
+
+
+def batch_sampler(semantic: ModelConfig, at_hand: GraphAtHand, threads: int = 1) -> AnySampler:
+    """Returns the sampler of a training's first epoch, on a number of threads."""
+    assert semantic.sampling is not None and at_hand.drawing is not None
+    drawing = at_hand.drawing.with_fanouts(semantic.sampling.fanouts_at(0))
+    return drawing.sampler(at_hand.graph.topology, seed=semantic.sampling_seed, threads=threads)
+
+
+def transposes(semantic: ModelConfig) -> Transposes:
+    """Returns the blocks of its batches that get a transpose."""
+    layers = transposed_layers(semantic.train)
+    return "all" if layers == semantic.train.layers else "hidden"
+
+
+def _parts(artifacts: Mapping[str, Artifact], sizes: Sizes, graph: Graph) -> Array:
+    """Returns i32[N], the part of each node; if parts are not made yet, equal ranges of nodes."""
+    if "partitions" in artifacts:
+        return np.asarray(open_partitions(artifacts["partitions"]).part_of)
+    config = sizes.configs.get("partitions")
+    num_nodes, parts = graph.topology.num_nodes, config.parts if config else 1
+    return (np.arange(num_nodes) * parts // max(1, num_nodes)).astype(np.int32)
+
+
+def _hotness(
+    artifacts: Mapping[str, Artifact], at_hand: GraphAtHand, plan: Plan, sampler: AnySampler, *, count: bool
+) -> tuple[Array | None, CountedVisits | None]:
+    """Returns (ids[N] by falling hotness, counts by layer): of the artifact, or of some batches on the stream of presampling."""
+    if "hotness" in artifacts:
+        found = open_hotness(artifacts["hotness"])
+        if found.layer_visits is None or found.layer_inputs is None:
+            return found.order, None
+        rounds = artifacts["hotness"].config["hotness"]["rounds"]
+        visits = np.array(found.layer_visits[0] if found.visits is None else found.visits)
+        if at_hand.row_of is not None:
+            visits[np.asarray(at_hand.row_of) < 0] = 0
+        batches = rounds * -(-len(plan.train_ids) // plan.batch_size)
+        return found.order, CountedVisits(
+            num_batches=batches, visits=visits, layer_visits=found.layer_visits, layer_inputs=found.layer_inputs
+        )
+    return _counted(at_hand, plan, sampler) if count else (None, None)
+
+
+def _counted(at_hand: GraphAtHand, plan: Plan, sampler: AnySampler) -> tuple[Array, CountedVisits]:
+    assert at_hand.drawing is not None
+    layers, num_nodes = len(at_hand.drawing.neighbours.fanouts), at_hand.graph.topology.num_nodes
+    trial = EpochPlan(np.asarray(plan.train_ids), plan.batch_size, seed=plan.seed, stream=Stream.PRESAMPLE)
+    counter = VisitCounter(num_nodes, layers, "inputs")
+    most = min(MOST_COUNTED, trial.num_batches)
+    tally = count_batches([sampler], islice(trial.batches(0), most), counter)
+    visits = np.asarray(counter.visits)
+    counted = CountedVisits(
+        num_batches=max(1, tally.num_batches),
+        visits=visits.copy(),
+        layer_visits=counter.layer_visits,
+        layer_inputs=counter.layer_inputs,
+    )
+    return np.asarray(rank(visits)), counted

@@ -1,0 +1,268 @@
+"""The formulas of bytes and seconds of each technique's epoch (trainers/recipe/forecast.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+
+from trainers.recipe.forecast import (
+    COMPUTING,
+    EXCHANGING,
+    LOADING,
+    SAMPLING,
+    Formula,
+    Outlook,
+    side_by_side,
+)
+from trainers.recipe.need import tier_rows
+from trainers.recipe.step_bytes import parameter_bytes
+from trainers.techniques.disk_volumes import stored_links
+from trainers.techniques.distributed.volumes import (
+    ModelSize,
+    gradient_bytes,
+    request_bytes,
+    summed_gradient_bytes,
+)
+from trainers.techniques.fresh.expected import ExpectedHistory, expected_history
+from trainers.techniques.fullgraph.need import expected_terms
+from trainers.techniques.fullgraph.volumes import pass_links, pass_seconds
+from trainers.techniques.remote_rows import remote_links
+from trainers.techniques.row_links import added, epoch_edges, epoch_inputs, stored_counts, table_links
+
+Links = tuple[Mapping[str, float], bool]
+Seconds = tuple[Mapping[str, float], float]
+CHUNK_PASSES, NUM_LOADERS = 2, 6
+"""Passes over the rows of a packed chunk, and threads that load them (trainers/techniques/disk.py)."""
+RECORD_COPIES = 2
+"""Passes over the bytes of a stored record: it is read, and compared with its digest."""
+
+
+class Pieces:
+    """Seconds of the pieces of one batch of a training.
+
+    Args:
+        outlook: the training; its speeds are measured.
+        threads: threads of a step.
+
+    Attributes:
+        count: batches of an epoch.
+    """
+
+    def __init__(self, outlook: Outlook, threads: int = 0):
+        assert outlook.speeds is not None and outlook.drawn is not None
+        self.outlook, self.speeds, self.count = outlook, outlook.speeds, outlook.drawn.count
+        # Edges and rows of the training's own batches over those of the measured ones, which may have been drawn of another graph.
+        self._edges = epoch_edges(outlook) / self.count / max(1.0, self.speeds.edges)
+        self._rows = epoch_inputs(outlook) / self.count / max(1.0, self.speeds.inputs)
+        train = outlook.case.semantic.train
+        self.threads = threads or (outlook.cores if isinstance(train.threads, str) else train.threads)
+
+    def prepare(self, threads: int) -> float:
+        """Returns the seconds of drawing a batch, or of reading a stored one, on some threads."""
+        if not self.outlook.case.stored:
+            return self.speeds.at("draw", threads) * self._edges
+        stored = stored_counts(self.outlook)
+        num_bytes = stored.num_bytes / self.count if stored else 4 * epoch_edges(self.outlook) / self.count
+        return RECORD_COPIES * num_bytes / self.speeds.copy_rate + self.speeds.transpose * self._edges
+
+    def gather(self, threads: int) -> float:
+        """Returns the seconds of gathering its rows on some threads."""
+        return self.speeds.at("gather", threads) * self._rows
+
+    def step(self, threads: int) -> float:
+        """Returns the seconds of its step on some threads."""
+        return self.speeds.at("step", threads) * self._edges
+
+    @property
+    def step_work(self) -> float:
+        """Seconds of the cores that its step takes: all of its threads are busy while it computes."""
+        return self.threads * self.step(self.threads)
+
+    def named(self, *, share: float = 1.0, exchanging: float = 0.0) -> dict[str, float]:
+        """Returns piece -> seconds of an epoch, each on its own, of a training whose steps take a share of a batch."""
+        return {
+            SAMPLING: self.count * self.prepare(1),
+            LOADING: self.count * self.gather(1) * share,
+            COMPUTING: self.count * self.step(self.threads) * share,
+            EXCHANGING: exchanging,
+        }
+
+
+def _disk_seconds(outlook: Outlook, links: Mapping[str, float], count: int) -> float:
+    """Returns the seconds in which a disk reads the bytes of one batch."""
+    assert outlook.speeds is not None
+    return links.get("disk", 0.0) / count / outlook.speeds.disk_rate if outlook.speeds.disk_rate else 0.0
+
+
+def _minibatch_links(outlook: Outlook) -> Links:
+    return table_links(outlook), False
+
+
+def _minibatch_seconds(outlook: Outlook) -> Seconds:
+    each, cores = Pieces(outlook), outlook.cores
+    if outlook.in_turn:
+        seconds = each.prepare(cores) + each.gather(cores) + each.step(each.threads)
+        return each.named(), each.count * seconds
+    lanes = outlook.case.threads
+    ahead, read = each.prepare(1) + each.gather(1), _disk_seconds(outlook, table_links(outlook), each.count)
+    beside = ((ahead + read) / lanes, each.step(each.threads))
+    return each.named(), side_by_side(outlook, each.count, *beside, work=ahead + each.step_work)
+
+
+def _disk_links(outlook: Outlook) -> Links:
+    return stored_links(outlook, topology=True)
+
+
+def _disk_epoch_seconds(outlook: Outlook) -> Seconds:
+    each = Pieces(outlook)
+    read = _disk_seconds(outlook, stored_links(outlook, topology=True)[0], each.count)
+    # Chunks are compared with their digest and gathered: two passes over the rows. What is read directly takes the cores, too.
+    ahead = each.prepare(1) + CHUNK_PASSES * each.gather(1) + read
+    beside = (ahead / NUM_LOADERS, each.step(each.threads))
+    return each.named(), side_by_side(outlook, each.count, *beside, work=ahead + each.step_work)
+
+
+def _factored_links(outlook: Outlook) -> Links:
+    if outlook.settings.rows == "packed":
+        return stored_links(outlook, topology=False)
+    return table_links(outlook), False
+
+
+def _factored_seconds(outlook: Outlook) -> Seconds:
+    samplers, trainers = outlook.settings.roles(outlook.cores)
+    each, packed = Pieces(outlook, max(1, outlook.cores // max(1, trainers))), outlook.settings.rows == "packed"
+    read = _disk_seconds(outlook, _factored_links(outlook)[0], each.count)
+    # A sampler that loads packed rows waits for each of its reads.
+    ahead = each.prepare(1) + read + packed * CHUNK_PASSES * each.gather(1)
+    trained = min(trainers, outlook.case.semantic.train.accumulate)
+    beside = (ahead / samplers, each.gather(1) / trained, each.step(each.threads) / trained)
+    return each.named(), side_by_side(outlook, each.count, *beside, work=ahead + each.gather(1) + each.step_work)
+
+
+def _fresh_links(outlook: Outlook) -> Links:
+    history = expected_history(outlook)
+    return added(history.arena_links, history.table_links()), False
+
+
+def _behind(each: Pieces, history: ExpectedHistory, threads: int) -> float:
+    """Returns the seconds of a batch between two updates: pruned, gathered through a window and from there, and trained on."""
+    rows = (each.gather(threads) + each.gather(1)) * history.rows_share
+    return each.speeds.prune + rows + each.step(each.threads) * history.edges_share
+
+
+def _fresh_seconds(outlook: Outlook) -> Seconds:
+    each, history = Pieces(outlook), expected_history(outlook)
+    drawn, behind = each.prepare(1), _behind(each, history, each.threads)
+    seconds = each.count * max(drawn / outlook.case.threads, behind)
+    return each.named(share=history.edges_share), seconds
+
+
+def _fresh_factored_seconds(outlook: Outlook) -> Seconds:
+    samplers, trainers = outlook.settings.roles(outlook.cores)
+    each, history = Pieces(outlook, max(1, outlook.cores // max(1, trainers))), expected_history(outlook)
+    # Batches of a step group are pruned and gathered beside each other, behind the update before.
+    group = min(trainers, outlook.case.semantic.train.accumulate)
+    seconds = each.count * max(each.prepare(1) / samplers, _behind(each, history, 1) / group)
+    return each.named(share=history.edges_share), seconds
+
+
+def _model_size(outlook: Outlook) -> ModelSize:
+    train, sizes = outlook.case.semantic.train, outlook.sizes
+    num_bytes = parameter_bytes(train, sizes.width, max(2, sizes.num_classes))
+    return ModelSize(num_bytes=num_bytes, tensors=3 * train.layers)
+
+
+def _between_ranks(outlook: Outlook, remote_rows: float) -> float:
+    """Returns the bytes of an epoch between ranks: rows, their numbers, and gradients."""
+    ranks, plan = outlook.case.ranks, outlook.plan
+    if ranks == 1 or plan is None or outlook.drawn is None:
+        return 0.0
+    settings, model = outlook.settings, _model_size(outlook)
+    if settings.gradients == "ordered":
+        gradients = gradient_bytes(model, outlook.drawn.count, ranks)
+    else:
+        gradients = summed_gradient_bytes(model, plan.steps_per_epoch, ranks)
+    if settings.rows == "packed":
+        return gradients
+    row_bytes = outlook.sizes.row_bytes
+    asked = request_bytes(ceil(remote_rows), outlook.drawn.count, ranks, row_bytes, ranks)
+    return gradients + remote_rows * row_bytes + asked
+
+
+def _distributed_links(outlook: Outlook) -> Links:
+    if outlook.settings.rows == "packed":
+        links, exact = stored_links(outlook, topology=True)
+        return added(links, {"rank": _between_ranks(outlook, 0.0)}), exact and outlook.case.ranks == 1
+    assert outlook.drawn is not None
+    batches = [blocks[0].src_ids for blocks in outlook.drawn.blocks]
+    links, remote = remote_links(outlook, batches, _cached_rows(outlook))
+    scale = outlook.drawn.count / max(1, len(batches))
+    found = {link: num_bytes * scale for link, num_bytes in links.items()}
+    return added(found, {"rank": _between_ranks(outlook, remote * scale)}), False
+
+
+def _cached_rows(outlook: Outlook) -> int:
+    return 0 if outlook.order is None else tier_rows(outlook.sizes, "host")[0]
+
+
+def _distributed_seconds(outlook: Outlook) -> Seconds:
+    ranks = outlook.case.ranks
+    each = Pieces(outlook, max(1, outlook.cores // ranks))
+    links = _distributed_links(outlook)[0]
+    return _ranked_seconds(outlook, each, links, 1.0, 1.0)
+
+
+def _ranked_seconds(
+    outlook: Outlook, each: Pieces, links: Mapping[str, float], rows_share: float, edges_share: float
+) -> Seconds:
+    """Returns the seconds of ranks that share a machine: rounds of one batch each, and an exchange that nothing hides."""
+    speeds, ranks = outlook.speeds, outlook.case.ranks
+    assert speeds is not None
+    # Each rank receives its share of what crosses, and works on it while it does.
+    moved = links.get("rank", 0.0) / each.count / speeds.rank_rate if ranks > 1 and speeds.rank_rate else 0.0
+    calls = speeds.call * (ranks > 1)
+    ahead = each.prepare(1) + each.gather(1) * rows_share
+    step = each.step(each.threads) * edges_share
+    work = ranks * (ahead + moved + each.step_work * edges_share)
+    read = _disk_seconds(outlook, links, each.count)
+    lanes, rounds = max(1, outlook.case.threads), each.count / ranks
+    beside = ((ahead + read) / lanes, moved + calls, step)
+    seconds = side_by_side(outlook, rounds, *beside, work=work, waiting=2 * calls)
+    return each.named(share=edges_share, exchanging=rounds * (2 * calls + moved)), seconds
+
+
+def _fresh_distributed_links(outlook: Outlook) -> Links:
+    history = (
+        expected_history(outlook, parts=outlook.plan.num_batches // max(1, outlook.plan.rounds))
+        if outlook.plan
+        else None
+    )
+    assert history is not None and outlook.drawn is not None
+    links, remote = remote_links(outlook, history.below, 0)
+    scale = outlook.drawn.count / max(1, len(history.below))
+    found = {link: num_bytes * scale for link, num_bytes in links.items()}
+    return added(found, history.arena_links, {"rank": _between_ranks(outlook, remote * scale)}), False
+
+
+def _fresh_distributed_seconds(outlook: Outlook) -> Seconds:
+    ranks, history, speeds = outlook.case.ranks, expected_history(outlook), outlook.speeds
+    each = Pieces(outlook, max(1, outlook.cores // ranks))
+    assert speeds is not None
+    links = _fresh_distributed_links(outlook)[0]
+    moved = links.get("rank", 0.0) / each.count / speeds.rank_rate if ranks > 1 and speeds.rank_rate else 0.0
+    exchanging = moved + 3 * speeds.call * (ranks > 1)
+    # Ranks that have fewer cores than threads take turns.
+    turns = max(1.0, ranks * each.threads / outlook.cores)
+    rounds = each.count / ranks
+    seconds = rounds * turns * (each.prepare(1) + _behind(each, history, 1) + exchanging)
+    return each.named(share=history.edges_share, exchanging=rounds * exchanging), seconds
+
+
+MINIBATCH = Formula(_minibatch_links, _minibatch_seconds)
+DISK = Formula(_disk_links, _disk_epoch_seconds)
+FACTORED = Formula(_factored_links, _factored_seconds)
+FRESH = Formula(_fresh_links, _fresh_seconds)
+FRESH_FACTORED = Formula(_fresh_links, _fresh_factored_seconds)
+FULLGRAPH = Formula(pass_links, pass_seconds, expected_terms)
+DISTRIBUTED = Formula(_distributed_links, _distributed_seconds)
+FRESH_DISTRIBUTED = Formula(_fresh_distributed_links, _fresh_distributed_seconds)

@@ -1,0 +1,121 @@
+"""Bytes over links that bring the rows of a batch from a table, from caches or from stored batches, by drawn batches; without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from assets.samples.read import open_samples
+from kernels.types import Array
+from trainers.batches.stored import batch_uses
+from trainers.recipe.drawn import pages_of, read_nodes
+from trainers.recipe.forecast import Outlook
+from trainers.recipe.need import tier_rows
+
+BEHIND, DEVICE, HOST = 0, 1, 2
+"""Places of a row: the table, the device's cache, the host's cache."""
+
+
+class StoredCounts(NamedTuple):
+    """Counts of a training's stored batches, per epoch.
+
+    Attributes:
+        inputs, edges: numbers of input rows and of edges.
+        num_bytes: bytes of their records.
+    """
+
+    inputs: float
+    edges: float
+    num_bytes: float
+
+
+def stored_counts(outlook: Outlook) -> StoredCounts | None:
+    """Returns the counts of a training's stored batches; None if they are drawn, or not stored yet."""
+    artifact, plan = outlook.artifacts.get("samples"), outlook.plan
+    if artifact is None or plan is None or not outlook.case.stored:
+        return None
+    samples, epochs = open_samples(artifact, parts=()), outlook.case.semantic.train.epochs
+    times = batch_uses(plan, epochs, samples) / epochs
+    edges = np.asarray(samples.num_edges).sum(axis=1)
+    totals = (np.asarray(each) * times for each in (samples.num_inputs, edges, samples.num_bytes))
+    return StoredCounts(*(float(total.sum()) for total in totals))
+
+
+def epoch_inputs(outlook: Outlook) -> float:
+    """Returns the number of input rows of an epoch, before anything is pruned: exact of stored batches, else by the drawn ones."""
+    stored = stored_counts(outlook)
+    return stored.inputs if stored else _drawn(outlook).inputs * _drawn(outlook).count
+
+
+def epoch_edges(outlook: Outlook) -> float:
+    """Returns the number of edges of an epoch, likewise."""
+    stored = stored_counts(outlook)
+    return stored.edges if stored else _drawn(outlook).edges * _drawn(outlook).count
+
+
+def table_links(outlook: Outlook) -> dict[str, float]:
+    """Returns link -> bytes of an epoch's input rows, from the table and the caches before it."""
+    drawn = _drawn(outlook)
+    found = rows_links(outlook, (read_nodes(blocks) for blocks in drawn.blocks))
+    scale = epoch_inputs(outlook) / max(1.0, drawn.inputs * len(drawn.blocks))
+    return {link: num_bytes * scale for link, num_bytes in found.items()}
+
+
+def rows_links(outlook: Outlook, batches: Iterable[Array]) -> dict[str, float]:
+    """Returns link -> bytes of rows, from the table and the caches before it.
+
+    Args:
+        outlook: the training.
+        batches: ids[n] of each batch, global: the nodes whose rows are read.
+    """
+    tier, row_bytes, where = placed(outlook), outlook.sizes.row_bytes, feature_place(outlook)
+    found: dict[str, float] = {"disk": 0.0, "mapped": 0.0, "h2d": 0.0, "d2d": 0.0}
+    for node_ids in map(outlook.with_rows, batches):
+        behind = node_ids if tier is None else node_ids[tier[node_ids] == BEHIND]
+        on_device = 0 if tier is None else int(np.count_nonzero(tier[node_ids] == DEVICE))
+        found["h2d"] += (len(node_ids) - on_device) * row_bytes
+        found["d2d"] += on_device * row_bytes
+        if where == "mapped":
+            found["mapped"] += len(behind) * row_bytes
+        elif where == "direct":
+            rows = behind if outlook.row_of is None else outlook.row_of[behind]
+            found["disk"] += pages_of(rows, row_bytes)
+    return found
+
+
+def feature_place(outlook: Outlook) -> str:
+    """Returns where the feature table is read from: "memory", "mapped" or "direct"."""
+    where = outlook.case.execution.features
+    if where == "auto":
+        return "mapped" if outlook.fits else "direct"
+    return where
+
+
+def placed(outlook: Outlook) -> Array | None:
+    """Returns u8[N], the place of each node's row; None if nothing is cached."""
+    if outlook.order is None:
+        return None
+    in_memory = outlook.case.execution.features == "memory"
+    device, host = (tier_rows(outlook.sizes, level)[0] for level in ("device", "host"))
+    hottest = outlook.with_rows(np.asarray(outlook.order))
+    tier = np.zeros(outlook.sizes.num_nodes, np.uint8)
+    tier[hottest[:device]] = DEVICE
+    if not in_memory:
+        tier[hottest[device : device + host]] = HOST
+    return tier
+
+
+def added(*parts: Mapping[str, float]) -> dict[str, float]:
+    """Returns the sums of several counts by link."""
+    found: dict[str, float] = {}
+    for part in parts:
+        for link, num_bytes in part.items():
+            found[link] = found.get(link, 0.0) + num_bytes
+    return found
+
+
+def _drawn(outlook: Outlook):
+    assert outlook.drawn is not None, "the technique samples"
+    return outlook.drawn

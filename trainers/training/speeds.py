@@ -1,0 +1,178 @@
+"""Measures the pieces of a batch on this machine: drawing, gathering, transposing, pruning, and training steps on a few drawn batches.
+
+A model and an optimiser of the recipe take the steps on random rows, since no time depends on values; neither survives. Layers of a
+full-graph pass are timed on the in-edges of some nodes, and their seconds scaled by the edges. Everything takes some seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from assets.features.read import NodeTypes
+from assets.storage.machine import usable_cores
+from kernels.history.csr2 import prune
+from kernels.rows.gather import gather
+from kernels.sampling.sample import Sampler
+from kernels.sampling.transpose import transpose
+from kernels.types import BatchKey, Block, Stream
+from trainers.batches.batch import attach_weights
+from trainers.devices.malloc import keep_freed_memory
+from trainers.devices.torch_threads import torch_threads
+from trainers.models.build import build_model
+from trainers.models.layer import LayeredModel
+from trainers.models.masks import StepRandom
+from trainers.models.optimiser import make_optimiser
+from trainers.models.own import Model, dtype_of
+from trainers.recipe.forecast import Outlook, Speeds
+from trainers.recipe.outlook import GraphAtHand, batch_sampler, transposes
+
+MOST_STEPS, MOST_SECONDS = 16, 1.0
+"""Batches that a piece is timed on at most, and seconds after which no further one is."""
+TABLE_BYTES = 256 << 20
+"""Bytes of rows from which rows are gathered; those of a larger table are taken from as many."""
+PASS_EDGES = 500_000
+"""Edges of the part of a graph on which layers are timed."""
+
+
+def measure_speeds(outlook: Outlook, at_hand: GraphAtHand, num_classes: int, types: NodeTypes | None = None) -> Speeds:
+    """Returns the seconds of the pieces of a batch, without those of disks and of other processes.
+
+    Args:
+        outlook: the training, with drawn batches.
+        at_hand: the graph that they are drawn of.
+        num_classes: number of logits.
+        types: the node types and the columns of their features; None if nodes have no types.
+    """
+    keep_freed_memory()  # as a training does
+    cores, drawn = usable_cores(), outlook.drawn
+    counts = sorted({1, max(1, cores // 2), cores})
+    with torch.random.fork_rng(devices=[]):
+        semantic, relations = outlook.case.semantic, len(at_hand.graph.relations)
+        model = build_model(semantic.train, outlook.sizes.width, num_classes, semantic.seed, relations, types)
+        if outlook.plan is None or drawn is None or not drawn.blocks:
+            layers = {threads: _pass_seconds(outlook, at_hand, model, threads) for threads in counts}
+            layers = {threads: min(seconds, layers[1]) for threads, seconds in layers.items()}
+            return Speeds(layers=layers, edges=float(outlook.sizes.num_edges))
+        table = _table(outlook)
+        found = {threads: _walked(outlook, at_hand, model, table, threads) for threads in counts}
+    # Threads that wait for cores on which other processes run take longer than one thread does: that is the moment, not the machine.
+    found = {threads: _Seconds(*map(min, each, found[1])) for threads, each in found.items()}
+    return Speeds(
+        step={threads: each.step for threads, each in found.items()},
+        draw={threads: each.draw for threads, each in found.items()},
+        gather={threads: each.gather for threads, each in found.items()},
+        transpose=_timed(drawn.blocks, lambda blocks: [transpose(block) for block in blocks[len(blocks) > 1 :]]),
+        prune=_timed(drawn.blocks, _pruned) if len(drawn.blocks[0]) > 1 else 0.0,
+        edges=drawn.edges,
+        inputs=drawn.inputs,
+    )
+
+
+class _Seconds(NamedTuple):
+    """Seconds of the pieces of a batch."""
+
+    draw: float
+    gather: float
+    step: float
+
+
+def _table(outlook: Outlook) -> np.ndarray:
+    """Returns rows of the features' size in memory, at most `TABLE_BYTES`; the bytes of a row decide, not their type."""
+    sizes = outlook.sizes
+    rows = max(1, min(sizes.num_nodes, TABLE_BYTES // max(1, sizes.row_bytes)))
+    return np.ones((rows, max(1, sizes.row_bytes // 4)), np.float32)
+
+
+def _walked(outlook: Outlook, at_hand: GraphAtHand, model: Model, table: np.ndarray, threads: int) -> _Seconds:
+    """Returns the median seconds of the pieces of batches that are drawn, gathered and trained on in turn, as a training goes.
+
+    So each piece finds the caches of the processor as another one has left them.
+    """
+    semantic, sampler = outlook.case.semantic, batch_sampler(outlook.case.semantic, at_hand, threads)
+    optimiser, seconds, began = make_optimiser(model.parameters(), semantic.train), [], time.perf_counter()
+    assert outlook.plan is not None
+    with torch_threads(threads):
+        for item in outlook.plan.batches(0):
+            if not len(item.seeds):
+                continue
+            started = time.perf_counter()
+            blocks = sampler.sample(item.key, item.seeds, transpose=transposes(semantic))
+            attach_weights(blocks, at_hand.graph.topology, model.edge_weight)
+            drawn = time.perf_counter()
+            rows = np.empty((blocks[0].num_src, table.shape[1]), np.float32)
+            gather(table, blocks[0].src_ids % len(table), rows, threads=threads)
+            gathered = time.perf_counter()
+            _step(model, optimiser, blocks, _inputs(rows, outlook, model))
+            seconds.append((drawn - started, gathered - drawn, time.perf_counter() - gathered))
+            if len(seconds) > MOST_STEPS or (len(seconds) > 2 and time.perf_counter() - began > MOST_SECONDS):
+                break
+    return _Seconds(*np.median(seconds[1:] or seconds, axis=0).tolist())
+
+
+def _inputs(rows: np.ndarray, outlook: Outlook, model: Model) -> torch.Tensor:
+    """Returns float[n, F] of the model's type: the gathered rows where they are such, else others."""
+    width, dtype = outlook.sizes.width, dtype_of(model)
+    if dtype == torch.float32 and rows.shape[1] == width:
+        return torch.from_numpy(rows)
+    return torch.ones((len(rows), width), dtype=dtype)
+
+
+def _step(model: Model, optimiser: torch.optim.Optimizer, blocks: tuple[Block, ...], x: torch.Tensor) -> None:
+    logits = model(blocks, x, StepRandom(0))
+    labels = torch.zeros(len(logits), dtype=torch.long)
+    functional.cross_entropy(logits, labels, reduction="sum").backward()
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+
+
+def _timed(items: Sequence[Any], work: Callable[[Any], Any]) -> float:
+    """Returns the median seconds of some work on a few items; the first one is not counted."""
+    seconds, began = [], time.perf_counter()
+    for item in items[: MOST_STEPS + 1]:
+        started = time.perf_counter()
+        work(item)
+        seconds.append(time.perf_counter() - started)
+        if time.perf_counter() - began > MOST_SECONDS and len(seconds) > 1:
+            break
+    return float(np.median(seconds[1:] or seconds))
+
+
+def _pruned(blocks: tuple[Block, ...]) -> None:
+    prune(blocks, [np.full(block.num_src, -1, np.int32) for block in blocks[1:]], "hidden")
+
+
+def _pass_seconds(outlook: Outlook, at_hand: GraphAtHand, model: Model, threads: int) -> float:
+    """Returns the seconds of a forward and a backward pass of all layers over the whole graph, scaled from a part of it."""
+    topology, train = at_hand.graph.topology, outlook.case.semantic.train
+    if not isinstance(model, LayeredModel) or not topology.num_edges:
+        return 0.0
+    mean = max(1.0, topology.num_edges / topology.num_nodes)
+    seeds = np.unique(np.linspace(0, topology.num_nodes - 1, max(1, int(PASS_EDGES / mean))).astype(np.int64))
+    ids, found = seeds.astype(topology.indices.dtype), 0.0
+    (block,) = Sampler(topology, (-1,), seed=0).sample(BatchKey(int(Stream.PROBE), 0, 0), ids, transpose="all")
+    attach_weights((block,), topology, model.edge_weight)
+    with torch_threads(threads):
+        for number, layer in enumerate(model.layers):
+            first = number == 0 and model.projection is None
+            width = outlook.sizes.width if first else train.hidden
+            found += _layer_seconds(layer, block, width, dtype_of(model), first)
+    return found * outlook.sizes.num_nodes / len(seeds)
+
+
+def _layer_seconds(layer: Any, block: Block, width: int, dtype: torch.dtype, first: bool) -> float:
+    """Returns the seconds of both passes of a layer on a block; the aggregates of a first layer are there, if they may be kept."""
+    rows = torch.rand((block.num_src, width), dtype=dtype, requires_grad=not first)
+    random = StepRandom(0).layer(1, block.dst_ids)
+    kept = layer.aggregate(block, rows, random).detach() if first and layer.cacheable else None
+
+    def both(_: int) -> None:
+        aggregate = layer.aggregate(block, rows, random) if kept is None else kept
+        layer.update(aggregate, rows[: block.num_dst], random).sum().backward()
+
+    return _timed([0, 1, 2, 3], both)
