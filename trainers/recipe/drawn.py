@@ -23,6 +23,8 @@ from trainers.recipe.batch_sizes import BatchSizes
 
 MOST_BATCHES, MOST_EDGES = 16, 4_000_000
 """Batches that are drawn at most, and edges after which no further one is drawn; two are drawn in any case."""
+EDGE_BYTES = 24
+"""Bytes of blocks and transposes per edge, with the share of nodes: an estimate that bounds what drawn batches hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,11 @@ class DrawnBatches:
 
 
 def draw_batches(
-    plan: Plan, sampler: AnySampler, transpose: Transposes = "none", most: int = MOST_BATCHES
+    plan: Plan,
+    sampler: AnySampler,
+    transpose: Transposes = "none",
+    most: int = MOST_BATCHES,
+    most_bytes: int = MOST_EDGES * EDGE_BYTES,
 ) -> DrawnBatches:
     """Returns some batches of a training's first epoch.
 
@@ -74,6 +80,7 @@ def draw_batches(
         sampler: draws them, on one thread.
         transpose: blocks that get a transpose.
         most: number of batches.
+        most_bytes: bytes that they may hold, but for the first two.
     """
     places = set(permutation(key(plan.seed, Stream.PROBE), plan.num_batches)[:most].tolist())
     steps, found, seconds, edges = [], [], [], 0
@@ -86,7 +93,7 @@ def draw_batches(
         steps.append(item.key.step)
         found.append(blocks)
         edges += sum(len(block.indices) for block in blocks)
-        if edges > MOST_EDGES and len(found) > 1:
+        if edges > min(MOST_EDGES, most_bytes // EDGE_BYTES) and len(found) > 1:
             break
     return DrawnBatches(
         count=plan.num_batches, steps=steps, blocks=found, seconds=min(seconds[1:] or seconds, default=0.0)

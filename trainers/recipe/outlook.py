@@ -116,7 +116,8 @@ def outlook_on(
     part_of = _parts(artifacts, sizes, at_hand.graph) if technique.by_parts else None
     plan = _plan(at_hand.graph, semantic, part_of)
     sampler = batch_sampler(semantic, at_hand)
-    drawn = draw_batches(plan, sampler, transposes(semantic))
+    # Within the queue, whose bytes the training takes later on anyway.
+    drawn = draw_batches(plan, sampler, transposes(semantic), most_bytes=case.queue_bytes)
     if not batch.exact and drawn.blocks:
         case = replace(case, batch=drawn.largest._replace(count=batch.count, exact=True))
     order, counted = _hotness(artifacts, at_hand, plan, sampler, count=count)
@@ -169,9 +170,9 @@ def _hotness(
         if found.layer_visits is None or found.layer_inputs is None:
             return found.order, None
         rounds = artifacts["hotness"].config["hotness"]["rounds"]
-        visits = np.array(found.layer_visits[0] if found.visits is None else found.visits)
+        visits = np.asarray(found.layer_visits[0] if found.visits is None else found.visits)
         if at_hand.row_of is not None:
-            visits[np.asarray(at_hand.row_of) < 0] = 0
+            visits = np.where(np.asarray(at_hand.row_of) < 0, 0, visits)
         batches = rounds * -(-len(plan.train_ids) // plan.batch_size)
         return found.order, CountedVisits(
             num_batches=batches, visits=visits, layer_visits=found.layer_visits, layer_inputs=found.layer_inputs

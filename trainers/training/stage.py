@@ -100,7 +100,7 @@ class ModelStage(ModelRecipe):
             progress.tell(threads.warning)
         with torch_threads(threads.number):
             recipe, memory = threads.resolve(semantic), PeakMemory()
-            predicted = self._predicted(recipe, execution, {**reads, **inputs})
+            predicted = self._predicted(recipe, execution, {**reads, **inputs}, progress)
             with memory.watched():
                 run = Training(inputs, reads, recipe, execution, writer.version, progress, self.ranks, threads.all)
                 run.train()
@@ -127,16 +127,24 @@ class ModelStage(ModelRecipe):
         return {"bytes": found.memory_bytes, "least_bytes": found.least_bytes, "terms": terms}
 
     def _predicted(
-        self, semantic: ModelConfig, execution: RunExecution, artifacts: Mapping[str, Artifact]
+        self, semantic: ModelConfig, execution: RunExecution, artifacts: Mapping[str, Artifact], progress: Progress
     ) -> dict[bool, dict[str, Any]]:
         """Returns whether evaluations are exact -> the prediction, for run.json; empty without a formula, and on other ranks.
 
         It is made before the training, whose numbers have no part in it. It has seconds if the home has measured ones of the recipe.
         """
         try:
-            outlook = None if self.ranks.rank else open_outlook(semantic, execution, artifacts, self.ranks.world)
+            return {} if self.ranks.rank else self._forecast(semantic, execution, artifacts)
         except InputError:  # the training says what is wrong
             return {}
+        except Exception as error:  # a training does not end because a formula does
+            progress.tell(f"no prediction was recorded: {type(error).__name__}: {error}")
+            return {}
+
+    def _forecast(
+        self, semantic: ModelConfig, execution: RunExecution, artifacts: Mapping[str, Artifact]
+    ) -> dict[bool, dict[str, Any]]:
+        outlook = open_outlook(semantic, execution, artifacts, self.ranks.world)
         if outlook is None:
             return {}
         speeds = kept_speeds(speeds_path(execution.checkpoints.parent, semantic, outlook.sizes))
