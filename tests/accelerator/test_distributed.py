@@ -142,6 +142,22 @@ def test_gradients_stay_on_devices_that_have_a_lane_of_their_own(tmp_path, place
 PEER = {"settings": {"exchange": "peer"}, "memory": {"device": "30%", "host": "10%"}}
 
 
+def test_devices_of_ranks_read_what_embeddings_leave(tmp_path, place):
+    """The bits of the exchange, and of one rank."""
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=8, reuse=2)
+    options = {"fresh": {}, "sampling": sampling, "accumulate": 1, "epochs": 2, "retrain": True, "device": "cuda"}
+    parts_inputs(tmp_path, 2, memory=PEER["memory"])
+    plain = train_parts(tmp_path, 2, **options)
+    assert plain
+    expected = content(plain)["weights.safetensors"]
+    for world in (1, 2):
+        model = place.ranks(world, lambda ranks: train_parts(tmp_path, 2, ranks, **options, **PEER))[0]
+        assert model and content(model)["weights.safetensors"] == expected
+        counts, _ = ledger(model)
+        assert (counts["hits_peer", 0] > 0) == (world == 2) and counts["history_hits", 1] > 0
+        assert all(check["passed"] for check in model.summary["checks"] if check["name"] == "ledger equals plan")
+
+
 @pytest.mark.parametrize("topology", ["host", "device"])
 def test_devices_of_ranks_read_the_rows_of_each_other(tmp_path, place, topology):
     """The bits of the exchange, with blocks of either side; rows of devices cross no bus."""

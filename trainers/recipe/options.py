@@ -253,9 +253,9 @@ CONDITIONS: Mapping[str, Condition] = {
         words='with rows = "exchange"', key="*.rows", holds=lambda t, _: t.own_settings.rows == "exchange"
     ),
     "unpeered": Condition(
-        words='with rows = "exchange" and without exchange = "peer"',
+        words='with rows of shards and without exchange = "peer"',
         key="*.exchange",
-        holds=lambda t, _: t.own_settings.rows == "exchange" and getattr(t.settings, "exchange", "") != "peer",
+        holds=lambda t, _: t.own_settings.rows != "packed" and getattr(t.settings, "exchange", "") != "peer",
     ),
     "packed_exact": Condition(
         words='with rows = "packed" and an exact evaluation',

@@ -210,7 +210,7 @@ DISTRIBUTED = (
 FRESH_DISTRIBUTED = (
     *BY_PARTS,
     *UNPACKED,
-    *exchanged(),
+    *exchanged(unpeered="unpeered"),
     *HALVES,
     *OTHER_HOTNESS,
     *each(
@@ -219,6 +219,5 @@ FRESH_DISTRIBUTED = (
         remedy='set it to "unfused"',
     ),
     *each("packed", "takes the rows of parts from their shards"),
-    *each("peer", "keeps embeddings and hot rows of each part in its arena"),
     *each("probe", "has no rank with all rows"),
 )

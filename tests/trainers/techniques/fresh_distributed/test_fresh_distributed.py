@@ -21,6 +21,8 @@ from trainers.techniques.fresh_distributed.settings import FreshDistributedSetti
 POLICIES = ("accuracy", "accuracy+features", "performance+features")
 ONE_EACH = {"sampling": SamplingConfig(fanouts=(4, 3), batch_size=8, reuse=2), "accumulate": 1, "dropout": 0.3}
 """Small batches, one of every part per step, so that histories are found again."""
+FROM_HOSTS = ("hits_own", "hits_host", "hits_remote")
+"""Counts of rows that come from the memory of a host."""
 
 
 def passed(model: Any) -> bool:
@@ -156,6 +158,26 @@ def test_a_run_goes_on_from_a_checkpoint_on_any_number_of_ranks(tmp_path, before
                 run_threads(before, lambda ranks, stop=stop: work(ranks, resume=stop > 13, progress=Stops(stop)))
     found = run_threads(after, lambda ranks: work(ranks, resume=True))[0]
     assert bits(found) == bits(expected)
+
+
+@pytest.mark.parametrize("policy", ["accuracy+features", "performance+features"])
+def test_rows_on_devices_of_ranks_give_the_bits_of_the_exchange(tmp_path, policy):
+    """What the arena keeps is not changed by them, and rows that it does not have come from a device, or from where they came before."""
+    options = ONE_EACH | {"fresh": {"policy": policy}, "epochs": 2}
+    plain, _ = trained(tmp_path, 4, 2, **options)
+    expected, before = bits(plain), ledger(plain)[0]
+    peer = {"settings": {"exchange": "peer"}, "memory": {"device": "20%", "host": "10%"}}
+    for world in (1, 2):
+        model, _ = trained(tmp_path, 4, world, **options, **peer)
+        assert bits(model) == expected and passed(model)
+        counts, _ = ledger(model)
+        kept = {each for each in before if each[0] in ("history_hits", "inputs", "pruned_nodes", "pruned_edges")}
+        assert kept and all(counts[each] == before[each] for each in kept)
+        assert (counts["hits_peer", 0] > 0) == (world == 2)
+        # Rows of the arena are among those of the own device.
+        on_devices = counts["hits_device", 0] + counts["hits_peer", 0] - before.get(("hits_device", 0), 0)
+        elsewhere = [sum(each.get((name, 0), 0) for name in FROM_HOSTS) for each in (before, counts)]
+        assert on_devices == elsewhere[0] - elsewhere[1] > 0
 
 
 def test_mistakes_are_told(tmp_path):
