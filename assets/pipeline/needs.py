@@ -85,8 +85,8 @@ class KnownSizes:
 
     def __init__(self, store: Store):
         self.store, self.versions = store, Versions()
-        self._found: dict[str, list[Artifact | None]] = {}
-        self._surveyed: dict[str, Sizes] = {}
+        self._found: dict[tuple[str, str], list[Artifact | None]] = {}
+        self._surveyed: dict[tuple[str, str], Sizes] = {}
 
     def missing(self, step: Step) -> int:
         """Returns the number of a step's artifacts that the store lacks."""
@@ -94,7 +94,8 @@ class KnownSizes:
 
     def artifacts(self, step: Step) -> list[Artifact | None]:
         """Returns the artifacts of a step, None for each that is missing."""
-        key = recipe_hash(step)
+        # Two tables of a source may have equal recipes: the name says which table it is.
+        key = step.name, recipe_hash(step)
         if key not in self._found:
             self._found[key] = self._find(step)
         return self._found[key]
@@ -126,7 +127,8 @@ class KnownSizes:
         return replace(sizes, configs=configs, artifacts=exist, survey=None)
 
     def _survey(self, step: Step) -> Sizes:
-        key = recipe_hash(step)
+        # Two tables of a source may have equal recipes: the name says which table it is.
+        key = step.name, recipe_hash(step)
         if key not in self._surveyed:
             assert isinstance(step.recipe, SourceStage)
             self._surveyed[key] = step.recipe.known(step.configs[0])
