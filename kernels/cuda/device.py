@@ -58,9 +58,11 @@ class CudaDevice:
 
     def active(self) -> AbstractContextManager[Any]:
         """Returns the context in which this device and its stream are the current ones."""
-        stack, stream = ExitStack(), self._taken_over(self.stream)
+        stack = ExitStack()
         stack.enter_context(self.cupy.cuda.Device(self.index))
         self.enter_thread()
+        # CuPy takes a stream for one of the device that is the current one when it first meets it.
+        stream = self._taken_over(self.stream)
         if stream is not None:
             stack.enter_context(stream)
         return stack

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from kernels.errors import InputError
+
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment: the GPUs that the driver shows a process, by number or name, separated by commas; all if it is not set."""
 KERNEL_GPUS = Path("/proc/driver/nvidia/gpus")
@@ -29,8 +31,8 @@ class Gpu(NamedTuple):
 def gpu_of_rank(local_rank: int, environment: Mapping[str, str], count: int = 1) -> str | None:
     """Returns the value of `CUDA_VISIBLE_DEVICES` that gives one of several processes on a machine GPUs for itself.
 
-    If there are fewer GPUs than processes, GPUs are assigned in rotation. The CUDA driver is not called, since it reads the variable at its
-    first call and never again.
+    If there are fewer GPUs than processes that take one each, GPUs are assigned in rotation. The CUDA driver is not called, since it reads
+    the variable at its first call and never again.
 
     Args:
         local_rank: number of the process on its machine.
@@ -40,13 +42,33 @@ def gpu_of_rank(local_rank: int, environment: Mapping[str, str], count: int = 1)
     Returns:
         The GPUs' numbers or names, separated by commas; None without a GPU.
     """
-    named = environment.get(VISIBLE)
-    if named is None:
-        found = [str(number) for number in range(len(list(KERNEL_GPUS.glob("*"))))]
-    else:
-        found = [name.strip() for name in named.split(",") if name.strip()]
+    found = shown_gpus(environment)
     first = local_rank * count
     return ",".join(found[(first + place) % len(found)] for place in range(min(count, len(found)))) or None
+
+
+def shown_gpus(environment: Mapping[str, str]) -> list[str]:
+    """Returns the numbers or names of the GPUs that a process with an environment sees, without calling the CUDA driver."""
+    named = environment.get(VISIBLE)
+    if named is None:
+        return [str(number) for number in range(len(list(KERNEL_GPUS.glob("*"))))]
+    return [name.strip() for name in named.split(",") if name.strip()]
+
+
+def require_gpus(ranks: int, count: int, environment: Mapping[str, str]) -> None:
+    """Refuses processes that take several GPUs each if the machine has too few for all.
+
+    Args:
+        ranks, count: number of processes, and of GPUs for each.
+        environment: as in `gpu_of_rank`.
+
+    Raises:
+        InputError: there are GPUs, and fewer than that.
+    """
+    found = shown_gpus(environment)
+    if count > 1 and 0 < len(found) < ranks * count:
+        problem = f"{ranks} ranks with {count} GPUs each need {ranks * count}, and the machine shows {len(found)}"
+        raise InputError(problem, "set fewer devices, or start fewer ranks")
 
 
 def num_gpus() -> int:

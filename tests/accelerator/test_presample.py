@@ -29,7 +29,14 @@ def ranked(monkeypatch):
     return found
 
 
-def train(home, topology="host", presample=2, resume=False, **options: Any):
+@pytest.fixture
+def one_device(place):
+    """On several devices a standby trainer takes batches when it has time, and has a smaller cache: counts of tiers do not repeat there."""
+    with place.devices(1):
+        yield
+
+
+def train(home, topology="host", presample=2, resume=False, sharing="space", samplers=2, trainers=0, **options: Any):
     graph = random_graph_artifacts(home)
     keys = {
         "trainer": "factored",
@@ -39,7 +46,7 @@ def train(home, topology="host", presample=2, resume=False, **options: Any):
         "topology": topology,
         "device": "cuda",
     }
-    settings = FactoredSettings(samplers=2, presample=presample)
+    settings = FactoredSettings(presample=presample, sharing=sharing, samplers=samplers, trainers=trainers)
     reads = {"budgets": resolve(home, graph, device="30%", host="10%")} if presample else {}
     table = TrainTable(**(TABLE | keys | {"settings": settings} | options))
     how: dict[str, Any] = {"reads": reads, "resume": resume, "report": lambda line: None}
@@ -52,6 +59,7 @@ def cached_rows(model):
     return {row["name"]: row["n"] for row in counts if row["layer"] == 0 and row["name"].startswith(("hits", "misses"))}
 
 
+@pytest.mark.usefixtures("one_device")
 def test_a_device_that_draws_counts_the_visits_of_the_cpu(tmp_path, place, ranked):
     plain = train(tmp_path / "plain", presample=0)
     by_cpu = train(tmp_path / "cpu")
@@ -75,11 +83,23 @@ def test_a_device_that_draws_counts_the_visits_of_the_cpu(tmp_path, place, ranke
         np.testing.assert_array_equal(visits, ranked[0])
 
 
+@pytest.mark.parametrize("how", [{}, {"sharing": "time", "trainers": 2, "samplers": 0}], ids=["space", "time"])
+def test_several_devices_count_the_same(tmp_path, place, ranked, how):
+    """Where batches are trained on: on the host in space, on each device in time."""
+    with place.devices(2):
+        by_cpu = train(tmp_path / "cpu")
+        found = train(tmp_path / "device", "device", **how)
+    np.testing.assert_array_equal(*ranked)
+    assert found.files["weights.safetensors"]["digest"] == by_cpu.files["weights.safetensors"]["digest"]
+    assert cached_rows(found)["hits_device"] > 0
+
+
 @pytest.mark.parametrize(
     "stop",
     [NUM_BATCHES + 3, pytest.param(2 * NUM_BATCHES, marks=pytest.mark.slow("a restart behind the last counted batch"))],
 )
-def test_counts_on_the_device_survive_a_restart(tmp_path, place, ranked, monkeypatch, stop):
+@pytest.mark.usefixtures("one_device")
+def test_counts_on_the_device_survive_a_restart(tmp_path, ranked, monkeypatch, stop):
     """The run ends in the second counted epoch, or behind it, and goes on from its checkpoint on a device or on the CPU's samplers."""
     straight = train(tmp_path / "straight", "device", checkpoint_steps=1)
     add, calls = OnlineVisits.add, []

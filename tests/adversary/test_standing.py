@@ -77,7 +77,7 @@ def test_every_command_has_worked_in_the_house() -> None:
         "verify",
     }
     only_remove = {"gc", "prune-runs", "repair"}
-    for_users = {"new", "timeline"}  # a pipeline file and a picture, which nothing of a home refers to
+    for_users = {"new", "plot", "timeline"}  # a pipeline file and pictures, which nothing of a home refers to
     others = written_as_well | laid_down | only_read | only_remove | for_users
     assert {words[0] for words in COMMANDS} == {*graphmill.commands} - others
 

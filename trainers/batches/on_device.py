@@ -49,40 +49,46 @@ SIZE_BYTES = 8 * NUM_SIZES
 """Bytes downloaded per layer."""
 
 
-def place_topology(topology: Topology, where: str, device: Device) -> Topology:
+def place_topology(topology: Topology, where: str, device: Device, hosted: dict[str, Array] | None = None) -> Topology:
     """Returns the topology in the memory that a device samples from; call it in `device.preparing()`, for other streams will read it.
 
     Args:
         topology: mapped or in memory.
         where: "device" copies it, "uva" puts it into pinned host memory.
         device: the device that samples; degrees and weights go there either way.
+        hosted: arrays in pinned memory that other devices of the process read already, which receives those of this call.
     """
     places = {"indptr": where, "indices": where}
     names = ("indptr", "indices", "weights", "edge_types", "in_degree", "out_degree")
     arrays = {name: array for name in names if (array := getattr(topology, name)) is not None}
-    placed = {name: _placed(array, places.get(name, "device"), device) for name, array in arrays.items()}
+    placed = {name: _placed(array, places.get(name, "device"), device, name, hosted) for name, array in arrays.items()}
     return replace(topology, edge_ids=None, **placed)
 
 
-def place_tables(tables: AliasTables, where: str, device: Device) -> AliasTables:
+def place_tables(
+    tables: AliasTables, where: str, device: Device, hosted: dict[str, Array] | None = None
+) -> AliasTables:
     """Returns alias tables in the memory that a device draws from; call it in `device.preparing()`, for other streams will read them.
 
     Args:
         tables: mapped or in memory.
         where: "device" copies the table, "uva" puts it into pinned host memory.
         device: the device that samples; the counts of neighbours with weight go there either way.
+        hosted: as in `place_topology`.
     """
-    support = None if tables.support is None else _placed(tables.support, "device", device)
+    support = None if tables.support is None else _placed(tables.support, "device", device, "support")
     table = np.asarray(tables.table).view(np.int32)  # kernels read words, and some devices lack unsigned numbers
-    return AliasTables(table=_placed(table, where, device), support=support)
+    return AliasTables(table=_placed(table, where, device, "alias table", hosted), support=support)
 
 
-def _placed(array: Array, where: str, device: Device) -> Any:
-    """Returns an array in the device's memory, or for "uva" a copy in host memory that the device reads in place."""
+def _placed(array: Array, where: str, device: Device, name: str, hosted: dict[str, Array] | None = None) -> Any:
+    """Returns an array in the device's memory, or for "uva" the one copy in host memory that all devices read in place."""
     if where == "uva":
-        copied = device.host_array(array.shape, array.dtype)
-        copied[...] = array
-        return copied
+        hosted = {} if hosted is None else hosted
+        if name not in hosted:
+            hosted[name] = device.host_array(array.shape, array.dtype)
+            hosted[name][...] = array
+        return hosted[name]
     (sent,) = device.send([np.asarray(array)], TOPOLOGY, device.traffic)
     return sent
 

@@ -36,7 +36,7 @@ from typing import IO, Any
 
 from assets.building.child import child_environment, note_kills, why_aborted, why_killed
 from assets.storage.home import ROOT
-from kernels.cuda.driver import VISIBLE, gpu_of_rank
+from kernels.cuda.driver import VISIBLE, gpu_of_rank, require_gpus
 from kernels.errors import InputError
 
 EXIT_PEER = 75
@@ -112,10 +112,11 @@ def run_ranks(
         gpus: number of GPUs that each rank sees, if there are as many.
 
     Raises:
-        InputError: a rank raised it.
+        InputError: a rank raised it, or there are too few GPUs.
         RankError: a rank failed otherwise; the message names it and contains its last lines.
         KeyboardInterrupt: an interrupt came; the ranks are gone.
     """
+    require_gpus(world, gpus, os.environ)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

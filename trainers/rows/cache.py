@@ -41,6 +41,7 @@ from trainers.rows.source import (
     SLOTS,
     FeatureSource,
     RowRequest,
+    SentOnce,
     TableSource,
     copied_rows,
     fill_rows,
@@ -99,7 +100,7 @@ class CachedSource(FeatureSource):
                 elsewhere = low + np.flatnonzero(slot[low:high] == ELSEWHERE)
                 slot[elsewhere] = make_slots(STAGED, self._table.rows_of(elsewhere))
         # A prefix makes rows `ELSEWHERE` again, and they come here once more; so one array of slots is kept.
-        self.placement, self._slot, self._slot_there = replace(placement, slot=slot), slot, None
+        self.placement, self._slot, self._slot_there = replace(placement, slot=slot), slot, SentOnce()
 
     def prefix(self, device_bytes: int) -> CachedSource:
         """Returns a source whose device holds at most `device_bytes` bytes of rows, the hottest ones; the images are shared."""
@@ -112,7 +113,7 @@ class CachedSource(FeatureSource):
         """Returns a source with a copy of the device image, or of its hottest rows, on another device; see `FeatureSource`."""
         made = copy(self) if device_bytes is None else self.prefix(device_bytes)
         image = self.device_rows[: len(made.placement.device_ids)]
-        made.device, made.device_rows, made._slot_there = device, copied_rows(image, device), None
+        made.device, made.device_rows, made._slot_there = device, copied_rows(image, device), SentOnce()
         made._tiers = self._tiers | {"device": made.device_rows}
         return made
 
@@ -145,9 +146,7 @@ class CachedSource(FeatureSource):
 
     def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
         """Writes row i of out from node_ids[i]; the table of slots is sent to the device with the first batch, 4 bytes per node."""
-        if self._slot_there is None:
-            (self._slot_there,) = device.send([self._slot], SLOTS, device.traffic)
-        slots = self._slot_there[node_ids.long()]
+        slots = self._slot_there.on(device, self._slot)[node_ids.long()]
         gather_tiered_cuda(slots, Tiers(**self._tiers, staged=self.behind.rows), out, device_of(out), trusted=True)
         self._book(tier_counts(slots, device, ledger), ledger)
 

@@ -8,6 +8,7 @@ trainers/rows/linked.py puts a link of a set speed behind any of them.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -57,6 +58,23 @@ class RowIds(NamedTuple):
     input_ids: Any
     slots: Any = None
     staged: Any = None
+
+
+class SentOnce:
+    """An array of the host that each device gets once, whichever of its threads asks first."""
+
+    def __init__(self):
+        self._there: dict[torch.device, torch.Tensor] = {}
+        self._lock = threading.Lock()
+
+    def on(self, device: Device, array: Array) -> torch.Tensor:
+        """Returns i32[n] on a device; the copy is complete, for any stream."""
+        with self._lock:
+            if (found := self._there.get(device.torch_device)) is None:
+                (found,) = device.send([np.asarray(array).astype(np.int32)], SLOTS, device.traffic)
+                device_of(found).synchronize()  # the streams of other threads will read it
+                self._there[device.torch_device] = found
+        return found
 
 
 class FeatureSource(Protocol):
@@ -184,7 +202,7 @@ class TableSource(FeatureSource):
     ):
         self.verified = verified
         self.rows, self.row_of, self.mapped, self.threads = rows, row_of, mapped, threads
-        self.width, self.pinned, self._row_of = rows.shape[1], False, None
+        self.width, self.pinned, self._row_there = rows.shape[1], False, SentOnce()
         self.dtype = rows.dtype.name
         self.row_bytes = self.width * rows.dtype.itemsize
 
@@ -288,9 +306,7 @@ class TableSource(FeatureSource):
         first = int(make_slots(HOST, np.zeros(1, np.int32))[0])
         if self.row_of is None:
             return node_ids.to(torch.int32) | first
-        if self._row_of is None:
-            (self._row_of,) = device.send([np.asarray(self.row_of).astype(np.int32)], SLOTS, device.traffic)
-        rows = self._row_of[node_ids.long()]
+        rows = self._row_there.on(device, self.row_of)[node_ids.long()]
         return torch.where(rows >= 0, rows | first, NO_FEATURES)
 
     def book(self, num_rows: int, ledger: Ledger) -> None:

@@ -24,7 +24,7 @@ from kernels.sampling.sample_cuda import CudaSampler
 from kernels.sampling.scheduled import ScheduledSampler
 from kernels.sampling.walk_cuda import CudaWalkSampler
 from kernels.sampling.weighted_cuda import CudaWeightedSampler
-from kernels.types import Topology
+from kernels.types import Array, Topology
 from trainers.batches.on_device import DeviceDrawer, OnDeviceSource, place_tables, place_topology
 from trainers.batches.online import OnlineSource
 from trainers.batches.stored import StoredSampler, require_samples
@@ -49,25 +49,30 @@ def samples_on_device(run: Run) -> bool:
     return run.execution.topology != "host" and run.features.device.remote
 
 
-def device_drawers(run: Run, count: int, device: Device | None = None) -> list[DeviceDrawer]:
+def device_drawers(
+    run: Run, count: int, device: Device | None = None, hosted: dict[str, Array] | None = None
+) -> list[DeviceDrawer]:
     """Returns a number of drawers, for a thread each, which share the topology on a device or in pinned memory.
 
     Args:
         run: the run.
         count: number of drawers.
         device: the device that draws; None for the run's.
+        hosted: arrays in pinned memory that other devices read already, which receives those of this call.
     """
     where = run.execution.topology
     device = device or run.features.device
     batching = replace(run.batching, device=device)
     with device.preparing():  # at its end all copies are complete, for every stream
-        topology = place_topology(run.graph.topology, where, device)
+        topology = place_topology(run.graph.topology, where, device, hosted)
         kernels = device_of(topology.in_degree)
-        samplers = [_device_sampler(run, topology, device, kernels) for _ in range(count)]
+        samplers = [_device_sampler(run, topology, device, kernels, hosted) for _ in range(count)]
     return [DeviceDrawer(batching, sampler, kernels, where == "uva") for sampler in samplers]
 
 
-def _device_sampler(run: Run, topology: Topology, device: Device, kernels: KernelDevice) -> CudaSampler:
+def _device_sampler(
+    run: Run, topology: Topology, device: Device, kernels: KernelDevice, hosted: dict[str, Array] | None
+) -> CudaSampler:
     """Returns the sampler that draws the run's batches on a device, by a topology that lies where it reads it."""
     sampling, drawing = run.semantic.sampling, run.drawing
     assert sampling is not None and drawing is not None
@@ -79,7 +84,7 @@ def _device_sampler(run: Run, topology: Topology, device: Device, kernels: Kerne
         return CudaRelationSampler(topology, fanouts, replace=sampling.replace, **how)
     if drawing.tables is None:
         return CudaSampler(topology, sampling.numbers, replace=sampling.replace, **how)
-    tables = place_tables(drawing.tables, run.execution.topology, device)
+    tables = place_tables(drawing.tables, run.execution.topology, device, hosted)
     longest = int(run.graph.topology.in_degree.max(initial=0))
     return CudaWeightedSampler(topology, tables, sampling.numbers, longest=longest, replace=sampling.replace, **how)
 

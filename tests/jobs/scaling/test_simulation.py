@@ -63,7 +63,9 @@ def test_what_breaks_comes_in_the_order_of_a_run() -> None:
     stops = [limit.name for limit in found.limits if limit.stops]
     assert stops[:2] == ["chunks", "hotness"] and "distributed_packed" not in stops
     assert any("pages of the disk" in limit.text for limit in found.limits if limit.name == "distributed")
-    assert any("longer than these hours" in limit.text for limit in found.limits if limit.name == "samples")
+    assert any("of memory, a machine has" in limit.text for limit in found.limits if limit.name == "samples")
+    roomy = simulate_cluster(TEN_BILLION, replace(MACHINES, memory_bytes=1 << 40))
+    assert any("longer than these hours" in limit.text for limit in roomy.limits if limit.name == "samples")
     small = simulate_cluster(TEN_BILLION, replace(MACHINES, disk_bytes=1 << 40, memory_bytes=4 << 40))
     assert ("graph", True) in {(limit.name, limit.stops) for limit in small.limits}
     few = simulate_cluster(TEN_BILLION, replace(MACHINES, count=8, memory_bytes=16 << 40, disk_bytes=64 << 40))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kernels.cuda.driver import VISIBLE, Gpu, free_gpu_bytes, gpu_of_rank
+from kernels.cuda.driver import VISIBLE, Gpu, free_gpu_bytes, gpu_of_rank, require_gpus
+from kernels.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -80,3 +81,12 @@ def test_without_a_driver_or_nvml(monkeypatch):
     assert free_gpu_bytes() is None
     monkeypatch.setattr("kernels.cuda.driver.gpus", lambda: (Gpu("one", 16_000),))
     assert free_gpu_bytes() == 16_000
+
+
+def test_ranks_with_several_gpus_each_do_not_share_them():
+    three = {VISIBLE: "0,1,2"}
+    require_gpus(3, 1, three)
+    require_gpus(4, 1, three)  # one each: they take turns
+    require_gpus(1, 3, three)
+    with pytest.raises(InputError, match="2 ranks with 2 GPUs each need 4, and the machine shows 3"):
+        require_gpus(2, 2, three)

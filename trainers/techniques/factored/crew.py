@@ -11,7 +11,7 @@ from typing import Any
 from assets.storage.machine import usable_cores
 from kernels.errors import InputError
 from kernels.sampling.own_sampling import AnySampler
-from kernels.types import Stream
+from kernels.types import Array, Stream
 from trainers.batches.on_device import DeviceDrawer
 from trainers.batches.source import Batching
 from trainers.devices.accelerator import Accelerator
@@ -78,6 +78,7 @@ class Crew:
         self._draws: dict[Device, list[DeviceDrawer]] = {}
         self._idle: dict[Device, list[DeviceDrawer]] = {}
         self._topology_bytes: dict[Device, int] = {}
+        self._hosted: dict[str, Array] = {}  # one pinned copy of the graph serves all accelerators
         self.places: dict[str, DevicePlace] = {}
         self.record: dict[str, Any] = {}
         self.own_code = threading.Lock()
@@ -103,6 +104,8 @@ class Crew:
     def read_from(self, features: FeatureSource) -> None:
         """Makes the roles anew, on another source of rows; their numbers stay."""
         self.features, self._idle = features, {device: list(draws) for device, draws in self._draws.items()}
+        for sibling in self.siblings:  # a cache that is filled on the way has its bound from then on
+            sibling.cache_bytes = self.run.features.device.cache_bytes
         self.executors = self._time_shared() if self.settings.sharing == "time" else self._factored()
         self.run.features.device.enter_thread()  # the others were opened on this thread
 
@@ -190,7 +193,7 @@ class Crew:
         assert self.accelerators is not None
         if device not in self._draws:
             before, count = device.traffic.moved_bytes("h2d"), self.accelerators.drawers(device)
-            self._draws[device] = minibatch.device_drawers(self.run, count, device)
+            self._draws[device] = minibatch.device_drawers(self.run, count, device, self._hosted)
             self._idle[device] = list(self._draws[device])
             maps = MAP_BYTES * self.run.graph.topology.num_nodes * count
             self._topology_bytes[device] = device.traffic.moved_bytes("h2d") - before + maps

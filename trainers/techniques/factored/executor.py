@@ -176,6 +176,7 @@ class FactoredExecutor(Executor):
         """Notes a result of a training epoch, in the order of batches, before the loop's update."""
         if self._visits is not None and self.features is self.run.features.table:
             self._visits.add(result.input_ids)
+            self.run.features.device.enter_thread()  # counting may have been another device's
 
     def _open_epoch(self, epoch: int, start: int) -> Epoch:
         plan, batching = self.run.plan, self.run.batching

@@ -9,9 +9,11 @@
 A history belongs to a PART and not to a rank, since the rank that computes a batch must not affect the result: one rank with four parts,
 two with two and four with one hold the same four histories. So weights are the same bits, and a run continues from a checkpoint on any
 number of ranks. The parts share the bytes of `arena` evenly. The feature rows in an arena are hot rows of other parts, which are the costly
-ones; with one part they are those of `fresh`, and so is every bit. With `exchange = "peer"` the hottest rows lie on the devices of the ranks
-as well (trainers/techniques/distributed/device_rows.py): a batch reads there what its arena lacks, rows of its own part above all. The arenas
-hold what they hold without, since an arena that left these rows out would keep other embeddings.
+ones; with one part they are those of `fresh`, and so is every bit.
+
+With `exchange = "peer"` the hottest rows lie on the devices of the ranks as well (trainers/techniques/distributed/device_rows.py): a batch
+reads there what its arena lacks, rows of its own part above all. The arenas hold what they hold without, since an arena that left these
+rows out would keep other embeddings.
 
 A batch's request to other ranks is known when it is pruned, after the update before it. So the exchange does not overlap training, and
 since no earlier reply can carry its sizes, a round of sizes precedes the two rounds of each batch.

@@ -102,6 +102,7 @@ class MapPasses:
             if self.gradients is not None:
                 self.gradients.add(down=True)
         self.mover.settle()
+        self.replicas.wait()
 
     def _layer(self, place: Place, index: int) -> Any:
         """Returns a layer of the model on a part's device."""

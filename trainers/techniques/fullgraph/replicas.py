@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainers.devices.accelerator import Accelerator
 from trainers.devices.protocol import Device
 from trainers.models.layer import LayeredModel
 from trainers.models.loss import Loss
@@ -53,6 +54,12 @@ class Replicas:
         """Returns the model that a device computes with."""
         found = self._copies.get(device.index)
         return self.model if found is None else found[1]
+
+    def wait(self) -> None:
+        """Waits for the work of all devices, which read rows of the host in place: their memory may be unpinned and freed afterwards."""
+        for device in self.devices:
+            if isinstance(device, Accelerator):
+                device.backend.kernels.synchronize()
 
     def update(self, ledger: Ledger, *, training: bool) -> None:
         """Copies the parameters of the model to the other devices, and sets the mode of all modules."""

@@ -168,7 +168,10 @@ class WholePass:
             del output
             if index > 0 or model.projection is not None:
                 gradients = passes.sums_below(index, rows[index])
-            passes.backward(index, rows[index], made.pop(), above, gradients, random)
+            kept = made.pop()
+            passes.backward(index, rows[index], kept, above, gradients, random)
+            passes.replicas.wait()
+            del kept
         if model.projection is not None:
             assert gradients is not None
             self._project_backward(gradients)
@@ -316,3 +319,4 @@ class WholePass:
                 pass
             if self.passes.gradients is not None:
                 self.passes.gradients.add(down=True)
+        self.passes.replicas.wait()
