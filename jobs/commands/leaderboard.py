@@ -26,6 +26,7 @@ from jobs.figures.plain_table import PlainTable, one_line
 from kernels.errors import InputError
 from trainers.recipe.config import TrainTable
 from trainers.record.ledger import LINKS, Ledger
+from trainers.record.memory import measured_memory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,8 +108,8 @@ class Entry:
         return {link: round(sums[link] / max(1, epochs)) for link in LINKS if link in sums}
 
     def peak_memory_bytes(self) -> int | None:
-        """The largest of the trainings' peaks (trainers/record/memory.py); None if none was recorded."""
-        peaks = [model.run_record().get("peak_memory_bytes") for model in self.models]
+        """The largest of the trainings' peaks, each of all its ranks (trainers/record/memory.py); None if none was recorded."""
+        peaks = [measured_memory(model.run_record()) for model in self.models]
         return max((peak for peak in peaks if peak is not None), default=None)
 
     def warnings(self) -> list[str]:

@@ -30,6 +30,9 @@ LATEX_SPELLING = {
 }
 """Character -> its spelling in the text of LaTeX."""
 
+HYPHENS = re.compile("--+")
+"""Hyphens that LaTeX would print as one dash."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlainTable:
@@ -85,4 +88,5 @@ def _latex_row(cells: Sequence[str]) -> str:
 
 def latex_text(text: str) -> str:
     """Returns a text that LaTeX prints as it stands, on one line."""
-    return "".join(LATEX_SPELLING.get(letter, letter) for letter in one_line(text))
+    spelled = "".join(LATEX_SPELLING.get(letter, letter) for letter in one_line(text))
+    return HYPHENS.sub(lambda found: "{-}" * len(found[0]), spelled)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
-from jobs.figures.cost import read_ledger
-from trainers.record.ledger import Ledger
+from jobs.planning.outcome import find_outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,33 +38,18 @@ def prediction_errors(store: Store) -> list[PredictionError]:
 
 def _of(model: Artifact) -> Iterator[PredictionError]:
     run = model.run_record()
-    predicted = run.get("prediction")
-    if not predicted:
+    found = find_outcome(model)
+    if found is None:
         return
-    epochs = max(1, model.summary["numbers"]["epochs_run"])
-    moved = Ledger.from_rows(read_ledger(model)).bytes_by_link()
-    links = {
-        link: _ratio(predicted["bytes_per_epoch"].get(link, 0), num_bytes / epochs)
-        for link, num_bytes in moved.items()
-        if num_bytes
-    }
-    seconds = run.get("epoch_seconds", {}).get("train")
+    links = {link: _ratio(predicted, measured) for link, (predicted, measured) in found.links.items()}
     yield PredictionError(
         asked_by=str((run.get("execution") or {}).get("asked_by") or ""),
         trainer=model.config["train"]["trainer"],
         version=model.version,
-        memory=_ratio(predicted["memory_bytes"], measured_memory(run)),
+        memory=_ratio(*found.memory),
         links={link: ratio for link, ratio in links.items() if ratio is not None},
-        seconds=_ratio(predicted["epoch_seconds"], statistics.median(seconds) if seconds else None),
+        seconds=_ratio(*found.seconds),
     )
-
-
-def measured_memory(run: Mapping[str, Any]) -> int | None:
-    """Returns the peak of a run's memory, over all ranks; None if it was not recorded."""
-    ranks = run.get("ranks")
-    peaks = [each.get("peak_memory_bytes") for each in ranks or [run]]
-    known = [peak for peak in peaks if peak is not None]
-    return sum(known) if len(known) == len(peaks) else None
 
 
 def _ratio(predicted: float | None, measured: float | None) -> float | None:

@@ -215,7 +215,7 @@ def memory(entries: Sequence[Entry]) -> ReportFigure | None:
 
 
 def _bound(model: Artifact) -> float | None:
-    record = model.run_record()
+    record = model.run_record()  # of ranks it is the bound of those on the first machine, and the peak that of all
     return None if record.get("ranks") else (record.get("memory_need") or {}).get("bytes")
 
 

@@ -53,7 +53,10 @@ def report(home: Path | None, pipeline: Asked, out: Path | None) -> None:
     click.echo(f"{path} is written; any browser shows it")
     for line in _not_shown(facts):
         click.echo(line)
-    remember(facts)
+    try:
+        remember(facts)
+    except InputError as error:  # the page is there; only the next one lacks something
+        click.echo(f"warning: {error}", err=True)
 
 
 def report_path(facts: ReportFacts) -> Path:

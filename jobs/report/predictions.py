@@ -5,19 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
 from jobs.commands.leaderboard import Entry
+from jobs.figures.cost import LINKS
 from jobs.figures.plain_table import PlainTable
+from jobs.planning.outcome import find_outcome
 from trainers.record.checks import LEDGER_EQUALS_PLAN
+from trainers.record.memory import measured_memory
 
 PLANNED, COUNTED = ", planned", ", counted"
 """Endings of the numbers of the check of the ledger."""
 
-MEMORY = "main memory, an upper bound"
+MEMORY, EXPECTED_MEMORY = "main memory, an upper bound", "main memory, expected"
+SECONDS, AN_EPOCH = "seconds of an epoch", ", bytes of an epoch"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +30,7 @@ class Prediction:
     """One number of a training.
 
     Attributes:
-        table, seed: the training.
+        table, seed, split: the training; the split is "" if the pipeline names none.
         what: name of the number.
         predicted, measured: the number before and after the training.
         is_bytes: whether it is a number of bytes.
@@ -36,6 +41,7 @@ class Prediction:
     what: str
     predicted: float
     measured: float
+    split: str = ""
     is_bytes: bool = False
 
     @property
@@ -46,11 +52,15 @@ class Prediction:
 
 def predictions(entries: Sequence[Entry]) -> list[Prediction]:
     """Returns all numbers of the models that are known both ways, table by table."""
-    return [each for entry in entries for model in entry.models for each in _of_model(entry.table.name, model)]
+    return [
+        each
+        for entry in entries
+        for model, split in zip(entry.models, entry.splits or [""] * len(entry.models), strict=True)
+        for each in _of_model({"table": entry.table.name, "seed": model.config["seed"], "split": split}, model)
+    ]
 
 
-def _of_model(table: str, model: Artifact) -> Iterator[Prediction]:
-    owner = {"table": table, "seed": model.config["seed"]}
+def _of_model(owner: Mapping[str, Any], model: Artifact) -> Iterator[Prediction]:
     for check in model.summary["checks"]:
         numbers = check.get("numbers", {}) if check["name"] == LEDGER_EQUALS_PLAN else {}
         for name, predicted in numbers.items():
@@ -59,18 +69,29 @@ def _of_model(table: str, model: Artifact) -> Iterator[Prediction]:
                 values = {"predicted": predicted, "measured": numbers[what + COUNTED]}
                 yield Prediction(what=what, is_bytes="bytes" in what, **owner, **values)
     record = model.run_record()
-    said, peak = (record.get("memory_need") or {}).get("bytes"), record.get("peak_memory_bytes")
-    # The peak of ranks is that of all together, and the need that of one.
+    said, peak = (record.get("memory_need") or {}).get("bytes"), measured_memory(record)
+    # Of ranks, the need is that of those on the first machine, and the peak that of all.
     if said and peak and not record.get("ranks"):
         yield Prediction(what=MEMORY, predicted=said, measured=peak, is_bytes=True, **owner)
+    found = find_outcome(model)
+    if found is not None:
+        pairs = [(EXPECTED_MEMORY, found.memory), (SECONDS, found.seconds)]
+        pairs += [(f"{LINKS[link]}{AN_EPOCH}", pair) for link, pair in found.links.items()]
+        for what, (predicted, measured) in pairs:
+            if predicted is not None and measured is not None:
+                numbers = {"predicted": predicted, "measured": measured, "is_bytes": what != SECONDS}
+                yield Prediction(what=what, **numbers, **owner)
 
 
 def prediction_table(found: Sequence[Prediction]) -> PlainTable:
-    """Returns predictions as text, one row each; seeds are named if a table has several."""
-    seeds = {table: len({each.seed for each in found if each.table == table}) for table in {e.table for e in found}}
+    """Returns predictions as text, one row each; seeds and splits are named if a table has several."""
+    tables = {each.table for each in found}
+    seeds = {table: len({each.seed for each in found if each.table == table}) for table in tables}
+    splits = {table: len({each.split for each in found if each.table == table}) for table in tables}
     rows = []
     for each in found:
-        name = f"{each.table}, seed {each.seed}" if seeds[each.table] > 1 else each.table
+        name = f"{each.table}, split {each.split}" if splits[each.table] > 1 else each.table
+        name += f", seed {each.seed}" if seeds[each.table] > 1 else ""
         write = (lambda n: format_bytes(round(n))) if each.is_bytes else "{:,.6g}".format
         if not each.is_bytes and float(each.predicted).is_integer() and float(each.measured).is_integer():
             write = "{:,.0f}".format

@@ -2,7 +2,8 @@
 
 A small ASGI application around Dagster's, like the guard, which stands before both. The page is made by a process of its own, as
 `graphmill report PIPELINE --out -` prints it: the web server loads neither models nor a library that draws, and an error there is a message
-here. What was written last by `graphmill report` stays what a report compares with.
+here. Requests that come while a report is in the making get that one. What was written last by `graphmill report` stays what a report
+compares with.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ COMMAND = "from jobs.cli import main; main()"
 LIMIT_SECONDS = 300.0
 """Seconds after which the process is ended."""
 
+MOST_AT_ONCE = 2
+"""Reports that are made at a time."""
+
 POLICY = (
     b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 )
@@ -33,8 +37,9 @@ class ReportPages:
 
     def __init__(self, application: Application):
         self.application = application
-        # One at a time: each takes a core for some seconds.
-        self.turn = asyncio.Lock()
+        # Each takes a core for some seconds; of two, one that hangs does not keep the other pipelines waiting.
+        self.turn = asyncio.Semaphore(MOST_AT_ONCE)
+        self.making: dict[str, asyncio.Task[tuple[int, bytes]]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, or hands it on."""
@@ -46,13 +51,26 @@ class ReportPages:
             status, page = 405, b"a report is read by GET"
         elif name not in pipeline_files():
             status, page = 404, _message(f"{name!r} is not a name of a pipeline file here")
+        elif scope["method"] == "HEAD":
+            status, page = 200, b""
         else:
-            async with self.turn:
-                status, page = await make_page(name)
+            status, page = await self._page(name)
         headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-security-policy", POLICY)]
         headers += [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else page})
+
+    async def _page(self, name: str) -> tuple[int, bytes]:
+        """Returns the status and the page of a pipeline: that which is in the making, or else a new one."""
+        task = self.making.get(name)
+        if task is None:
+            task = self.making[name] = asyncio.create_task(self._made_in_turn(name))
+            task.add_done_callback(lambda _: self.making.pop(name))
+        return await asyncio.shield(task)  # a request that is cancelled leaves it to the others
+
+    async def _made_in_turn(self, name: str) -> tuple[int, bytes]:
+        async with self.turn:
+            return await make_page(name)
 
 
 async def make_page(name: str) -> tuple[int, bytes]:
@@ -70,7 +88,7 @@ async def make_page(name: str) -> tuple[int, bytes]:
             f"the report of {name} took more than {LIMIT_SECONDS:.0f} seconds; graphmill report {name}"
         )
     finally:
-        if child.returncode is None:  # the time is over, or the browser has gone
+        if child.returncode is None:  # the time is over, or the server ends
             child.kill()
             await child.wait()
     return (200, page) if child.returncode == 0 else (404, _message(said.decode(errors="replace").strip()))

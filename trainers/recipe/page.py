@@ -12,6 +12,7 @@ from assets.storage.artifact import Artifact
 from trainers.recipe.config import ModelConfig
 from trainers.recipe.techniques import find_technique
 from trainers.record.checks import TIERS
+from trainers.record.memory import measured_memory
 
 ON_DEVICE = ("hits_device", "hits_arena")
 """Tiers of rows that the device holds."""
@@ -24,9 +25,9 @@ def headline(artifacts: Sequence[Artifact]) -> str:
     if share is not None:
         parts.append(f"{100 * share:.0f} % of the rows from the device")
     run = artifacts[-1].run_record()
-    if peak := run.get("peak_memory_bytes"):
+    if peak := measured_memory(run):
         said = (run.get("memory_need") or {}).get("bytes", 0)
-        # Of ranks, the sum is of all together.
+        # Of ranks it was said for those on the first machine, and the peak is that of all.
         before = f" ({said / (1 << 20):,.0f} MiB were said before it)" if said and not run.get("ranks") else ""
         parts.append(f"peak memory {peak / (1 << 20):,.0f} MiB{before}")
     return ", ".join(part for part in parts if part)

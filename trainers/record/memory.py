@@ -7,8 +7,9 @@ was free and not how much was needed. The kernel keeps no peak of anonymous page
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from assets.storage.machine import anonymous_bytes
 
@@ -49,3 +50,14 @@ class PeakMemory:
         now = anonymous_bytes()
         if now is not None:
             self.bytes = max(now, self.bytes or 0)
+
+
+def measured_memory(run: Mapping[str, Any]) -> int | None:
+    """Returns the peak memory of a training in bytes, of ranks the sum of their peaks; None if one was not recorded.
+
+    Args:
+        run: the training's run.json. Its own `peak_memory_bytes` is that of the first rank's process alone.
+    """
+    peaks = [each.get("peak_memory_bytes") for each in run.get("ranks") or [run]]
+    known = [peak for peak in peaks if peak is not None]
+    return sum(known) if len(known) == len(peaks) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from jobs.figures.plain_table import PlainTable
+from jobs.figures.plain_table import PlainTable, latex_text
 
 CELLS = ("a|b", "x_y*z`", "<b>&amp;", "50 %", "12.3 ± 0.4", "C:\\dir\n{#1} ~^$", '"q"')
 TABLE = PlainTable(
@@ -36,3 +36,7 @@ def test_latex_escapes_what_would_not_compile() -> None:
         r"C:\textbackslash{}dir \{\#1\} \textasciitilde{}\textasciicircum{}\$ & ''q'' \\"
     )
     assert text.endswith("\\bottomrule\n\\end{tabular}\n") and "booktabs" in text.splitlines()[0]
+
+
+def test_latex_makes_no_dash_of_hyphens() -> None:
+    assert latex_text("a-b--c---d_") == r"a-b{-}{-}c{-}{-}{-}d\_"

@@ -32,6 +32,19 @@ def test_a_report_is_written_into_the_home_and_the_next_one_knows_it(
     assert "This is the first report" in path.read_text() and "Nothing has changed since the last report" in again
 
 
+def test_a_report_of_a_home_that_cannot_be_written_is_a_report(
+    trained: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("jobs.report.page.drawings", lambda facts: [])
+    monkeypatch.setattr("jobs.report.changes.make_folder", refuse)
+    done = run(trained, "report", str(trained.files["other"]), "--out", str(tmp_path / "page.html"))
+    assert done.exit_code == 0 and (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert done.stderr.startswith("warning: ") and "other.json cannot be written: Permission denied" in done.stderr
+
+
 def test_the_leaderboard_can_be_pasted(trained: SimpleNamespace) -> None:
     markdown = run(trained, "leaderboard", str(trained.files["other"]), "--markdown").stdout.splitlines()
     assert markdown[0].startswith("| name | model | trainer | valid |") and markdown[2].startswith("| sage | sage |")

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jobs.figures.cost import read_ledger
 from jobs.figures.curves import read_history
 from jobs.report import series
-from jobs.report.predictions import MEMORY, prediction_table, predictions
+from jobs.report.predictions import EXPECTED_MEMORY, MEMORY, SECONDS, prediction_table, predictions
 from jobs.report.series import costs, hit_curves, learning_curves
+from trainers.record.ledger import Ledger
 
 
 def test_a_curve_of_seeds_is_their_mean_between_the_worst_and_the_best(trained: SimpleNamespace) -> None:
@@ -98,9 +100,31 @@ def test_expected_hit_ratios_are_those_that_the_stage_stored() -> None:
 def test_predictions_stand_beside_what_was_measured(trained: SimpleNamespace) -> None:
     found = predictions(trained.other.entries)
     assert {each.seed for each in found} == {1, 2} and {each.what for each in found} >= {"batches", "seeds"}
-    assert all(each.error == 0 for each in found if each.what != MEMORY)
+    assert all(each.error == 0 for each in found if each.what in ("batches", "seeds"))
     table = prediction_table(found)
     assert table.rows[0][:2] == ["sage, seed 1", "batches"] and table.rows[0][-1] == "0 %"
     wrong = replace(found[0], predicted=150, measured=100)
     assert wrong.error == 0.5 and prediction_table([wrong]).rows == [["sage", "batches", "150", "100", "+50.00 %"]]
     assert replace(wrong, measured=0).error is None
+    split = prediction_table([replace(wrong, split="a"), replace(wrong, split="b"), replace(wrong, split="b", seed=2)])
+    assert [row[0] for row in split.rows] == [f"sage, split {each}" for each in ("a, seed 1", "b, seed 1", "b, seed 2")]
+
+
+def test_the_prediction_of_a_run_record_is_shown(trained: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    (entry,) = trained.other.entries
+    ranks = [{"peak_memory_bytes": 700}, {"peak_memory_bytes": 300}]
+    record = {"ranks": ranks, "peak_memory_bytes": 700, "memory_need": {"bytes": 5000}} | {
+        "prediction": {"bytes_per_epoch": {"h2d": 64, "rank": 32}, "memory_bytes": 1500, "epoch_seconds": 3.0},
+        "epoch_seconds": {"train": [1.0, 2.0, 9.0]},
+    }
+    monkeypatch.setattr(type(entry.models[0]), "run_record", lambda model: record)
+    moved = Ledger.from_rows(read_ledger(entry.models[0])).bytes_by_link()
+    found = {each.what: each for each in predictions([replace(entry, models=entry.models[:1], splits=["a"])])}
+    assert (found[EXPECTED_MEMORY].predicted, found[EXPECTED_MEMORY].measured) == (1500, 1000), "of all ranks"
+    assert (found[SECONDS].predicted, found[SECONDS].measured, found[SECONDS].is_bytes) == (3, 2, False)
+    into = found["host to device, bytes of an epoch"]
+    assert (into.predicted, into.measured) == (64, pytest.approx(moved["h2d"] / 3)) and moved["h2d"]
+    never = found["from rank to rank, bytes of an epoch"]
+    assert (never.predicted, never.measured, never.error) == (32, 0, None)
+    assert MEMORY not in found and {each.split for each in found.values()} == {"a"}
+    assert entry.peak_memory_bytes() == 1000

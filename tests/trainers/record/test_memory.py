@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from assets.storage.machine import STATM, anonymous_bytes
-from trainers.record.memory import PeakMemory
+from trainers.record.memory import PeakMemory, measured_memory
 
 MIB = 1 << 20
 SLACK = 8 * MIB
@@ -37,3 +37,11 @@ def test_pages_of_a_mapped_file_are_left_out(tmp_path: Path) -> None:
     with memory.watched():
         assert np.memmap(path, np.uint8, "r").sum() == 0
     assert memory.bytes is not None and before is not None and memory.bytes - before < 64 * MIB - SLACK
+
+
+def test_the_peak_of_ranks_is_their_sum_if_all_are_known() -> None:
+    ranks = [{"peak_memory_bytes": 5}, {"peak_memory_bytes": 7}]
+    assert measured_memory({"peak_memory_bytes": 5}) == 5
+    assert measured_memory({"peak_memory_bytes": 5, "ranks": ranks}) == 12
+    assert measured_memory({"peak_memory_bytes": 5, "ranks": [*ranks, {"peak_memory_bytes": None}]}) is None
+    assert measured_memory({}) is None
