@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from typing import Any
 from assets.pipeline.file import Pipeline
 from assets.storage.artifact import Artifact
 from assets.storage.filesystem import make_folder, replace_atomically
+from assets.storage.sealed_json import seal, unseal_if_sound
 from assets.storage.store import Store
 from assets.storage.version import short
 from jobs.commands.diff import recipe_changes
@@ -69,7 +69,7 @@ def remember(facts: ReportFacts) -> None:
     path = record_path(facts.home, facts.pipeline)
     try:
         make_folder(path.parent)
-        replace_atomically(path, json.dumps(shown_by(facts), indent=1, sort_keys=True).encode())
+        replace_atomically(path, seal(shown_by(facts)))
     except OSError as error:
         raise InputError(
             f"{path} cannot be written: {error.strerror}",
@@ -105,15 +105,8 @@ def find_changes(facts: ReportFacts) -> ReportChanges:
 
 def _read(path: Path) -> dict[str, Any] | None:
     """Returns the record of the last report, None without a sound one."""
-    try:
-        found = json.loads(path.read_bytes())
-        datetime.fromisoformat(found["made"])
-        sound = found["format"] == FORMAT and isinstance(found["recipe"], str)
-        sound &= all(isinstance(each, list) for name in ("artifacts", "scores") for each in found[name].values())
-        sound &= all(len(each) == 2 for each in found["scores"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return found if sound else None
+    found = unseal_if_sound(path)
+    return found if found.get("format") == FORMAT else None
 
 
 def _artifact_rows(before: Mapping[str, Any], now: Mapping[str, Any], store: Store) -> list[list[str]]:

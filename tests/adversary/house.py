@@ -94,7 +94,6 @@ COMMANDS = (
     ("chunks", "RECIPE"),
     ("predict", "RECIPE", TRAINED, "--out", "HOUSE/out.parquet"),
     ("bundle", "RECIPE", TRAINED, "HOUSE/bundle"),
-    ("plan", "RECIPE"),
     ("report", "RECIPE"),
 )
 """Commands that write into the home or beside it; the words RECIPE and HOUSE become paths."""

@@ -51,6 +51,12 @@ def leaderboard(grounds: Path, house: Path) -> Any:
     return json.loads(said(grounds, house, "leaderboard", "RECIPE", "--json"))
 
 
+def report(grounds: Path, house: Path) -> Any:
+    """What has changed since the last report; a record that is damaged counts as none."""
+    page = said(grounds, house, "report", "RECIPE", "--out", "-")
+    return "Nothing has changed since" in page
+
+
 def sql(grounds: Path, house: Path) -> Any:
     """Facts that manifests, records of runs and files of scores hold."""
     query = "SELECT version, pipeline, train_table, seed, valid, test, best_epoch, started, seconds FROM models"

@@ -54,6 +54,7 @@ SORTS: Mapping[str, Sort] = {
         readers=(readers.predict_named, readers.predict),
         less=(readers.predict_named,),
     ),
+    "last-report": Sort(pattern=r"home/reports/[^/]*\.(json|html)", readers=(readers.report,), made_anew=True),
     "history": Sort(
         pattern=r"home/(history|schedules)/.*\.db(-wal|-shm|-journal)?", readers=(readers.prune, readers.build)
     ),

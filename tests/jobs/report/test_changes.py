@@ -75,6 +75,11 @@ def test_a_damaged_record_is_none(trained: SimpleNamespace, home: Path, text: st
     assert find_changes(facts).since is None
     remember(facts)
     assert json.loads(path.read_text())["scores"].keys() == {"sage", "gcn"}
+    assert find_changes(facts).since is not None
+    flipped = bytearray(path.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    path.write_bytes(flipped)
+    assert find_changes(facts).since is None
 
 
 def test_a_home_that_cannot_be_written_is_an_error_with_a_remedy(trained: SimpleNamespace, home: Path) -> None:
