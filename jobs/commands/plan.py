@@ -139,7 +139,7 @@ def plan_lines(found: TechniquePlan) -> Iterator[str]:
     if any(row.seeds > 1 for row in found.rows):
         yield "in all, and epochs after which preparing is paid back, are those of all seeds"
     if not found.built:
-        yield "the graph is not built, and these are estimates: after graphmill build PIPELINE graph they are better"
+        yield "the graph is not built, and these are estimates: after graphmill build PIPELINE they are better"
     yield from _choice(found)
 
 
