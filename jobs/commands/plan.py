@@ -13,11 +13,17 @@ from typing import Any
 import click
 import tomlkit
 
+from assets.pipeline.file import parse_pipeline
+from assets.pipeline.rules import NAME
 from assets.sizes import format_bytes
+from assets.storage.filesystem import replace_atomically
 from jobs.commands.options import Asked, complete_pipelines, json_option
 from jobs.planning.plan import TIE, Planned, TechniquePlan
 from kernels.errors import InputError
+from trainers.recipe.config import TrainTable
 
+PATH_KEYS = {"path", "edges", "nodes", "feature_entries"}
+"""Keys of `[graph]` whose values are paths, or tables of types with paths."""
 HEADINGS = ("training", "trainer", "memory", "s / epoch", "prepare", "in all", "paid back")
 
 
@@ -78,21 +84,40 @@ def _write(found: TechniquePlan, path: Path) -> None:
     """Writes the file of the chosen training; its name is the file's.
 
     Raises:
-        InputError: no training fits.
+        InputError: no training is chosen, or the file's name is not one of a pipeline.
     """
     if not found.text:
+        raise InputError("no training is chosen, so there is nothing to write", "graphmill plan PIPELINE says why")
+    if not NAME.fullmatch(path.stem):
         raise InputError(
-            "no training fits the memory, so there is nothing to write", "graphmill plan PIPELINE says why"
+            f"{path.name} names the pipeline {path.stem!r}, with other characters than letters, digits, - and _",
+            "give --write another file name",
         )
     document = tomlkit.parse(found.text)
     document["name"] = path.stem
-    graph: Any = document["graph"]
-    for key in ("path", "edges", "nodes"):
-        # Paths are relative to the file that names them.
-        value = graph.get(key)
-        if isinstance(value, str) and not value.startswith(("/", "$")):
-            graph[key] = os.path.relpath(found.pipeline.path.parent / value, path.absolute().parent)
-    path.write_text(tomlkit.dumps(document))
+    _move_paths(document["graph"], found.pipeline.path.parent, path.absolute().parent)
+    data = tomlkit.dumps(document).encode()
+    parse_pipeline(path.absolute(), data, TrainTable)
+    replace_atomically(path, data)
+
+
+def _move_paths(table: Any, source: Path, target: Path) -> None:
+    """Makes the relative paths of a `[graph]` table, and of those of its types, relative to another folder."""
+
+    def moved(value: Any) -> Any:
+        stays = not isinstance(value, str) or value.startswith(("/", "$", "~"))
+        return value if stays else os.path.relpath(source / value, target)
+
+    for key in PATH_KEYS & set(table):
+        value = table[key]
+        if isinstance(value, dict):
+            for typed in value.values():
+                if isinstance(typed, dict):
+                    _move_paths(typed, source, target)
+        elif isinstance(value, str):
+            table[key] = moved(value)
+        elif isinstance(value, list):
+            table[key] = [moved(each) for each in value]
 
 
 def plan_lines(found: TechniquePlan) -> Iterator[str]:
@@ -109,10 +134,12 @@ def plan_lines(found: TechniquePlan) -> Iterator[str]:
             yield f"{row.variant.name}: {links} an epoch{'' if row.forecast.exact else ', about'}"
     for row in found.rows:
         if row.forecast is None:
-            yield f"{row.variant.name}: not compared, {row.variant.refused or 'there is no formula for it'}"
-    yield f"memory {format_bytes(found.memory_bytes)}; ! does not fit it; prepare = stages that are not built, besides the graph"
+            yield f"{row.variant.name}: not compared, {row.variant.refused or row.why or 'there is no formula for it'}"
+    yield f"memory {format_bytes(found.memory_bytes)}; ! does not fit it; prepare = stages not built, besides the graph and its features"
+    if any(row.seeds > 1 for row in found.rows):
+        yield "in all, and epochs after which preparing is paid back, are those of all seeds"
     if not found.built:
-        yield "the graph is not built, and these are estimates: after graphmill build PIPELINE graph they are better"
+        yield "the graph is not built, and these are estimates: after graphmill build PIPELINE they are better"
     yield from _choice(found)
 
 
@@ -134,6 +161,10 @@ def _cells(found: TechniquePlan, row: Planned) -> tuple[str, ...]:
 
 def _choice(found: TechniquePlan) -> Iterator[str]:
     chosen = found.chosen
+    on_gpu = next((row.why for row in found.rows if row.why), "")
+    if chosen is None and on_gpu and all(row.forecast is None for row in found.rows):
+        yield f'{on_gpu}: device = "cpu" in [[train]] compares those of the CPU'
+        return
     if chosen is None:
         yield "no training fits this machine's memory: lower [sampling] batch_size or hidden, or use a machine with more"
         return
@@ -155,7 +186,7 @@ def _choice(found: TechniquePlan) -> Iterator[str]:
 
 
 def _against(chosen: Planned, second: Planned) -> str:
-    seconds = f"{ceil(chosen.total_seconds)} s for {chosen.epochs} epochs with what is to be prepared"
+    seconds = f"{ceil(chosen.total_seconds)} s for {chosen.epochs} epochs{' of all seeds' * (chosen.seeds > 1)} with what is to be prepared"
     other = f"{ceil(second.total_seconds)} s of {second.variant.name}"
     tie = abs(second.total_seconds - chosen.total_seconds) <= TIE * min(second.total_seconds, chosen.total_seconds)
     return f"{seconds}, {'about the' if tie else 'against'} {other}"
@@ -189,10 +220,11 @@ def plan_values(found: TechniquePlan) -> dict[str, Any]:
             "name": row.variant.name,
             "trainer": row.variant.technique.name,
             "own": row.variant.own,
-            "refused": row.variant.refused or None,
+            "refused": row.variant.refused or row.why or None,
             "fits": row.fits,
             "prepare_seconds": {name: round(seconds, 3) for name, seconds in row.stages.items()},
             "epochs": row.epochs,
+            "seeds": row.seeds,
             "paid_back_epochs": found.paid_back(row) if row.forecast else None,
             "memory": dict(row.forecast.memory) if row.forecast else None,
             **(row.forecast.values() if row.forecast else {}),

@@ -9,6 +9,9 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from jobs.planning.outcome import find_outcome
 
+UNMOVED = "predicted, and none moved"
+"""Text in the place of the ratio of such a link."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionError:
@@ -19,7 +22,7 @@ class PredictionError:
         trainer: its technique.
         version: version of its model.
         memory: ratio of the peaks of memory; None if one of the two is not known.
-        links: link -> ratio of bytes of an epoch.
+        links: link -> ratio of bytes of an epoch; None if bytes were predicted, and none moved.
         seconds: ratio of the seconds of an epoch, the median; None if speeds had not been measured before the run.
     """
 
@@ -27,7 +30,7 @@ class PredictionError:
     trainer: str
     version: str
     memory: float | None
-    links: Mapping[str, float]
+    links: Mapping[str, float | None]
     seconds: float | None
 
 
@@ -47,7 +50,7 @@ def _of(model: Artifact) -> Iterator[PredictionError]:
         trainer=model.config["train"]["trainer"],
         version=model.version,
         memory=_ratio(*found.memory),
-        links={link: ratio for link, ratio in links.items() if ratio is not None},
+        links=links,
         seconds=_ratio(*found.seconds),
     )
 
@@ -66,7 +69,9 @@ def error_lines(found: Sequence[PredictionError]) -> Iterator[str]:
     trainers = max(len("trainer"), *(len(each.trainer) for each in found))
     yield f"{'run':{width}}  {'trainer':{trainers}}  {'memory':>7}  {'seconds':>7}  bytes by link"
     for name, each in zip(names, found, strict=True):
-        links = ", ".join(f"{link} {ratio:.3f}" for link, ratio in each.links.items())
+        links = ", ".join(
+            f"{link} {UNMOVED if ratio is None else f'{ratio:.3f}'}" for link, ratio in each.links.items()
+        )
         yield f"{name:{width}}  {each.trainer:{trainers}}  {_shown(each.memory):>7}  {_shown(each.seconds):>7}  {links}".rstrip()
     yield "predicted / measured; seconds are those of an epoch, and - where speeds had not been measured before the run"
 

@@ -66,7 +66,7 @@ def stand_in(sizes: Sizes, seed: int, sampling: SamplingConfig | None) -> GraphA
     if not sizes.num_nodes or not sizes.num_train:
         raise InputError(
             "the source does not say how many nodes train, before the graph is built",
-            "build the graph first: graphmill build PIPELINE graph",
+            "build the graph first: graphmill build PIPELINE",
         )
     scaled = scaled_sizes(sizes)
     num_nodes, dtype = scaled.num_nodes, id_dtype(scaled.num_nodes)

@@ -14,6 +14,7 @@ from assets.pipeline.file import Pipeline
 from assets.pipeline.needs import KnownSizes, step_needs
 from assets.pipeline.steps import Step
 from assets.storage.artifact import Artifact
+from assets.storage.control_group import fits_memory
 from assets.storage.home import home_folder
 from assets.storage.machine import memory_bytes, usable_cores
 from assets.storage.store import Store
@@ -24,15 +25,19 @@ from jobs.planning.variants import Room, Variant, alone, variants
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
 from trainers.recipe.config import ModelConfig
-from trainers.recipe.forecast import Forecast, Outlook, Speeds, expected_memory, forecast
+from trainers.recipe.forecast import Forecast, Outlook, Speeds, expected_memory, forecast, has_formula
 from trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
-from trainers.recipe.need import WAITING_BYTES
+from trainers.recipe.need import WAITING_BYTES, Case, largest_batch
 from trainers.recipe.outlook import GraphAtHand, outlook_on
+from trainers.recipe.techniques import find_technique
 
 HOST_SHARE, HOST_FEATURES = 4, 2
 """[memory] host is at most the machine's memory divided by the first number, and all features divided by the second one."""
 DISK_TIMES = 3
 """Copies of the features that packed rows may take, if the disk has them."""
+FULL = 0.9
+"""Share of the seeds of a batch of the whole graph from which a batch of a smaller graph counts as whole."""
+ON_GPU = "no formula covers trainings on a GPU yet"
 TIE = 0.15
 """Share by which seconds differ before one technique counts as faster than another."""
 
@@ -44,16 +49,20 @@ class Planned:
     Attributes:
         variant: the training.
         forecast: what it is expected to take; None if it is refused, or if there is no formula for it.
+        why: reason why there is no forecast, if its variant is not refused.
         fits: whether its memory fits the machine's.
         stages: name of a step that it needs and the store lacks -> seconds of its build; those of unknown speed are 0.
-        epochs: number of its epochs.
+        epochs: number of its epochs, of all seeds.
+        seeds: number of its seeds, which share what is prepared.
     """
 
     variant: Variant
     forecast: Forecast | None = None
+    why: str = ""
     fits: bool = False
     stages: Mapping[str, float] = field(default_factory=dict)
     epochs: int = 0
+    seeds: int = 1
 
     @property
     def preparing(self) -> float:
@@ -68,7 +77,7 @@ class Planned:
 
     @property
     def total_seconds(self) -> float:
-        """Seconds of preparing and of all epochs."""
+        """Seconds of preparing and of all epochs of all seeds."""
         return self.preparing + self.epochs * self.epoch_seconds
 
     @property
@@ -108,7 +117,7 @@ class TechniquePlan:
         return next((row for row in fit if row.total_seconds <= least * (1 + TIE)), None)
 
     def paid_back(self, row: Planned) -> float | None:
-        """Returns the number of epochs after which a training's preparation is paid back against the best one without it.
+        """Returns the number of epochs, of all seeds, after which a training's preparation is paid back against the best one without it.
 
         Args:
             row: one of the trainings.
@@ -144,8 +153,12 @@ def make_plan(
     chosen = found.chosen
     if chosen is None or chosen.variant.pipeline is None:
         return found
-    text = alone(pipeline, chosen.variant.name) if chosen.variant.own else chosen.variant.pipeline.text
-    return replace(found, text=text)
+    if chosen.variant.own:
+        return replace(found, text=alone(pipeline, chosen.variant.name))
+    # Of the whole file, since the trainings that were compared are those of its first split.
+    whole = {each.name: each.pipeline for each in variants(pipeline, planner.room())}
+    written = whole.get(chosen.variant.name) or chosen.variant.pipeline
+    return replace(found, text=written.text)
 
 
 def _is_common(name: str) -> bool:
@@ -160,25 +173,42 @@ class _Planner:
         self.store = Store(home)
         self.known, self.built = KnownSizes(self.store), False
         self._graphs: dict[str, GraphAtHand] = {}
-        self._speeds: dict[Path, Speeds] = {}
+        self._speeds: dict[Path, Speeds | None] = {}
         self._exact: dict[str, bool] = {}
         self._rates: dict[str, float] = {}
         self._exchange: tuple[float, float] | None = None
+        self._keeps = True
 
     def rows(self) -> list[Planned]:
         """Returns the trainings."""
-        data = preprocessing_steps(self.pipeline, self.home)
-        sizes = self.known.sizes(next(step for step in data if step.name == "features"))
         self._rates = {} if self.again else kept_rates(self.home)
         if not {COPY, DISK} <= self._rates.keys():
             self.report("measuring memory and disk, some seconds")
-            self._rates = measured_rates(self.home)
-        return [self._planned(each) for each in variants(self.pipeline, self._room(sizes))]
+            self._rates = self._measured_rates()
+        return [self._planned(each) for each in variants(self.pipeline, self.room())]
 
-    def _room(self, sizes: Sizes) -> Room:
-        """Returns what `[memory]` may say here."""
+    def _measured_rates(self) -> dict[str, float]:
+        """Returns the speeds of memory and disk; of the disk of temporary files, if nothing can be written into the home."""
+        import tempfile
+
+        try:
+            return measured_rates(self.home)
+        except (OSError, InputError) as error:
+            self._not_kept(error)
+        with tempfile.TemporaryDirectory(prefix="graphmill-rates-") as folder:
+            return measured_rates(Path(folder))
+
+    def _not_kept(self, error: Exception) -> None:
+        if self._keeps:
+            self._keeps = False
+            self.report(f"nothing that is measured is kept: {error}")
+
+    def room(self) -> Room:
+        """Returns the sizes for `[memory]`."""
         import shutil
 
+        data = preprocessing_steps(self.pipeline, self.home)
+        sizes = self.known.sizes(next(step for step in data if step.name == "features"))
         folder = next(parent for parent in (self.home, *self.home.parents) if parent.exists())
         enough = shutil.disk_usage(folder).free > 2 * DISK_TIMES * sizes.feature_bytes
         host = min(memory_bytes() // HOST_SHARE, sizes.feature_bytes // HOST_FEATURES)
@@ -197,12 +227,16 @@ class _Planner:
         return Planned(
             variant=variant,
             forecast=found,
+            why="" if semantic.train.device == "cpu" else ON_GPU,
             fits=fits,
             stages={each.name: each.seconds or 0.0 for each in needs if each.missing},
-            epochs=semantic.train.epochs,
+            epochs=semantic.train.epochs * len(step.configs),
+            seeds=len(step.configs),
         )
 
     def _forecast(self, step: Step, semantic: ModelConfig, execution: Any) -> Forecast | None:
+        if not has_formula(semantic):
+            return None
         sizes, direct, reads = self.known.sizes(step), self._direct(step), {*step.sources}
         at_hand, scaled = self._at_hand(semantic, sizes, direct)
         outlook = outlook_on(
@@ -214,15 +248,17 @@ class _Planner:
             exact_evaluation=self._exact_evaluation(semantic, at_hand),
             count=bool({"hotness", "budgets"} <= reads or "hotness" in step.inputs or "cache_plan" in reads),
         )
+        # Pages of the whole table stay in memory or do not, whatever graph stands in.
+        outlook = replace(outlook, fits=fits_memory(sizes.feature_bytes), stand_in=scaled is not sizes)
         outlook = replace(outlook, speeds=self._measured(outlook, at_hand, semantic, sizes, direct.get("features")))
         if scaled is sizes:
             return forecast(outlook)
+        whole = replace(outlook, case=_whole_case(outlook.case, sizes))
         if outlook.drawn is None:
-            return forecast(replace(outlook, case=replace(outlook.case, sizes=sizes)))
+            return forecast(whole)
         # Batches of the smaller graph, more of them, and the memory of the whole one.
         times = sizes.num_train / max(1, scaled.num_train)
         found = forecast(replace(outlook, drawn=replace(outlook.drawn, count=round(times * outlook.drawn.count))))
-        whole = replace(outlook, case=replace(outlook.case, sizes=sizes))
         return None if found is None else replace(found, memory=expected_memory(whole))
 
     def _direct(self, step: Step) -> dict[str, Artifact]:
@@ -256,30 +292,43 @@ class _Planner:
     def _measured(
         self, outlook: Outlook, at_hand: GraphAtHand, semantic: ModelConfig, sizes: Sizes, features: Artifact | None
     ) -> Speeds | None:
-        """Returns the speeds of a recipe, from the home or measured now; None of what no batch could be drawn for."""
-        from trainers.training.speeds import measure_speeds
-
-        if outlook.drawn is None and not outlook.case.sizes.num_edges:
+        """Returns the speeds of a recipe, from the home or measured now; None if no batch could be drawn, or if its model failed."""
+        unknown = outlook.drawn is None and not find_technique(semantic.train.trainer).whole_graph
+        if unknown or (outlook.drawn is None and not outlook.case.sizes.num_edges):
             return None
-        path = speeds_path(self.home, semantic, sizes)
+        counted = replace(sizes, num_classes=at_hand.graph.num_classes)
+        path = speeds_path(self.home, semantic, counted, built="graph" in sizes.artifacts)
         if path not in self._speeds:
-            found = None if self.again else kept_speeds(path)
-            if found is None:
-                self.report(f"measuring batches of {semantic.train.model}, some seconds")
-                try:
-                    types = None if features is None else node_types(at_hand.graph.topology, open_features(features))
-                    found = measure_speeds(outlook, at_hand, at_hand.graph.num_classes, types)
-                except InputError as error:
-                    self.report(f"not measured: {error.problem}")
-                    return None
-                found = replace(found, disk_rate=self._rates[DISK], copy_rate=self._rates[COPY])
-            self._speeds[path] = found
+            kept = None if self.again else kept_speeds(path)
+            self._speeds[path] = kept or self._measured_now(outlook, at_hand, semantic, features)
         found = self._speeds[path]
+        if found is None:
+            return None
         if outlook.case.ranks > 1 and not found.rank_rate:
             found = self._with_exchange(found)
         self._speeds[path] = found
-        keep_speeds(path, found)
+        try:
+            keep_speeds(path, found)
+        except (OSError, InputError) as error:
+            self._not_kept(error)
         return found
+
+    def _measured_now(
+        self, outlook: Outlook, at_hand: GraphAtHand, semantic: ModelConfig, features: Artifact | None
+    ) -> Speeds | None:
+        from trainers.training.speeds import measure_speeds
+
+        self.report(f"measuring batches of {semantic.train.model}, some seconds")
+        try:
+            types = None if features is None else node_types(at_hand.graph.topology, open_features(features))
+            found = measure_speeds(outlook, at_hand, at_hand.graph.num_classes, types)
+        except InputError as error:
+            self.report(f"not measured: {error.problem}")
+            return None
+        except Exception as error:  # the plan of other trainings does not end because a user's own model does
+            self.report(f"not measured: {type(error).__name__}: {error}")
+            return None
+        return replace(found, disk_rate=self._rates[DISK], copy_rate=self._rates[COPY])
 
     def _with_exchange(self, speeds: Speeds) -> Speeds:
         """Returns speeds with those of exchanges between ranks, which are measured once."""
@@ -291,6 +340,16 @@ class _Planner:
             self._exchange = (0.0, 0.0) if found is None else found
         call, rate = self._exchange
         return replace(speeds, call=call, rank_rate=rate)
+
+
+def _whole_case(case: Case, sizes: Sizes) -> Case:
+    """Returns the case of a training on the whole graph, from that of a smaller graph.
+
+    A batch that has fewer seeds, since the smaller graph has few that train, is bounded by the fan-outs.
+    """
+    bound = largest_batch(case.semantic, sizes)
+    full = case.batch.rows[-1] >= FULL * bound.rows[-1]
+    return replace(case, sizes=sizes, batch=case.batch._replace(count=bound.count) if full else bound)
 
 
 def _closure(step: Step, data: Sequence[Step]) -> list[Step]:

@@ -46,6 +46,12 @@ def keep_freed_memory() -> bool:
     return all([mallopt(name, value) == 1 for name, value in settings.items()])
 
 
+def return_freed_memory() -> None:
+    """Gives memory that was freed so far back to the system, if the C library is glibc; what is freed later is kept as before."""
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def input_space(device: Device, pool: BufferPool, rows: int, width: int, dtype: str) -> torch.Tensor:
     """Returns dtype[rows, width], uninitialised, for a batch's inputs: on a device with memory of its own, else from the pool."""
     if device.remote:

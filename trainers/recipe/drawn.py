@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from trainers.recipe.batch_sizes import BatchSizes
 
 MOST_BATCHES, MOST_EDGES = 16, 4_000_000
 """Batches that are drawn at most, and edges after which no further one is drawn; two are drawn in any case."""
+MOST_SECONDS = 2.0
+"""Seconds after which a training draws no further batch for its prediction: other ranks wait meanwhile."""
 EDGE_BYTES = 24
 """Bytes of blocks and transposes per edge, with the share of nodes: an estimate that bounds what drawn batches hold."""
 
@@ -72,6 +74,7 @@ def draw_batches(
     transpose: Transposes = "none",
     most: int = MOST_BATCHES,
     most_bytes: int = MOST_EDGES * EDGE_BYTES,
+    most_seconds: float = inf,
 ) -> DrawnBatches:
     """Returns some batches of a training's first epoch.
 
@@ -81,6 +84,7 @@ def draw_batches(
         transpose: blocks that get a transpose.
         most: number of batches.
         most_bytes: bytes that they may hold, but for the first two.
+        most_seconds: seconds of drawing after which no further batch is drawn.
     """
     places = set(permutation(key(plan.seed, Stream.PROBE), plan.num_batches)[:most].tolist())
     steps, found, seconds, edges = [], [], [], 0
@@ -93,7 +97,7 @@ def draw_batches(
         steps.append(item.key.step)
         found.append(blocks)
         edges += sum(len(block.indices) for block in blocks)
-        if edges > min(MOST_EDGES, most_bytes // EDGE_BYTES) and len(found) > 1:
+        if sum(seconds) > most_seconds or (edges > min(MOST_EDGES, most_bytes // EDGE_BYTES) and len(found) > 1):
             break
     return DrawnBatches(
         count=plan.num_batches, steps=steps, blocks=found, seconds=min(seconds[1:] or seconds, default=0.0)
@@ -103,6 +107,11 @@ def draw_batches(
 def read_nodes(blocks: tuple[Block, ...]) -> Array:
     """Returns ids[n], global: the nodes whose rows a batch reads."""
     return blocks[0].src_ids
+
+
+def whole_pages(row_bytes: int, page_bytes: int = 4096) -> int:
+    """Returns the bytes of the pages that a row takes on its own."""
+    return ceil(row_bytes / page_bytes) * page_bytes
 
 
 def pages_of(rows: Array, row_bytes: int, page_bytes: int = 4096) -> int:

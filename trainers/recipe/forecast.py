@@ -18,6 +18,7 @@ from assets.building.needs import Sizes
 from assets.storage.artifact import Artifact
 from kernels.sampling.epoch_plan import Plan
 from kernels.types import Array
+from trainers.recipe.config import ModelConfig
 from trainers.recipe.drawn import DrawnBatches
 from trainers.recipe.in_turn import prepared_in_turn
 from trainers.recipe.need import (
@@ -104,9 +105,11 @@ class Outlook:
         part_of: i32[N], part of each node, for a training by parts; else None.
         row_of: ids[N], row of each node, -1 for none; None if nodes are rows.
         fits: whether the feature table fits into the memory that is free, so that features = "auto" maps it.
+        stand_in: whether batches are drawn of a smaller graph than the one that is trained on.
         exact_evaluation: whether evaluations are exact.
         cores: cores that the training may use.
         speeds: measured seconds; None if nothing was measured.
+        shared: key -> result that several formulas need; of this outlook alone.
     """
 
     case: Case
@@ -117,9 +120,12 @@ class Outlook:
     part_of: Array | None = None
     row_of: Array | None = None
     fits: bool = True
+    stand_in: bool = False
     exact_evaluation: bool = False
     cores: int = 1
     speeds: Speeds | None = None
+    # Results that several formulas of one forecast share; `replace` starts with none.
+    shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def sizes(self) -> Sizes:
@@ -211,10 +217,15 @@ def forecast(outlook: Outlook) -> Forecast | None:
     return replace(found, pieces=pieces, epoch_seconds=seconds)
 
 
+def has_formula(semantic: ModelConfig) -> bool:
+    """Returns whether there are formulas for a technique on its device: of a GPU there are none yet."""
+    return semantic.train.device == "cpu" and find_technique(semantic.train.trainer).forecast_function() is not None
+
+
 def _formula(outlook: Outlook) -> Formula | None:
     case = outlook.case
     technique = find_technique(case.semantic.train.trainer)
-    unknown = case.semantic.train.device != "cpu" or (outlook.drawn is None and not technique.whole_graph)
+    unknown = not has_formula(case.semantic) or (outlook.drawn is None and not technique.whole_graph)
     empty = outlook.drawn is not None and not outlook.drawn.blocks
     return None if unknown or empty else technique.forecast_function()
 

@@ -2,8 +2,9 @@
 
     $GRAPHMILL_HOME/measured/pieces/KEY.json     the fields of `Speeds`
 
-KEY is a digest of what decides the time of a batch apart from its size: the architecture, the sampling, the columns and bytes of a row, and
-the processor with its cores. Sizes are scaled when the seconds are used, so a graph that has grown needs no new measurement.
+KEY is a digest of the facts that decide the time of a batch apart from its size: the architecture, the sampling, the columns and bytes of a
+row, the number of classes, whether the graph is built, the number of nodes to a power of two, and the processor with its cores. Sizes are
+scaled when the seconds are used, so a graph that has grown a little needs no new measurement.
 """
 
 from __future__ import annotations
@@ -29,8 +30,15 @@ FOLDER = Path("measured") / "pieces"
 BY_THREADS = ("step", "draw", "gather", "layers")
 
 
-def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes) -> Path:
-    """Returns the file of a recipe's speeds in a home."""
+def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes, *, built: bool) -> Path:
+    """Returns the file of a recipe's speeds in a home.
+
+    Args:
+        home: the home.
+        semantic: the recipe.
+        sizes: sizes of the graph, with its number of classes.
+        built: whether batches of the graph itself are measured; else those of one that stands in for it.
+    """
     train = semantic.train
     architecture = {field.name: getattr(train, field.name) for field in fields(Architecture)}
     key = {
@@ -40,6 +48,7 @@ def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes) -> Path:
         "sampling": _drawn(semantic),
         "whole": find_technique(train.trainer).whole_graph,
         "row": [sizes.width, sizes.row_bytes],
+        "graph": {"built": built, "nodes": sizes.num_nodes.bit_length(), "classes": sizes.num_classes},
         "machine": [processor_name(), usable_cores()],
     }
     return home / FOLDER / f"{hashlib.sha256(canonical_json(key)).hexdigest()[:32]}.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from kernels.sampling.part_plan import PartPlan
 from kernels.sampling.sample import Transposes
 from kernels.types import Array, Stream
 from trainers.recipe.config import ModelConfig, TrainExecution
-from trainers.recipe.drawn import draw_batches
+from trainers.recipe.drawn import MOST_BATCHES, MOST_SECONDS, draw_batches
 from trainers.recipe.forecast import CountedVisits, Outlook, Speeds
 from trainers.recipe.need import Case, largest_batch
 from trainers.recipe.step_bytes import transposed_layers
@@ -36,6 +37,8 @@ from trainers.recipe.techniques import find_technique
 
 MOST_COUNTED = 256
 """Batches that stand in for an epoch of hotness at most."""
+EXACT_ROLES = frozenset({"samples", "cache_plan", "packed_chunks"})
+"""Artifacts from which the bytes of stored batches follow exactly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,19 @@ def open_outlook(
     at_hand = GraphAtHand(graph=graph, drawing=drawing, row_of=row_of)
     train, valid, test = map(len, graph.splits)
     sizes = replace(sizes, num_classes=graph.num_classes, num_train=train, num_valid=valid, num_test=test)
-    return outlook_on(semantic, execution, sizes, at_hand, artifacts, ranks=ranks, speeds=speeds)
+    # Of stored batches with packed rows everything follows from the artifacts, and one batch is drawn for the formulas' sake.
+    counted = find_technique(semantic.train.trainer).stored and artifacts.keys() >= EXACT_ROLES
+    return outlook_on(
+        semantic,
+        execution,
+        sizes,
+        at_hand,
+        artifacts,
+        ranks=ranks,
+        speeds=speeds,
+        most_batches=1 if counted else MOST_BATCHES,
+        most_seconds=MOST_SECONDS,
+    )
 
 
 def outlook_on(
@@ -91,6 +106,8 @@ def outlook_on(
     speeds: Speeds | None = None,
     exact_evaluation: bool | None = None,
     count: bool = False,
+    most_batches: int = MOST_BATCHES,
+    most_seconds: float = inf,
 ) -> Outlook:
     """Returns the outlook of a training on a graph.
 
@@ -101,6 +118,7 @@ def outlook_on(
         artifacts: role -> artifact that the training reads, as far as they exist.
         exact_evaluation: whether evaluations are exact, if eval = "auto" was decided; None = as the table says, and exact for "auto".
         count: whether visits of some batches are counted if the training reads hotness that does not exist yet.
+        most_batches, most_seconds: bounds of the batches that are drawn, and of the time that it takes.
     """
     ranks = ranks or semantic.train.own_settings.ranks
     exact = semantic.train.eval != "sampled" if exact_evaluation is None else exact_evaluation
@@ -117,7 +135,7 @@ def outlook_on(
     plan = _plan(at_hand.graph, semantic, part_of)
     sampler = batch_sampler(semantic, at_hand)
     # Within the queue, whose bytes the training takes later on anyway.
-    drawn = draw_batches(plan, sampler, transposes(semantic), most_bytes=case.queue_bytes)
+    drawn = draw_batches(plan, sampler, transposes(semantic), most_batches, case.queue_bytes, most_seconds)
     if not batch.exact and drawn.blocks:
         case = replace(case, batch=drawn.largest._replace(count=batch.count, exact=True))
     order, counted = _hotness(artifacts, at_hand, plan, sampler, count=count)

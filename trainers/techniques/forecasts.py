@@ -141,7 +141,7 @@ def _factored_seconds(outlook: Outlook) -> Seconds:
 
 def _fresh_links(outlook: Outlook) -> Links:
     history = expected_history(outlook)
-    return added(history.arena_links, history.table_links()), False
+    return added(history.arena_links, history.table_links(outlook)), False
 
 
 def _behind(each: Pieces, history: ExpectedHistory, threads: int) -> float:
@@ -181,7 +181,8 @@ def _between_ranks(outlook: Outlook, remote_rows: float) -> float:
     if settings.gradients == "ordered":
         gradients = gradient_bytes(model, outlook.drawn.count, ranks)
     else:
-        gradients = summed_gradient_bytes(model, plan.steps_per_epoch, ranks)
+        # Drawn batches may be counted for a larger graph than the plan's.
+        gradients = summed_gradient_bytes(model, ceil(outlook.drawn.count / plan.batches_per_step), ranks)
     if settings.rows == "packed":
         return gradients
     row_bytes = outlook.sizes.row_bytes

@@ -10,7 +10,7 @@ import numpy as np
 from assets.samples.read import open_samples
 from kernels.types import Array
 from trainers.batches.stored import batch_uses
-from trainers.recipe.drawn import pages_of, read_nodes
+from trainers.recipe.drawn import pages_of, read_nodes, whole_pages
 from trainers.recipe.forecast import Outlook
 from trainers.recipe.need import tier_rows
 
@@ -81,7 +81,8 @@ def rows_links(outlook: Outlook, batches: Iterable[Array]) -> dict[str, float]:
             found["mapped"] += len(behind) * row_bytes
         elif where == "direct":
             rows = behind if outlook.row_of is None else outlook.row_of[behind]
-            found["disk"] += pages_of(rows, row_bytes)
+            # Rows of a smaller graph share pages that those of the whole one do not.
+            found["disk"] += len(rows) * whole_pages(row_bytes) if outlook.stand_in else pages_of(rows, row_bytes)
     return found
 
 

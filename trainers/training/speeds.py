@@ -116,7 +116,7 @@ def _walked(outlook: Outlook, at_hand: GraphAtHand, model: Model, table: np.ndar
 
 
 def _inputs(rows: np.ndarray, outlook: Outlook, model: Model) -> torch.Tensor:
-    """Returns float[n, F] of the model's type: the gathered rows where they are such, else others."""
+    """Returns float[n, F] of the model's type: the gathered rows if they have that type, else others."""
     width, dtype = outlook.sizes.width, dtype_of(model)
     if dtype == torch.float32 and rows.shape[1] == width:
         return torch.from_numpy(rows)

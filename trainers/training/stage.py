@@ -34,12 +34,12 @@ from assets.building.stage import Progress, Silent, Summary
 from assets.storage.artifact import Artifact
 from assets.storage.writer import Writer
 from kernels.errors import InputError
-from trainers.devices.malloc import keep_freed_memory
+from trainers.devices.malloc import keep_freed_memory, return_freed_memory
 from trainers.devices.torch_threads import torch_threads
 from trainers.ranks.group import ALONE, Ranks
 from trainers.ranks.launch import MOST_RANKS, launcher_number
 from trainers.recipe.config import ModelConfig
-from trainers.recipe.forecast import expected_memory, forecast
+from trainers.recipe.forecast import expected_memory, forecast, has_formula
 from trainers.recipe.kept_speeds import kept_speeds, speeds_path
 from trainers.recipe.need import require_queue, running_bytes, training_need
 from trainers.recipe.outlook import open_outlook
@@ -101,6 +101,7 @@ class ModelStage(ModelRecipe):
         with torch_threads(threads.number):
             recipe, memory = threads.resolve(semantic), PeakMemory()
             predicted = self._predicted(recipe, execution, {**reads, **inputs}, progress)
+            return_freed_memory()  # a prediction has no part in the peak of the training
             with memory.watched():
                 run = Training(inputs, reads, recipe, execution, writer.version, progress, self.ranks, threads.all)
                 run.train()
@@ -144,10 +145,12 @@ class ModelStage(ModelRecipe):
     def _forecast(
         self, semantic: ModelConfig, execution: RunExecution, artifacts: Mapping[str, Artifact]
     ) -> dict[bool, dict[str, Any]]:
+        if not has_formula(semantic):
+            return {}
         outlook = open_outlook(semantic, execution, artifacts, self.ranks.world)
         if outlook is None:
             return {}
-        speeds = kept_speeds(speeds_path(execution.checkpoints.parent, semantic, outlook.sizes))
+        speeds = kept_speeds(speeds_path(execution.checkpoints.parent, semantic, outlook.sizes, built=True))
         found = forecast(replace(outlook, speeds=speeds))
         if found is None:
             return {}

@@ -13,12 +13,15 @@ from click.testing import CliRunner
 
 from assets.building.needs import Sizes
 from assets.pipeline.file import load_pipeline, parse_pipeline
+from assets.storage.store import Store
 from jobs.cli import graphmill
 from jobs.commands import plan as plan_command
 from jobs.operations import rates
+from jobs.planning.check import error_lines, prediction_errors
 from jobs.planning.graph import scaled_sizes, stand_in
-from jobs.planning.plan import Planned, TechniquePlan
+from jobs.planning.plan import Planned, TechniquePlan, make_plan
 from jobs.planning.variants import Room, Variant, variants
+from tests.jobs.test_sweep import write
 from tests.recipes import recipe, sbm
 from tests.trainers.runs import train_small
 from trainers.recipe.config import TrainTable
@@ -162,3 +165,115 @@ def test_a_pipeline_must_be_named(tmp_path: Path) -> None:
 def test_measured_speeds_are_kept_for_the_runs(tmp_path: Path) -> None:
     planned(tmp_path)
     assert list((tmp_path / "home" / "measured" / "pieces").glob("*.json"))
+
+
+def test_a_large_graph_is_planned_with_the_bytes_of_its_own_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph that stands in has features that would stay in memory, and fewer seeds than a batch."""
+    monkeypatch.setattr("jobs.planning.graph.MOST_EDGES", 500)
+    for place in ("jobs.planning.plan", "trainers.recipe.outlook"):
+        monkeypatch.setattr(f"{place}.fits_memory", lambda num_bytes: num_bytes <= 300 * 8 * 4 // 2)
+    text = recipe(TRAIN, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 100})
+    found = next(each for each in planned(tmp_path, text)["rows"] if each["name"] == "sage")
+    rows = found["bytes_per_epoch"]["h2d"] // 32
+    assert found["bytes_per_epoch"]["disk"] == pytest.approx(4096 * rows, rel=0.01), "no two rows share a page"
+    assert "mapped" not in found["bytes_per_epoch"]
+    monkeypatch.setattr("jobs.planning.graph.MOST_EDGES", 10**6)
+    whole = next(each for each in planned(tmp_path, text)["rows"] if each["name"] == "sage")
+    step = "activations of a step"
+    assert found["memory"][step] >= whole["memory"][step], "a batch with few seeds is no measure of a whole one"
+
+
+def test_a_plan_on_a_gpu_says_that_there_is_no_formula(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        recipe(TRAIN | {"device": "cuda"}, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 64})
+    )
+    done = run(tmp_path / "home", "plan", tmp_path / "mine.toml")
+    assert done.exit_code == 0 and "no formula covers trainings on a GPU yet" in done.stdout, done.output
+    assert "no training fits" not in done.stdout and "measuring batches" not in done.output
+
+
+def test_all_seeds_share_what_is_prepared(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        recipe(TRAIN | {"seeds": [1, 2, 3]}, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 64})
+    )
+    done = run(tmp_path / "home", "plan", tmp_path / "mine.toml")
+    assert "6 epochs of all seeds" in done.stdout, done.output
+    assert "are those of all seeds" in done.stdout
+
+
+def test_a_technique_that_the_file_lacks_is_written_with_all_splits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, "[0, 1, 2]")
+    monkeypatch.setattr(
+        TechniquePlan,
+        "chosen",
+        property(lambda plan: next(r for r in plan.rows if r.variant.pipeline and not r.variant.own)),
+    )
+    found = make_plan(load_pipeline(path, TrainTable), tmp_path / "home", report=lambda line: None)
+    assert tomllib.loads(found.text)["graph"]["split"] == [0, 1, 2]
+    assert tomllib.loads(found.text)["train"][0]["seeds"] == [3, 4]
+
+
+def test_a_written_file_finds_the_files_of_its_graph(tmp_path: Path) -> None:
+    graph: dict[str, Any] = {
+        "path": ["a.csv", "/b.csv", "~/c.csv", "${D}/d.csv"],
+        "feature_entries": "e.csv",
+        "nodes": {"user": {"path": "user.csv", "id": "x"}},
+        "edges": {"buys": {"path": ["one.csv"], "src": "user"}},
+        "num_nodes": 3,
+    }
+    plan_command._move_paths(graph, tmp_path / "old", tmp_path / "new")
+    assert graph == {
+        "path": ["../old/a.csv", "/b.csv", "~/c.csv", "${D}/d.csv"],
+        "feature_entries": "../old/e.csv",
+        "nodes": {"user": {"path": "../old/user.csv", "id": "x"}},
+        "edges": {"buys": {"path": ["../old/one.csv"], "src": "user"}},
+        "num_nodes": 3,
+    }
+
+
+def test_the_name_of_a_written_file_is_one_of_a_pipeline(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(TEXT)
+    done = run(tmp_path / "home", "plan", tmp_path / "mine.toml", "--write", tmp_path / "my.plan.toml")
+    assert done.exit_code and "'my.plan'" in str(done.exception)
+    assert not (tmp_path / "my.plan.toml").exists()
+
+
+def test_a_home_that_cannot_be_written_is_planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+
+    def refuse(path: Path, values: Any) -> None:
+        if path.is_relative_to(home):
+            raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("jobs.operations.rates.keep_numbers", refuse)
+    monkeypatch.setattr("trainers.recipe.kept_speeds.keep_numbers", refuse)
+    (tmp_path / "mine.toml").write_text(TEXT)
+    done = run(home, "plan", tmp_path / "mine.toml")
+    assert done.exit_code == 0 and "take " in done.stdout, done.output
+    assert done.stderr.count("nothing that is measured is kept") == 1
+
+
+def test_a_model_that_fails_leaves_the_plan_without_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: Any) -> Speeds:
+        raise ZeroDivisionError("a user's own forward pass")
+
+    monkeypatch.setattr("trainers.training.speeds.measure_speeds", fails)
+    (tmp_path / "mine.toml").write_text(TEXT)
+    done = run(tmp_path / "home", "plan", tmp_path / "mine.toml")
+    assert done.exit_code == 0 and "not measured: ZeroDivisionError" in done.stderr, done.output
+    assert "no seconds are known" in done.stdout
+
+
+def test_bytes_that_were_predicted_and_did_not_move_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_small(tmp_path / "home")
+    (model,) = (each for each in Store(tmp_path / "home").artifacts() if each.stage == "model")
+    record = model.run_record()
+    record["prediction"]["bytes_per_epoch"]["disk"] = 4096
+    monkeypatch.setattr(type(model), "run_record", lambda artifact: record)
+    (found,) = prediction_errors(Store(tmp_path / "home"))
+    assert found.links["disk"] is None and found.links["h2d"] is not None
+    assert "disk predicted, and none moved" in "\n".join(error_lines([found]))

@@ -48,6 +48,20 @@ print((anonymous_bytes() - before) / alive)
 """
 
 
+RETURNED = """
+import numpy as np
+from assets.storage.machine import anonymous_bytes
+from trainers.devices.malloc import keep_freed_memory, return_freed_memory
+keep_freed_memory()
+before = anonymous_bytes()
+large, small = np.ones(32 << 20, np.uint8), np.ones(4096, np.uint8)
+del large
+kept = anonymous_bytes() - before
+return_freed_memory()
+print(kept, anonymous_bytes() - before)
+"""
+
+
 def count_faults(mode: str) -> int:
     done = subprocess.run([sys.executable, "-c", FAULTS, mode], cwd=ROOT, capture_output=True, text=True, check=True)
     return int(done.stdout)
@@ -63,6 +77,16 @@ def test_large_buffers_are_faulted_in_once() -> None:
     assert fresh > 5 * 2 * (64 << 20) // 4096 * 0.5
     # One of the ten buffers may still grow the heap; all others are reused.
     assert kept < fresh / 5
+
+
+def test_what_was_freed_before_a_training_is_given_back() -> None:
+    import platform
+
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("the C library is not glibc")
+    done = subprocess.run([sys.executable, "-c", RETURNED], cwd=ROOT, capture_output=True, text=True, check=True)
+    kept, left = map(int, done.stdout.split())
+    assert kept > 30 << 20 and left < 8 << 20
 
 
 def test_lent_rows_go_back_when_no_tensor_uses_them() -> None:

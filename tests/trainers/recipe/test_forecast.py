@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from assets.building.needs import Sizes
+from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
+from jobs.planning.graph import stand_in
+from kernels.sampling.epoch_plan import EpochPlan
+from kernels.sampling.sample import Sampler
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import parts_inputs, train_fresh, train_packed, train_parts, train_small, train_whole
-from trainers.recipe.drawn import pages_of
+from trainers.recipe.config import ModelConfig, TrainTable
+from trainers.recipe.drawn import draw_batches, pages_of
 from trainers.recipe.forecast import Speeds
-from trainers.recipe.kept_speeds import keep_speeds, kept_speeds
+from trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
 from trainers.record.ledger import Ledger
 
 
@@ -84,6 +91,24 @@ def test_speeds_are_kept_and_a_damaged_file_counts_as_none(tmp_path: Path) -> No
     assert [speeds.at("step", threads) for threads in (1, 2, 3, 64)] == [0.5, 0.5, 0.25, 0.25]
     path.write_bytes(path.read_bytes().replace(b"0.25", b"0.75"))
     assert kept_speeds(path) is None
+
+
+def test_speeds_of_a_stand_in_are_not_those_of_the_built_graph(tmp_path: Path) -> None:
+    sizes = Sizes(num_nodes=1000, num_edges=8000, num_classes=3, width=8, row_bytes=32)
+    semantic = ModelConfig(seed=1, train=TrainTable(name="sage").config, sampling=SamplingConfig(fanouts=(4, 3)))
+    others = (replace(sizes, num_classes=4), replace(sizes, num_nodes=10**6))
+    paths = {speeds_path(tmp_path, semantic, each, built=True) for each in (sizes, *others)}
+    paths.add(speeds_path(tmp_path, semantic, sizes, built=False))
+    assert len(paths) == 4
+    assert speeds_path(tmp_path, semantic, replace(sizes, num_nodes=1001), built=True) in paths, "a little larger"
+
+
+def test_drawing_stops_after_some_seconds() -> None:
+    sizes = Sizes(num_nodes=100, num_edges=800, num_train=8, num_classes=2)
+    topology = stand_in(sizes, 1, None).graph.topology
+    plan, sampler = EpochPlan(np.arange(8, dtype=np.int32), 1, seed=0), Sampler(topology, (2,), seed=0)
+    assert len(draw_batches(plan, sampler).blocks) == 8
+    assert len(draw_batches(plan, sampler, most_seconds=0).blocks) == 1
 
 
 def test_pages_of_rows_are_counted_once() -> None:

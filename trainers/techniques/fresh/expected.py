@@ -18,7 +18,7 @@ from kernels.history.csr2 import prune
 from kernels.types import Array
 from trainers.recipe.forecast import Outlook
 from trainers.recipe.step_bytes import item_bytes
-from trainers.techniques.fresh.ranking import BatchVisits, share_arena, share_of_time
+from trainers.techniques.fresh.ranking import SCORED_AT_ONCE, BatchVisits, share_arena, share_of_time
 from trainers.techniques.row_links import rows_links
 
 DRAW_SEED = 0
@@ -29,23 +29,21 @@ class ExpectedHistory:
     """Drawn batches without what a history spares.
 
     Attributes:
-        outlook: the training.
         below: ids[n] of each drawn batch: the nodes whose rows come from below the arena.
         arena_links: link -> bytes of an epoch of embeddings, and of rows that the arena has.
         edges_share, rows_share: shares of edges and of input rows that are left.
     """
 
-    outlook: Outlook
     below: list[Array]
     arena_links: dict[str, float]
     edges_share: float
     rows_share: float
 
-    def table_links(self) -> dict[str, float]:
+    def table_links(self, outlook: Outlook) -> dict[str, float]:
         """Returns link -> bytes of an epoch of the rows from below the arena."""
-        assert self.outlook.drawn is not None
-        scale = self.outlook.drawn.count / max(1, len(self.below))
-        return {link: scale * num_bytes for link, num_bytes in rows_links(self.outlook, self.below).items()}
+        assert outlook.drawn is not None
+        scale = outlook.drawn.count / max(1, len(self.below))
+        return {link: scale * num_bytes for link, num_bytes in rows_links(outlook, self.below).items()}
 
 
 def expected_history(outlook: Outlook, parts: int = 1) -> ExpectedHistory:
@@ -55,6 +53,13 @@ def expected_history(outlook: Outlook, parts: int = 1) -> ExpectedHistory:
         outlook: the training, with counts of visits by layer.
         parts: number of parts, each of which has an arena and a batch in every step.
     """
+    key = ("history", parts)
+    if key not in outlook.shared:
+        outlook.shared[key] = _expected(outlook, parts)
+    return outlook.shared[key]
+
+
+def _expected(outlook: Outlook, parts: int) -> ExpectedHistory:
     drawn, train = outlook.drawn, outlook.case.semantic.train
     assert drawn is not None
     chance, in_arena, accepted = _chances(outlook, parts)
@@ -80,20 +85,27 @@ def expected_history(outlook: Outlook, parts: int = 1) -> ExpectedHistory:
     row_bytes, width = train.hidden * value, outlook.sizes.width * value
     moved = {"d2d": scale * ((embeddings + admitted) * row_bytes + hits * width)}
     whole = max(1.0, len(drawn.blocks) * drawn.edges), max(1.0, len(drawn.blocks) * drawn.inputs)
-    return ExpectedHistory(
-        outlook=outlook, below=below, arena_links=moved, edges_share=edges / whole[0], rows_share=inputs / whole[1]
-    )
+    return ExpectedHistory(below=below, arena_links=moved, edges_share=edges / whole[0], rows_share=inputs / whole[1])
+
+
+def _held(visits: Array, num_batches: int, p_grad: float, longest: int | None) -> Array:
+    """Returns f32[N], the share of the time that each node's embedding is held; some nodes at a time, since a rate takes 64 bytes."""
+    found = np.empty(len(visits), np.float32)
+    for low in range(0, len(found), SCORED_AT_ONCE):
+        part = slice(low, low + SCORED_AT_ONCE)
+        found[part] = share_of_time(np.asarray(visits[part]) / max(1, num_batches), p_grad, longest)
+    return found
 
 
 def _chances(outlook: Outlook, parts: int) -> tuple[list[Array], Array, list[Array]]:
-    """Returns (f64[N] of each cached layer, the chance that a visit finds the node's embedding; bool[N], rows that the arena has;
+    """Returns (f32[N] of each cached layer, the chance that a visit finds the node's embedding; bool[N], rows that the arena has;
 
     bool[N] of each cached layer, nodes whose embeddings may enter).
     """
     train, settings, sizes = outlook.case.semantic.train, outlook.settings, outlook.sizes
     layers, num_nodes = train.layers - 1, sizes.num_nodes
     counted, plan = outlook.counted, outlook.plan
-    none = np.zeros(num_nodes), np.zeros(num_nodes, bool), np.zeros(num_nodes, bool)
+    none = np.zeros(num_nodes, np.float32), np.zeros(num_nodes, bool), np.zeros(num_nodes, bool)
     if counted is None or plan is None or not layers:
         return [none[0]] * layers, none[1], [none[2]] * layers
     per_epoch, value = plan.steps_per_epoch, item_bytes(train)
@@ -117,13 +129,15 @@ def _chances(outlook: Outlook, parts: int) -> tuple[list[Array], Array, list[Arr
     kept = max(0.0, 1 - first / max(1, per_epoch * train.epochs))
     chances, accepted = [], []
     for layer in range(layers):
-        rates = np.asarray(counted.layer_visits[layer]) / max(1, counted.num_batches)
         enters = np.ones(num_nodes, bool) if scores is None else (scores[layer] >= least) & (scores[layer] > 0)
-        chances.append(kept * share_of_time(rates, settings.p_grad, longest) * enters)
+        held = _held(counted.layer_visits[layer], counted.num_batches, settings.p_grad, longest)
+        held *= enters
+        held *= np.float32(kept)
+        chances.append(held)
         accepted.append(enters)
-    room = sum(float(each.sum()) for each in chances) * slot_bytes
+    room = sum(float(each.sum(dtype=np.float64)) for each in chances) * slot_bytes
     if scores is None and room > size:
-        chances = [each * (size / room) for each in chances]
+        chances = [each * np.float32(size / room) for each in chances]
     in_arena = np.zeros(num_nodes, bool)
     if settings.features and outlook.order is not None:
         used = held_bytes if scores is not None else min(room, size)

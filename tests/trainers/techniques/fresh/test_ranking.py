@@ -1,10 +1,14 @@
 """How an arena is shared: shares of time against a simulated embedding, and a cut that no exchange betters."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainers.techniques.fresh import expected
 from trainers.techniques.fresh.ranking import BatchVisits, share_arena, share_of_time
 
 
@@ -24,6 +28,21 @@ def test_an_embedding_is_held_for_the_share_that_is_said(rate: float, p_grad: fl
             born = (born if born >= 0 else now) if stable[now] else -1
     expected = float(share_of_time(np.array([rate]), p_grad, batches)[0])
     assert held / steps == pytest.approx(expected, rel=0.15, abs=0.01)
+
+
+def test_the_share_of_time_of_all_nodes_is_found_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    visits = np.random.default_rng(1).integers(0, 30, 1000)
+    whole = share_of_time(visits / 30, 0.9, 60)
+    monkeypatch.setattr(expected, "SCORED_AT_ONCE", 300)
+    held = expected._held(visits, 30, 0.9, 60)
+    assert held.dtype == np.float32 and np.array_equal(held, whole.astype(np.float32))
+
+
+def test_the_history_of_a_training_is_expected_once_for_each_number_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(expected, "_expected", lambda outlook, parts: asked.append(parts) or len(asked))
+    outlook: Any = SimpleNamespace(shared={})
+    assert [expected.expected_history(outlook, parts) for parts in (1, 1, 2)] == [1, 1, 2] and asked == [1, 2]
 
 
 def counted(seed: int, nodes: int) -> BatchVisits:
