@@ -219,7 +219,8 @@ def forecast(outlook: Outlook) -> Forecast | None:
 
 def has_formula(semantic: ModelConfig) -> bool:
     """Returns whether there are formulas for a technique on its device: of a GPU there are none yet."""
-    return semantic.train.device == "cpu" and find_technique(semantic.train.trainer).forecast_function() is not None
+    formula = find_technique(semantic.train.trainer).forecast_function()
+    return formula is not None and semantic.train.device == "cpu"
 
 
 def _formula(outlook: Outlook) -> Formula | None:
