@@ -16,13 +16,13 @@ from tests.assets.packed_chunks.packed import build_packed
 from tests.laws.trainings import Case
 from tests.trainers.graphs import random_graph
 from tests.trainers.runs import Stops, content, train_fresh, train_packed, train_small
-from tests.trainers.techniques.factored.test_faults import LONG, Known, age_task, executors_alive
+from tests.trainers.techniques.factored.test_faults import LONG, executors_alive, hold_up
 from trainers.batches.on_device import DeviceDrawer
-from trainers.techniques.factored import crew, roles
+from trainers.techniques.factored import roles
 from trainers.techniques.factored.crew import Crew
 from trainers.techniques.factored.roles import ReplicaTraining, SamplerRole, TrainerRole
 from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.factored.watch import ExecutorFault, Watch
+from trainers.techniques.factored.watch import ExecutorFault
 
 RESULT = ("weights.safetensors", "metrics.jsonl")
 ROW_BYTES, NUM_ROWS, GROUP = 48, 400, 3
@@ -227,25 +227,7 @@ def test_a_role_that_dies_is_named(tmp_path, place, monkeypatch, where, name):
 
 
 def test_a_role_that_hangs_ends_the_run(tmp_path, place, monkeypatch):
-    real, calls, check, found = DeviceDrawer.__call__, iter(range(100)), Watch.check, threading.Event()
-
-    def hangs(*given):
-        if next(calls) == 4:
-            age_task()
-            found.wait(120)
-        return real(*given)
-
-    def checks(watch):
-        try:
-            check(watch)
-        except ExecutorFault:
-            found.set()
-            raise
-
-    monkeypatch.setattr(Known, "made", [])
-    monkeypatch.setattr(crew, "Activity", Known)
-    monkeypatch.setattr(DeviceDrawer, "__call__", hangs)
-    monkeypatch.setattr(Watch, "check", checks)
+    hold_up(monkeypatch, DeviceDrawer, "__call__")
     with (
         place.devices(2),
         pytest.raises(ExecutorFault, match=r"sampler 0 has been at work \(sample, batch \d\) .*timeout = 60 s"),

@@ -22,7 +22,7 @@ from kernels.types import Array, Block, Stream
 from trainers.recipe.batch_sizes import BatchSizes
 
 MOST_BATCHES, MOST_EDGES = 16, 4_000_000
-"""Batches that are drawn at most, and edges after which no further one is drawn; two are drawn in any case."""
+"""Batches that are drawn at most, and edges after which no further one is drawn; two are drawn unless time runs out."""
 MOST_SECONDS = 2.0
 """Seconds after which a training draws no further batch for its prediction: other ranks wait meanwhile."""
 EDGE_BYTES = 24

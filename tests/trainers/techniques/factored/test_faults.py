@@ -129,10 +129,9 @@ def test_an_executor_that_hangs_ends_the_process_in_time(tmp_path: Path, where: 
     assert re.search(found, done.stdout), done.stdout + done.stderr
 
 
-def test_an_executor_that_is_too_slow_is_a_fault_and_its_thread_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, calls, check, found = roles.extract_batch, iter(range(100)), Watch.check, threading.Event()
+def hold_up(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    """Makes the fifth call of a function of a role take until the watch has found it."""
+    real, calls, check, found = getattr(owner, name), iter(range(100)), Watch.check, threading.Event()
 
     def slow(*given: Any) -> Any:
         if next(calls) == 4:
@@ -149,8 +148,14 @@ def test_an_executor_that_is_too_slow_is_a_fault_and_its_thread_ends(
 
     monkeypatch.setattr(Known, "made", [])
     monkeypatch.setattr(crew, "Activity", Known)
-    monkeypatch.setattr(roles, "extract_batch", slow)
+    monkeypatch.setattr(owner, name, slow)
     monkeypatch.setattr(Watch, "check", checks)
+
+
+def test_an_executor_that_is_too_slow_is_a_fault_and_its_thread_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold_up(monkeypatch, roles, "extract_batch")
     with pytest.raises(ExecutorFault, match=r"has been at work \(extract, batch \d\) .*timeout = 60 s"):
         train(tmp_path, timeout=LONG)
     assert executors_alive() == []
