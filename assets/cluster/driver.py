@@ -166,7 +166,8 @@ class _Parts:
             answer = self._answer(task, part)
             if answer == ("done",):
                 work = self.stage.work(self.build.inputs, self.build.semantic, part)
-                self.pipe.send(("advance", work - self._reported.pop(part, 0)))
+                self.pipe.send(("advance", work - self._reported.get(part, 0)))
+                self._reported[part] = work  # a report that comes late, by another way than the answer, counts no more
             self.pipe.send(("part", part, answer))
 
     def _take_reports(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from assets.building.needs import Sizes
+from assets.building.stage import Silent
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
 from jobs.planning.graph import stand_in
@@ -18,7 +19,7 @@ from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.ranks.threads import run_threads
-from tests.trainers.runs import parts_inputs, train_fresh, train_packed, train_parts, train_small, train_whole
+from tests.trainers.runs import content, parts_inputs, train_fresh, train_packed, train_parts, train_small, train_whole
 from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.recipe.drawn import draw_batches, pages_of
 from trainers.recipe.forecast import Speeds
@@ -116,3 +117,20 @@ def test_pages_of_rows_are_counted_once() -> None:
     assert pages_of(np.array([0, 3, 4]), 1024) == 2 * 4096
     assert pages_of(np.array([0, 1]), 3000) == 2 * 4096  # the second row ends in the second page
     assert pages_of(np.array([], np.int64), 1024) == pages_of(np.array([7]), 0) == 0
+
+
+def test_a_prediction_that_fails_is_told_and_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: Any) -> None:
+        raise ZeroDivisionError("a formula")
+
+    class Told(Silent):
+        def tell(self, line: str) -> None:
+            told.append(line)
+
+    told: list[str] = []
+    plain = train_small(tmp_path / "plain", epochs=1)
+    monkeypatch.setattr("trainers.training.stage.open_outlook", fails)
+    model = train_small(tmp_path / "failed", epochs=1, progress=Told())
+    assert "no prediction was recorded: ZeroDivisionError: a formula" in told
+    assert predicted(plain) and not predicted(model)
+    assert content(model) == content(plain)
