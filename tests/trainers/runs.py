@@ -53,6 +53,13 @@ TABLE: dict[str, Any] = {
 }
 
 
+class Predicted(Silent):
+    """Refuses a prediction that fails: a training only tells of it and goes on."""
+
+    def tell(self, line: str) -> None:
+        assert not line.startswith("no prediction"), line
+
+
 class Stops(Silent):
     """Ends a training behind so many batches, as if its process were gone."""
 
@@ -93,7 +100,7 @@ def train_small(
         "resume": resume,
         "retrain": retrain,
         "asked_by": asked_by,
-        "progress": progress,
+        "progress": progress or Predicted(),
         "report": report,
     }
     reads = {} if memory is None else cache_inputs(home, artifacts, **memory)
@@ -119,7 +126,7 @@ def train_packed(
     """
     table = TrainTable(**(TABLE | {"trainer": trainer} | options))
     sampling = replace(sampling, reuse=packed.samples.summary["numbers"]["num_epochs"])
-    run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
+    run: dict[str, Any] = {"resume": resume, "progress": progress or Predicted(), "report": lambda line: None}
     reads = {name: artifact for name, artifact in stored_rows(packed).items() if name in table.reads}
     inputs = with_tables(home, packed.inputs, sampling)
     return train_table(Store(home), inputs, table, sampling, seed, reads=reads, **run)[0]
@@ -171,7 +178,7 @@ def train_whole(
     )
     made: dict[str, Any] = {"trainer": "fullgraph", "accumulate": 1, "settings": settings}
     table = TrainTable(**(TABLE | made | options))
-    run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
+    run: dict[str, Any] = {"resume": resume, "progress": progress or Predicted(), "report": lambda line: None}
     inputs = random_graph_artifacts(home, **(graph or {})).inputs
     if "chunks" in table.inputs:  # an uncut graph has none
         inputs = inputs | {"chunks": build_chunks(home, inputs["graph"], parts, chunks, self_term)}
@@ -212,7 +219,7 @@ def train_fresh(
     inputs = with_tables(home, graph.inputs, sampling)
     inputs |= {"hotness": count_inputs(home, inputs, sampling)}
     reads = {name: there[name] for name in table.reads if name in there}
-    run: dict[str, Any] = {"resume": resume, "progress": progress, "report": lambda line: None}
+    run: dict[str, Any] = {"resume": resume, "progress": progress or Predicted(), "report": lambda line: None}
     return train_table(Store(home), inputs, table, sampling, 5, reads=reads, **run)[0]
 
 
@@ -280,7 +287,7 @@ def train_parts(
     table = TrainTable(**(TABLE | made | options))
     if packed is not None:
         reads |= {name: there[name] for name in table.reads if name in there}
-    run: dict[str, Any] = {"resume": resume, "retrain": retrain, "progress": progress, "report": lambda line: None}
+    run: dict[str, Any] = {"resume": resume, "retrain": retrain, "progress": progress or Predicted(), "report": lambda line: None}
     models = train_table(Store(home), inputs, table, sampling, 5, reads=reads, ranks=ranks, **run)
     return models[0] if models else None
 

@@ -11,7 +11,7 @@ from assets.samples.read import Samples, open_samples
 from assets.storage.artifact import Artifact
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
-from trainers.batches.stored import batch_uses
+from trainers.batches.stored import batch_uses, require_samples
 from trainers.recipe.forecast import Outlook
 from trainers.recipe.need import tier_rows
 from trainers.techniques.row_links import epoch_edges, epoch_inputs
@@ -65,11 +65,17 @@ def stored_links(outlook: Outlook, *, topology: bool) -> tuple[Mapping[str, floa
     Args:
         outlook: the training.
         topology: whether the records of batches are read past the page cache, too.
+
+    Raises:
+        InputError: the stored batches are not those of the training, or too few.
     """
     found = outlook.artifacts
     if not {"samples", "cache_plan", "packed_chunks"} <= found.keys() or outlook.plan is None:
         return _expected(outlook, topology), False
-    samples, epochs = open_samples(found["samples"], parts=()), outlook.case.semantic.train.epochs
+    semantic, samples = outlook.case.semantic, open_samples(found["samples"], parts=())
+    sampling, epochs = semantic.sampling, semantic.train.epochs
+    assert sampling is not None
+    require_samples(samples, outlook.plan, epochs, sampling, semantic.sampling_seed)
     times = batch_uses(outlook.plan, epochs, samples)
     row_bytes = outlook.sizes.row_bytes
     volumes = stored_volumes(samples, found["cache_plan"], found["packed_chunks"], times, row_bytes)

@@ -15,7 +15,7 @@ from trainers.recipe.forecast import (
     side_by_side,
 )
 from trainers.recipe.need import tier_rows
-from trainers.recipe.step_bytes import parameter_bytes
+from trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
 from trainers.techniques.disk_volumes import stored_links
 from trainers.techniques.distributed.volumes import (
     ModelSize,
@@ -168,7 +168,9 @@ def _fresh_factored_seconds(outlook: Outlook) -> Seconds:
 
 def _model_size(outlook: Outlook) -> ModelSize:
     train, sizes = outlook.case.semantic.train, outlook.sizes
-    num_bytes = parameter_bytes(train, sizes.width, max(2, sizes.num_classes))
+    classes = max(2, sizes.num_classes)
+    biases = sum(out for _, out in layer_widths(train, sizes.width, classes)) + train.hidden * bool(train.projects)
+    num_bytes = parameter_bytes(train, sizes.width, classes) + biases * item_bytes(train)
     return ModelSize(num_bytes=num_bytes, tensors=3 * train.layers)
 
 

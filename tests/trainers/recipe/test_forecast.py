@@ -74,6 +74,12 @@ def test_rows_of_other_ranks_are_forecast_from_parts(tmp_path: Path) -> None:
         assert found[link] == pytest.approx(num_bytes, rel=0.05), link
 
 
+def test_rows_without_columns_are_not_exchanged(tmp_path: Path) -> None:
+    parts_inputs(tmp_path, 2, width=0)
+    model = run_threads(2, lambda rank: train_parts(tmp_path, 2, rank, accumulate=1, width=0))[0]
+    assert predicted(model)["bytes_per_epoch"] == moved(model)
+
+
 def test_a_history_spares_about_what_the_rates_of_visits_say(tmp_path: Path) -> None:
     model = train_fresh(tmp_path, epochs=8, fresh={"t_stale": 6, "arena": "60%"}, accumulate=1)
     counts = {

@@ -69,6 +69,8 @@ def request_bytes(rows: int, calls: int, size_rounds: int, row_bytes: int, ranks
         row_bytes: bytes of a row.
         ranks: number of ranks.
     """
+    if not row_bytes:  # rows without columns are not exchanged
+        return 0
     return NUMBER_BYTES * rows + (ranks - 1) * (calls * head_bytes(row_bytes) + SIZE_BYTES * size_rounds)
 
 
