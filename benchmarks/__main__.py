@@ -45,7 +45,7 @@ NAMES = (
     "wide_rows",
 )
 ON_DEMAND = (
-    "big", "disk_quality", "drawn", "drawn_quality", "ends", "factored_staleness", "fresh_quality", "fullgraph_quality",
+    "big", "disk_quality", "drawn", "drawn_quality", "ends", "factored_staleness", "figures", "fresh_quality", "fullgraph_quality",
     "gather_cuda", "growth", "limited", "predicted", "quality", "subset", "typed_quality",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",

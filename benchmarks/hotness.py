@@ -28,6 +28,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import interleave, ratio, record
+from jobs.report.drawing import ReportFigure
+from jobs.report.plots import line_chart
+from jobs.report.series import Series
 from kernels.graph.csc import build_csc
 from kernels.graph.generate import citation_edges, rmat_edges, sbm_edges
 from kernels.hotness.bayes import Reach, visit_rates
@@ -47,6 +50,11 @@ from kernels.sampling.weighted import WeightedSampler
 from kernels.types import Array, Stream, Topology
 
 SEED, THREADS, EPOCHS, ROUNDS = 1, 2, 10, 2
+POLICIES = {
+    "random": "random", "pagerank": "reverse PageRank", "degree": "degree", "presample#1": "PreSC#1", "bayes#1": "bayes",
+    "optimal": "optimal",
+}  # fmt: skip
+"""Policies of the figures, and their names there."""
 RATIOS = (0.01, 0.05, 0.1, 0.2)
 ROW_BYTES = 4 * 128
 """Bytes of a row, 128 float32 columns as in OGB-Papers, for the bytes that are moved."""
@@ -293,6 +301,28 @@ def _parse() -> None:
     chosen = parser.parse_args()
     for graph in chosen.graph or (QUICK if chosen.quick else FULL):
         run(graph, chosen.quick, chosen.methods)
+
+
+def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
+    """Draws the bytes that a cache leaves to move in an epoch, over its size (FGNN, Figures 5, 11a and 11b)."""
+    found = []
+    for method in ("uniform", "weighted"):
+        case = [
+            each
+            for row in rows
+            for each in row["cases"]
+            if each["case"] == f"rmat, 10 % training, batch 1000, {method} [15, 10, 5]" and "moved_bytes" in each
+        ][-1]
+        sizes = [0.0, *(100 * share for share in case["cache_ratios"])]
+        curves = [
+            Series(label=label, x=sizes, y=[n / 1e9 for n in (case["epoch_bytes"], *case["moved_bytes"][policy])])
+            for policy, label in POLICIES.items()
+        ]
+        title = f"Bytes to devices by policy and size of a cache, {method} sampling"
+        says = f"R-MAT of {case['nodes']:,} nodes and {case['edges']:,} edges, batches of 1,000 of 10 % training nodes, [15, 10, 5]."
+        axes = {"x_label": "rows in the cache, % of the nodes", "y_label": "moved per epoch, GB"}
+        found.append(line_chart(f"fgnn-moved-{method}", title, says, curves, **axes))
+    return found
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """The figures of a report: what was learnt, what it cost, where rows came from, and what each thread did.
 
-Each is a `ReportFigure`, so that the page and the files of `graphmill plot` show the same. Colour is never the only difference: curves have
-markers and dashes of their own, and bars their numbers in a table of the page.
+Each is a `ReportFigure`, so that the page and the files of `graphmill plot` show the same. Numbers of bars stand in a table of the page.
 """
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
@@ -19,10 +17,8 @@ from assets.figures.style import (
     GREY,
     LEVELS,
     LIGHT,
-    MARKERS,
     PURPLE,
     RED,
-    SERIES,
     YELLOW,
     byte_unit,
     grid,
@@ -31,21 +27,25 @@ from assets.sizes import format_bytes
 from assets.storage.artifact import Artifact
 from jobs.commands.leaderboard import Entry
 from jobs.figures.cost import LINKS
-from jobs.figures.curves import DASHES, METRICS
+from jobs.figures.curves import METRICS
 from jobs.figures.timeline import colour_of
-from jobs.report.drawing import INK, PAPER, ReportFigure
+from jobs.report.drawing import ReportFigure
 from jobs.report.facts import ReportFacts
-from jobs.report.series import Axis, Series, Value, cached_shares, costs, hit_curves, learning_curves, mean_of, names_of
+from jobs.report.plots import (
+    add_legend,
+    bars_height,
+    draw_lines,
+    ends,
+    legend_height,
+    name_rows,
+    spans_decades,
+    stacked,
+)
+from jobs.report.series import Axis, Series, Value, cached_shares, costs, hit_curves, learning_curves, mean_of
 from trainers.record.timeline import MOST_BATCHES, hidden_share, lanes
 
 PHASES = {"training steps": PURPLE, "waiting": LIGHT, "evaluation": YELLOW}
 LINK_COLOURS = dict(zip(LINKS.values(), (RED, YELLOW, BLUE, CYAN, GREEN, BLACK), strict=True))
-HATCHES = ("", "///", "\\\\\\", "xxx", "---", "+++", "|||", "/", "\\")
-"""Patterns of the parts of a bar, so that they can be told apart without colour."""
-
-LABEL_WIDTH, HALF_WIDTH = 42, 20
-"""Characters of a line of a legend of one column, and of two."""
-
 MOST_TIMELINES = 30
 """Most time-lines of a report; those of further tables are drawn by `graphmill timeline`."""
 
@@ -89,13 +89,13 @@ def quality(entries: Sequence[Entry]) -> ReportFigure | None:
             style = {"color": colour, "marker": marker, "markersize": 5, "capsize": 3, "linestyle": "none"}
             if rows:
                 axes.errorbar(means, [place for place, _ in rows], xerr=around, label=split, **style)
-        _name_rows(axes, names)
+        name_rows(axes, names)
         axes.set_xlabel(f"{', '.join(metrics)}, %")
         grid(axes, "x")
-        _legend(figure, axes)
+        add_legend(figure, axes)
 
     says = "Mean validation and test score of each train table; lines reach from the worst to the best of its models."
-    return ReportFigure(name="quality", title="Quality", says=says, draw=draw, height=_bars_height(len(names), 1))
+    return ReportFigure(name="quality", title="Quality", says=says, draw=draw, height=bars_height(len(names), 1))
 
 
 def learning(entries: Sequence[Entry], value: Value, over: Axis) -> ReportFigure | None:
@@ -109,7 +109,7 @@ def learning(entries: Sequence[Entry], value: Value, over: Axis) -> ReportFigure
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        _lines(axes, curves)
+        draw_lines(axes, curves)
         axes.set(xlabel=x_label, ylabel=y_label)
         if over == "epochs":
             axes.xaxis.get_major_locator().set_params(integer=True)
@@ -118,7 +118,7 @@ def learning(entries: Sequence[Entry], value: Value, over: Axis) -> ReportFigure
             axes.yaxis.set_major_formatter(lambda at, _: f"{at:g}")
             axes.yaxis.set_minor_formatter(lambda at, _: "")
         grid(axes)
-        _legend(figure, axes)
+        add_legend(figure, axes)
 
     what = "Validation score" if value == "valid" else "Training loss"
     band = " Bands reach from the worst to the best seed." if any(curve.low for curve in curves) else ""
@@ -126,9 +126,9 @@ def learning(entries: Sequence[Entry], value: Value, over: Axis) -> ReportFigure
     return ReportFigure(
         name=f"{'score' if value == 'valid' else 'loss'}-over-{over}",
         title=f"{what} over {over}",
-        says=f"{len(curves)} curves.{same}{band} {_ends(curves)}",
+        says=f"{len(curves)} curves.{same}{band} {ends(curves)}",
         draw=draw,
-        height=2.7 + _legend_height([curve.label for curve in curves]),
+        height=2.7 + legend_height([curve.label for curve in curves]),
     )
 
 
@@ -149,17 +149,17 @@ def hits(facts: ReportFacts) -> ReportFigure | None:
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        _lines(axes, [*labelled, *points], mark=False)
+        draw_lines(axes, [*labelled, *points], mark=False)
         axes.plot([0, 100], [0, 100], color=GREY, linestyle=":", label="random rows")
         axes.set(xlabel="nodes whose rows are cached, % of all", ylabel="input rows from the cache, %")
         axes.set(xlim=(0, 100), ylim=(0, 100))
         grid(axes)
-        _legend(figure, axes)
+        add_legend(figure, axes)
 
-    says = f"Share of input rows that a cache serves over the share of nodes in it. {_ends(labelled)}"
+    says = f"Share of input rows that a cache serves over the share of nodes in it. {ends(labelled)}"
     labels = [*(each.label for each in [*labelled, *points]), "random rows"]
     return ReportFigure(
-        name="hit-rates", title="Hit rates of caches", says=says, draw=draw, height=2.7 + _legend_height(labels)
+        name="hit-rates", title="Hit rates of caches", says=says, draw=draw, height=2.7 + legend_height(labels)
     )
 
 
@@ -168,14 +168,14 @@ def tiers(entries: Sequence[Entry]) -> ReportFigure | None:
     shares = {name: _percent(rows) for name, rows in costs(entries, "rows").items() if any(rows.values())}
     says = "Share of the input rows of an epoch by the place that they came from, for each train table."
     label = "input rows of an epoch, %"
-    return _stacked("tiers", "Shares of tiers", says, shares, {k: LEVELS[k] for k in LEVELS}, label)
+    return stacked("tiers", "Shares of tiers", says, shares, {k: LEVELS[k] for k in LEVELS}, label)
 
 
 def seconds(entries: Sequence[Entry]) -> ReportFigure | None:
     """Draws the seconds of each table's epochs by phase."""
     says = "Mean seconds of an epoch by phase, for each train table."
     label = "seconds per epoch, mean"
-    return _stacked("seconds", "Seconds of an epoch", says, costs(entries, "seconds"), PHASES, label)
+    return stacked("seconds", "Seconds of an epoch", says, costs(entries, "seconds"), PHASES, label)
 
 
 def links(entries: Sequence[Entry]) -> ReportFigure | None:
@@ -184,7 +184,7 @@ def links(entries: Sequence[Entry]) -> ReportFigure | None:
     size, unit = byte_unit(max((sum(each.values()) for each in found.values()), default=0))
     scaled = {name: {link: n / size for link, n in each.items()} for name, each in found.items()}
     says = "Bytes that crossed each link in an epoch, for each train table."
-    return _stacked("links", "Bytes by link", says, scaled, LINK_COLOURS, f"moved per epoch, {unit}")
+    return stacked("links", "Bytes by link", says, scaled, LINK_COLOURS, f"moved per epoch, {unit}")
 
 
 def memory(entries: Sequence[Entry]) -> ReportFigure | None:
@@ -204,14 +204,14 @@ def memory(entries: Sequence[Entry]) -> ReportFigure | None:
         if known:
             style = {"color": RED, "marker": "|", "markersize": 12, "markeredgewidth": 2, "linestyle": "none"}
             axes.plot([bound for _, bound in known], [place for place, _ in known], label="bound, predicted", **style)
-        _name_rows(axes, [entry.table.name for entry in entries])
+        name_rows(axes, [entry.table.name for entry in entries])
         axes.set_xlabel(f"main memory, {unit}")
         grid(axes, "x")
-        _legend(figure, axes)
+        add_legend(figure, axes)
 
     largest = format_bytes(max(peak for peak in peaks if peak))
     says = f"Peak main memory of each training, and the bound that was predicted for it. The largest peak is {largest}."
-    return ReportFigure(name="memory", title="Peak memory", says=says, draw=draw, height=_bars_height(len(entries), 1))
+    return ReportFigure(name="memory", title="Peak memory", says=says, draw=draw, height=bars_height(len(entries), 1))
 
 
 def _bound(model: Artifact) -> float | None:
@@ -245,9 +245,9 @@ def _timeline(name: str, record: Mapping[str, Any]) -> ReportFigure:
                 if bars:
                     axes.broken_barh(bars, (place - 0.4, 0.8), facecolor=colour, linewidth=0, label=label)
                     label = None
-        _name_rows(axes, rows)
+        name_rows(axes, rows)
         axes.set_xlabel(f"seconds in epoch {record['epoch']}, batches {batches[0] + 1} to {batches[-1] + 1}")
-        _legend(figure, axes, columns=4)
+        add_legend(figure, axes, columns=4)
 
     busy = "; ".join(
         f"{lane}: {', '.join(f'{phase} {took:.3g} s' for phase, took in sums.items())}"
@@ -263,88 +263,6 @@ def _timeline(name: str, record: Mapping[str, Any]) -> ReportFigure:
     )
 
 
-def _stacked(
-    name: str, title: str, says: str, values: Mapping[str, Mapping[str, float]], colours: Mapping[str, str], label: str
-) -> ReportFigure | None:
-    """Draws a bar of several parts for each table; None if there is no part."""
-    parts, tables = names_of(values, colours), list(values)
-    if not parts:
-        return None
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        starts = [0.0] * len(tables)
-        for number, part in enumerate(parts):
-            lengths = [values[table].get(part, 0.0) for table in tables]
-            style = {
-                "color": colours.get(part, INK),
-                "edgecolor": PAPER,
-                "linewidth": 0.6,
-                "hatch": HATCHES[number % len(HATCHES)],
-            }
-            axes.barh(range(len(tables)), lengths, left=starts, label=part, height=0.7, **style)
-            starts = [start + length for start, length in zip(starts, lengths, strict=True)]
-        _name_rows(axes, tables)
-        axes.set_xlabel(label)
-        grid(axes, "x")
-        _legend(figure, axes)
-
-    height = _bars_height(len(tables), math.ceil(len(parts) / 2))
-    return ReportFigure(name=name, title=title, says=says, draw=draw, height=height)
-
-
-def _lines(axes: Any, curves: Sequence[Series], *, mark: bool = True) -> None:
-    for number, curve in enumerate(curves):
-        again, place = divmod(number, len(SERIES))
-        colour, marker = SERIES[place], MARKERS[(place + again) % len(MARKERS)]
-        marked = curve.points or (mark and len(curve.x) <= 60)
-        style = {
-            "color": colour,
-            "linestyle": "none" if curve.points else DASHES[again % len(DASHES)],
-            "linewidth": 1.4,
-        }
-        size = 7 if curve.points else 3.5
-        label = textwrap.fill(curve.label, LABEL_WIDTH)
-        axes.plot(curve.x, curve.y, label=label, marker=marker if marked else "", markersize=size, **style)
-        if curve.low:
-            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
-
-
-def _name_rows(axes: Any, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), [name if len(name) <= 26 else f"{name[:25]}…" for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _legend(figure: Any, axes: Any, columns: int = 2) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    if max((len(line) for label in labels for line in label.split("\n")), default=0) > HALF_WIDTH:
-        columns = 1
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2, columnspacing=1.2)
-
-
-def _legend_height(labels: Sequence[str]) -> float:
-    """Returns the inches of a legend, by the lines of its labels."""
-    lines = sum(math.ceil(len(label) / LABEL_WIDTH) for label in labels)
-    columns = 1 if any(len(label) > HALF_WIDTH for label in labels) else 2
-    return 0.19 * math.ceil(lines / columns)
-
-
-def _bars_height(rows: int, legend_rows: int) -> float:
-    return 0.8 + 0.24 * rows + 0.2 * legend_rows
-
-
 def _percent(rows: Mapping[str, float]) -> dict[str, float]:
     total = sum(rows.values())
     return {name: 100 * n / total for name, n in rows.items()}
-
-
-def spans_decades(curves: Sequence[Series]) -> bool:
-    """Tells whether values are so far apart that their axis is logarithmic; all are above 0 then."""
-    values = [y for curve in curves for y in curve.y if math.isfinite(y)]
-    return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
-
-
-def _ends(curves: Sequence[Series]) -> str:
-    """Returns the last value of each curve in words."""
-    return "; ".join(f"{curve.label}: {curve.y[-1]:.4g} at {curve.x[-1]:.4g}" for curve in curves) + "."

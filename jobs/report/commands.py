@@ -123,7 +123,7 @@ def plot(home: Path | None, pipeline: Asked, out: Path | None, terminal: bool) -
 def _print_curves(pipeline: Pipeline, home: Path | None) -> None:
     from jobs.commands.aligned import terminal_columns
     from jobs.commands.leaderboard import ranked, stored_entries
-    from jobs.report.charts import spans_decades
+    from jobs.report.plots import spans_decades
     from jobs.report.series import learning_curves
     from jobs.report.terminal import curve_lines
 

@@ -287,7 +287,12 @@ def train_parts(
     table = TrainTable(**(TABLE | made | options))
     if packed is not None:
         reads |= {name: there[name] for name in table.reads if name in there}
-    run: dict[str, Any] = {"resume": resume, "retrain": retrain, "progress": progress or Predicted(), "report": lambda line: None}
+    run: dict[str, Any] = {
+        "resume": resume,
+        "retrain": retrain,
+        "progress": progress or Predicted(),
+        "report": lambda line: None,
+    }
     models = train_table(Store(home), inputs, table, sampling, 5, reads=reads, ranks=ranks, **run)
     return models[0] if models else None
 

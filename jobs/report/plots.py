@@ -1,0 +1,192 @@
+"""Lines and bars of the figures of a report: how each is drawn, named and explained.
+
+Colour is never the only difference: curves have markers and dashes of their own, and parts of bars have patterns.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.figures.style import MARKERS, SERIES, grid
+from jobs.figures.curves import DASHES
+from jobs.report.drawing import INK, PAPER, ReportFigure
+from jobs.report.series import Series, names_of
+
+HATCHES = ("", "///", "\\\\\\", "xxx", "---", "+++", "|||", "/", "\\")
+"""Patterns of the parts of a bar, so that they can be told apart without colour."""
+
+LABEL_WIDTH, HALF_WIDTH = 42, 20
+"""Characters of a line of a legend of one column, and of two."""
+
+
+def line_chart(
+    name: str,
+    title: str,
+    says: str,
+    curves: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    log: str = "",
+    ticks: Sequence[float] = (),
+) -> ReportFigure:
+    """Draws curves in one system of axes.
+
+    Args:
+        name, title, says: as of `ReportFigure`; the last value of each curve is added to what it says.
+        curves: the curves, in the order of the legend.
+        x_label, y_label: names of the axes, with units.
+        log: axes that are logarithmic: "x", "y", "xy" or "".
+        ticks: values of x that are labelled; by default those that matplotlib chooses.
+    """
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        draw_lines(axes, curves)
+        for axis in log:
+            getattr(axes, f"set_{axis}scale")("log")
+            getattr(axes, f"{axis}axis").set_major_formatter(lambda at, _: f"{at:g}")
+            getattr(axes, f"{axis}axis").set_minor_formatter(lambda at, _: "")
+        if ticks:
+            axes.set_xticks(ticks, [f"{each:g}" for each in ticks])
+        axes.set(xlabel=x_label, ylabel=y_label)
+        if "y" not in log:
+            axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+        grid(axes)
+        add_legend(figure, axes)
+
+    height = 3.0 + legend_height([curve.label for curve in curves])
+    return ReportFigure(name=name, title=title, says=f"{says} {ends(curves)}", draw=draw, height=height)
+
+
+def bar_chart(
+    name: str,
+    title: str,
+    says: str,
+    values: Mapping[str, Mapping[str, float]],
+    *,
+    label: str,
+    log: bool = False,
+) -> ReportFigure:
+    """Draws a group of bars for each row of values, side by side; `stacked` draws parts of one bar.
+
+    Args:
+        name, title, says: as of `ReportFigure`.
+        values: row -> bar -> value; a bar that a row lacks is left out of it.
+        label: name of the axis of values, with its unit.
+        log: whether this axis is logarithmic.
+    """
+    rows = list(values)
+    bars = list(dict.fromkeys(bar for row in values.values() for bar in row))
+    width = 0.8 / len(bars)
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        for number, bar in enumerate(bars):
+            found = [(place, values[row][bar]) for place, row in enumerate(rows) if bar in values[row]]
+            style = {"color": SERIES[number % len(SERIES)], "edgecolor": PAPER, "linewidth": 0.6}
+            places = [place - 0.4 + (number + 0.5) * width for place, _ in found]
+            lengths = [length for _, length in found]
+            axes.barh(places, lengths, height=width, label=bar, hatch=HATCHES[number % len(HATCHES)], **style)
+            for place, length in zip(places, lengths, strict=True):
+                axes.annotate(f" {length:.3g}", (length, place), va="center", fontsize=8)
+        if log:
+            axes.set_xscale("log")
+        axes.margins(x=0.12)
+        name_rows(axes, rows)
+        axes.set_xlabel(label)
+        grid(axes, "x")
+        if len(bars) > 1:
+            add_legend(figure, axes)
+
+    height = bars_height(max(len(rows), round(0.7 * len(rows) * len(bars))), math.ceil(len(bars) / 2))
+    return ReportFigure(name=name, title=title, says=says, draw=draw, height=height)
+
+
+def stacked(
+    name: str, title: str, says: str, values: Mapping[str, Mapping[str, float]], colours: Mapping[str, str], label: str
+) -> ReportFigure | None:
+    """Draws a bar of several parts for each table; None if there is no part."""
+    parts, tables = names_of(values, colours), list(values)
+    if not parts:
+        return None
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        starts = [0.0] * len(tables)
+        for number, part in enumerate(parts):
+            lengths = [values[table].get(part, 0.0) for table in tables]
+            style = {
+                "color": colours.get(part, INK),
+                "edgecolor": PAPER,
+                "linewidth": 0.6,
+                "hatch": HATCHES[number % len(HATCHES)],
+            }
+            axes.barh(range(len(tables)), lengths, left=starts, label=part, height=0.7, **style)
+            starts = [start + length for start, length in zip(starts, lengths, strict=True)]
+        name_rows(axes, tables)
+        axes.set_xlabel(label)
+        grid(axes, "x")
+        add_legend(figure, axes)
+
+    height = bars_height(len(tables), math.ceil(len(parts) / 2))
+    return ReportFigure(name=name, title=title, says=says, draw=draw, height=height)
+
+
+def draw_lines(axes: Any, curves: Sequence[Series], *, mark: bool = True) -> None:
+    """Draws each curve in a colour, a marker and dashes of its own, and the band of those that are means."""
+    for number, curve in enumerate(curves):
+        again, place = divmod(number, len(SERIES))
+        colour, marker = SERIES[place], MARKERS[(place + again) % len(MARKERS)]
+        marked = curve.points or (mark and len(curve.x) <= 60)
+        style = {
+            "color": colour,
+            "linestyle": "none" if curve.points else DASHES[again % len(DASHES)],
+            "linewidth": 1.4,
+        }
+        size = 7 if curve.points else 3.5
+        label = textwrap.fill(curve.label, LABEL_WIDTH)
+        axes.plot(curve.x, curve.y, label=label, marker=marker if marked else "", markersize=size, **style)
+        if curve.low:
+            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+
+
+def name_rows(axes: Any, names: Sequence[str]) -> None:
+    """Writes the names of rows of bars, from the top downwards."""
+    axes.set_yticks(range(len(names)), [name if len(name) <= 26 else f"{name[:25]}…" for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def add_legend(figure: Any, axes: Any, columns: int = 2) -> None:
+    """Puts the legend below the axes, in one column if a label is long."""
+    handles, labels = axes.get_legend_handles_labels()
+    if max((len(line) for label in labels for line in label.split("\n")), default=0) > HALF_WIDTH:
+        columns = 1
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2, columnspacing=1.2)
+
+
+def legend_height(labels: Sequence[str]) -> float:
+    """Returns the inches of a legend, by the lines of its labels."""
+    lines = sum(math.ceil(len(label) / LABEL_WIDTH) for label in labels)
+    columns = 1 if any(len(label) > HALF_WIDTH for label in labels) else 2
+    return 0.19 * math.ceil(lines / columns)
+
+
+def bars_height(rows: int, legend_rows: int) -> float:
+    """Returns the inches of a figure of bars."""
+    return 0.8 + 0.24 * rows + 0.2 * legend_rows
+
+
+def spans_decades(curves: Sequence[Series]) -> bool:
+    """Tells whether values are so far apart that their axis is logarithmic; all are above 0 then."""
+    values = [y for curve in curves for y in curve.y if math.isfinite(y)]
+    return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
+
+
+def ends(curves: Sequence[Series]) -> str:
+    """Returns the last value of each curve in words."""
+    return "; ".join(f"{curve.label}: {curve.y[-1]:.4g} at {curve.x[-1]:.4g}" for curve in curves) + "."
