@@ -46,7 +46,7 @@ NAMES = (
 )
 ON_DEMAND = (
     "big", "disk_quality", "drawn", "drawn_quality", "ends", "factored_staleness", "figures", "fresh_quality", "fullgraph_quality",
-    "gather_cuda", "growth", "limited", "predicted", "quality", "subset", "typed_quality",
+    "gather_cuda", "growth", "limited", "plans", "predicted", "quality", "subset", "typed_quality",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",
 "factored_staleness", "limited" and "quality" take longer than a minute even when quick."""
@@ -62,12 +62,14 @@ def parser() -> argparse.ArgumentParser:
         type=lambda text: float(Fraction(text)),
         help="of big, gpu and needs: 1 is 111M nodes and 1.6G edges; default 1/8, of gpu 1",
     )
-    parser.add_argument("--home", type=Path, help="of big and limited: folder that is kept, where a later call goes on")
     parser.add_argument(
-        "--parts", type=lambda text: tuple(text.split(",")), help="of big, limited and rivals: what is run"
+        "--home", type=Path, help="of big, limited and plans: folder that is kept, where a later call goes on"
     )
     parser.add_argument(
-        "--again", action="store_true", help="of big and limited: train once more what is trained already"
+        "--parts", type=lambda text: tuple(text.split(",")), help="of big, limited, plans and rivals: what is run"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="of big, limited and plans: train once more what is trained already"
     )
     return parser
 
@@ -78,6 +80,7 @@ def main() -> None:
     extra = {
         "big": kept | {"scale": options.scale},
         "limited": kept,
+        "plans": kept,
         "rivals": {"parts": options.parts},
         "needs": {"scale": options.scale},
         "gpu": {"scale": options.scale},

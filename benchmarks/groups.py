@@ -24,6 +24,7 @@ from benchmarks.elsewhere import counters
 
 SECTOR_BYTES = 512
 LOOKS_SECONDS = 0.05
+SAID_AT_MOST = 1 << 16
 
 
 class Group:
@@ -134,7 +135,7 @@ def run_limited(
         text = said.read()
     row = {"ended": ended, "seconds": round(took, 2), "cores_of_others": round(max(0.0, busy - own) / took, 2)}
     row["anonymous_bytes"] = group.anonymous_bytes
-    return row | {"peak_bytes": group.peak_bytes, "read_bytes": read_bytes, "said": text[-4000:]}
+    return row | {"peak_bytes": group.peak_bytes, "read_bytes": read_bytes, "said": text[-SAID_AT_MOST:]}
 
 
 def _waited(process: subprocess.Popen[bytes], until: float) -> tuple[str, int]:

@@ -16,12 +16,16 @@ from typing import Any
 from assets.storage.filesystem import make_folder
 from assets.storage.kept_numbers import keep_numbers
 from assets.storage.sealed_json import DIGEST, unseal_if_sound
+from kernels.rows.direct_io import PageReader, ReadExecution
+from kernels.rows.pages import PAGE_BYTES
 
 SPEEDS = Path("measured") / "speeds.json"
 SAMPLE_BYTES = 256 << 20
 """Bytes that are copied and read to measure a speed."""
 REPEATS = 3
-COPY, DISK = "memory copy, one thread", "disk, sequential"
+PAGES_READ = 8192
+"""Pages that are read one by one, in scattered order."""
+COPY, DISK, PAGES = "memory copy, one thread", "disk, sequential", "disk, scattered pages"
 
 
 def kept_rates(home: Path) -> dict[str, float]:
@@ -61,6 +65,7 @@ def _measured(home: Path) -> Iterator[tuple[str, float]]:
         file.flush()
         os.fsync(file.fileno())
         yield DISK, _rate(lambda: _read_through(file.name))
+        yield PAGES, _rate(lambda: _read_pages(Path(file.name)), PAGES_READ * PAGE_BYTES)
     from kernels.cuda.driver import num_gpus
 
     if num_gpus():
@@ -82,6 +87,16 @@ def _read_through(name: str) -> None:
         os.close(descriptor)
 
 
+def _read_pages(path: Path) -> None:
+    """Reads some pages of a file as rows are read past the page cache, no two of them adjacent."""
+    import numpy as np
+
+    reader = PageReader(ReadExecution(fallback="buffered"))
+    pages = np.arange(PAGES_READ) * (SAMPLE_BYTES // PAGE_BYTES // PAGES_READ)
+    with reader.open(path) as file:
+        reader.read_rows(file, pages, row_bytes=PAGE_BYTES)
+
+
 def _link_speeds() -> Iterator[tuple[str, float]]:
     import torch
 
@@ -98,11 +113,11 @@ def _link_speeds() -> Iterator[tuple[str, float]]:
         yield name, _rate(copy)
 
 
-def _rate(work: Callable[[], object]) -> float:
+def _rate(work: Callable[[], object], num_bytes: int = SAMPLE_BYTES) -> float:
     """Returns bytes per second of the best of a few repeats."""
     seconds = []
     for _ in range(REPEATS):
         started = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - started)
-    return SAMPLE_BYTES / min(seconds)
+    return num_bytes / min(seconds)

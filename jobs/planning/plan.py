@@ -19,7 +19,7 @@ from assets.storage.home import home_folder
 from assets.storage.machine import memory_bytes, usable_cores
 from assets.storage.store import Store
 from jobs.definitions import execution_of
-from jobs.operations.rates import COPY, DISK, kept_rates, measured_rates
+from jobs.operations.rates import COPY, DISK, PAGES, kept_rates, measured_rates
 from jobs.planning.graph import built_graph, scaled_sizes, stand_in
 from jobs.planning.variants import Room, Variant, alone, variants
 from jobs.runs.training import training_steps
@@ -182,7 +182,7 @@ class _Planner:
     def rows(self) -> list[Planned]:
         """Returns the trainings."""
         self._rates = {} if self.again else kept_rates(self.home)
-        if not {COPY, DISK} <= self._rates.keys():
+        if not {COPY, DISK, PAGES} <= self._rates.keys():
             self.report("measuring memory and disk, some seconds")
             self._rates = self._measured_rates()
         return [self._planned(each) for each in variants(self.pipeline, self.room())]
@@ -328,7 +328,7 @@ class _Planner:
         except Exception as error:  # the plan of other trainings does not end because a user's own model does
             self.report(f"not measured: {type(error).__name__}: {error}")
             return None
-        return replace(found, disk_rate=self._rates[DISK], copy_rate=self._rates[COPY])
+        return replace(found, disk_rate=self._rates[DISK], pages_rate=self._rates[PAGES], copy_rate=self._rates[COPY])
 
     def _with_exchange(self, speeds: Speeds) -> Speeds:
         """Returns speeds with those of exchanges between ranks, which are measured once."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from assets.building.needs import Sizes
 from assets.storage.artifact import Artifact
+from kernels.rows.pages import PAGE_BYTES
 from kernels.sampling.epoch_plan import Plan
 from kernels.types import Array
 from trainers.recipe.config import ModelConfig
@@ -50,6 +51,7 @@ class Speeds:
         edges: mean number of edges of the measured batches, or of the graph if passes over it were measured.
         inputs: mean number of their input rows.
         disk_rate: bytes that the disk of the home reads per second in order, past the page cache.
+        pages_rate: bytes of scattered pages that it reads per second, one request for each; 0 if that was not measured.
         copy_rate: bytes that one thread copies per second.
         call: seconds of an exchange of nothing between two processes of this machine.
         rank_rate: bytes that each of them receives per second in an exchange.
@@ -64,9 +66,16 @@ class Speeds:
     edges: float = 0.0
     inputs: float = 0.0
     disk_rate: float = 0.0
+    pages_rate: float = 0.0
     copy_rate: float = 0.0
     call: float = 0.0
     rank_rate: float = 0.0
+
+    def request(self) -> float:
+        """Returns the seconds of a request to the disk apart from its bytes."""
+        if not self.pages_rate or not self.disk_rate:
+            return 0.0
+        return max(0.0, PAGE_BYTES / self.pages_rate - PAGE_BYTES / self.disk_rate)
 
     def at(self, piece: str, threads: int) -> float:
         """Returns the seconds of a piece ("step", "draw", "gather", "layers") on a number of threads, by the nearest measured number."""
@@ -196,11 +205,14 @@ class Formula(NamedTuple):
         links: outlook -> (link -> bytes of an epoch, whether they follow from artifacts alone).
         seconds: outlook with measured speeds -> (piece -> seconds of an epoch, seconds of the epoch).
         memory: (case, term -> bytes by the bounds of its need) -> term -> bytes that are expected; None to leave them.
+        lanes: outlook with measured speeds -> (seconds until a further batch is prepared, seconds of a step); None without a queue
+            of batches between the two.
     """
 
     links: Callable[[Outlook], tuple[Mapping[str, float], bool]]
     seconds: Callable[[Outlook], tuple[Mapping[str, float], float]]
     memory: Callable[[Case, Mapping[str, int]], dict[str, int]] | None = None
+    lanes: Callable[[Outlook], tuple[float, float]] | None = None
 
 
 def forecast(outlook: Outlook) -> Forecast | None:
@@ -234,7 +246,8 @@ def _formula(outlook: Outlook) -> Formula | None:
 def expected_memory(outlook: Outlook) -> dict[str, int]:
     """Returns memory term -> bytes: the terms of the need, but for bounds of which it is known that they are not reached.
 
-    Batches that are prepared in turn do not wait. While the queue is full no rows are kept beside it. An evaluation is exact or sampled.
+    Batches that are prepared in turn do not wait. While the queue is full no rows are kept beside it. It fills by as many batches of an
+    epoch as are prepared before others are trained on. An evaluation is exact or sampled.
     """
     case, formula = outlook.case, _formula(outlook)
     need = training_need(case.semantic, case.execution, case.sizes, case.ranks, case.batch)
@@ -245,7 +258,19 @@ def expected_memory(outlook: Outlook) -> dict[str, int]:
         left_out.add(KEPT_ROWS)
     terms = need.memory if need else ()
     found = {term.what: term.num_bytes for term in terms if term.num_bytes and term.what not in left_out}
+    if WAITING_BATCHES in found:
+        found[WAITING_BATCHES] = min(found[WAITING_BATCHES], _filled_bytes(outlook))
     return found if formula is None or formula.memory is None or not found else formula.memory(case, found)
+
+
+def _filled_bytes(outlook: Outlook) -> int:
+    """Returns the bytes of the batches that wait at the end of an epoch, if a queue could hold them all."""
+    formula, case = _formula(outlook), outlook.case
+    batches = 0 if outlook.drawn is None else outlook.drawn.count
+    if formula is None or formula.lanes is None or outlook.speeds is None:
+        return batches * case.batch_bytes
+    ahead, step = formula.lanes(outlook)
+    return round(batches * case.batch_bytes * max(0.0, 1 - ahead / max(step, 1e-9)))
 
 
 def side_by_side(outlook: Outlook, num_batches: float, *lanes: float, work: float, waiting: float = 0.0) -> float:

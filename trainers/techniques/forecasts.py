@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil
 
+from kernels.rows.pages import PAGE_BYTES
 from trainers.recipe.forecast import (
     COMPUTING,
     EXCHANGING,
@@ -94,6 +95,14 @@ def _disk_seconds(outlook: Outlook, links: Mapping[str, float], count: int) -> f
     return links.get("disk", 0.0) / count / outlook.speeds.disk_rate if outlook.speeds.disk_rate else 0.0
 
 
+def _table_read_seconds(outlook: Outlook, links: Mapping[str, float], count: int) -> float:
+    """Returns the seconds in which a disk reads the rows of one batch from the table: each is a request, of the pages that it touches."""
+    assert outlook.speeds is not None
+    pages = 1 + (outlook.sizes.row_bytes - 1) / PAGE_BYTES
+    requests = links.get("disk", 0.0) / count / (pages * PAGE_BYTES)
+    return requests * outlook.speeds.request() + _disk_seconds(outlook, links, count)
+
+
 def _minibatch_links(outlook: Outlook) -> Links:
     return table_links(outlook), False
 
@@ -103,10 +112,14 @@ def _minibatch_seconds(outlook: Outlook) -> Seconds:
     if outlook.in_turn:
         seconds = each.prepare(cores) + each.gather(cores) + each.step(each.threads)
         return each.named(), each.count * seconds
-    lanes = outlook.case.threads
-    ahead, read = each.prepare(1) + each.gather(1), _disk_seconds(outlook, table_links(outlook), each.count)
-    beside = ((ahead + read) / lanes, each.step(each.threads))
-    return each.named(), side_by_side(outlook, each.count, *beside, work=ahead + each.step_work)
+    work = each.prepare(1) + each.gather(1) + each.step_work
+    return each.named(), side_by_side(outlook, each.count, *_minibatch_lanes(outlook), work=work)
+
+
+def _minibatch_lanes(outlook: Outlook) -> tuple[float, float]:
+    each = Pieces(outlook)
+    read = _table_read_seconds(outlook, table_links(outlook), each.count)
+    return (each.prepare(1) + each.gather(1) + read) / outlook.case.threads, each.step(each.threads)
 
 
 def _disk_links(outlook: Outlook) -> Links:
@@ -131,7 +144,7 @@ def _factored_links(outlook: Outlook) -> Links:
 def _factored_seconds(outlook: Outlook) -> Seconds:
     samplers, trainers = outlook.settings.roles(outlook.cores)
     each, packed = Pieces(outlook, max(1, outlook.cores // max(1, trainers))), outlook.settings.rows == "packed"
-    read = _disk_seconds(outlook, _factored_links(outlook)[0], each.count)
+    read = (_disk_seconds if packed else _table_read_seconds)(outlook, _factored_links(outlook)[0], each.count)
     # A sampler that loads packed rows waits for each of its reads.
     ahead = each.prepare(1) + read + packed * CHUNK_PASSES * each.gather(1)
     trained = min(trainers, outlook.case.semantic.train.accumulate)
@@ -261,7 +274,7 @@ def _fresh_distributed_seconds(outlook: Outlook) -> Seconds:
     return each.named(share=history.edges_share, exchanging=rounds * exchanging), seconds
 
 
-MINIBATCH = Formula(_minibatch_links, _minibatch_seconds)
+MINIBATCH = Formula(_minibatch_links, _minibatch_seconds, lanes=_minibatch_lanes)
 DISK = Formula(_disk_links, _disk_epoch_seconds)
 FACTORED = Formula(_factored_links, _factored_seconds)
 FRESH = Formula(_fresh_links, _fresh_seconds)

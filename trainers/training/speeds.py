@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 
 from assets.features.read import NodeTypes
+from assets.storage.control_group import free_bytes
 from assets.storage.machine import usable_cores
 from kernels.history.csr2 import prune
 from kernels.rows.gather import gather
@@ -22,7 +23,7 @@ from kernels.sampling.sample import Sampler
 from kernels.sampling.transpose import transpose
 from kernels.types import BatchKey, Block, Stream
 from trainers.batches.batch import attach_weights
-from trainers.devices.malloc import keep_freed_memory
+from trainers.devices.malloc import keep_freed_memory, return_freed_memory
 from trainers.devices.torch_threads import torch_threads
 from trainers.models.build import build_model
 from trainers.models.layer import LayeredModel
@@ -34,14 +35,14 @@ from trainers.recipe.outlook import GraphAtHand, batch_sampler, transposes
 
 MOST_STEPS, MOST_SECONDS = 16, 1.0
 """Batches that a piece is timed on at most, and seconds after which no further one is."""
-TABLE_BYTES = 256 << 20
-"""Bytes of rows from which rows are gathered; those of a larger table are taken from as many."""
+TABLE_BYTES, TABLE_SHARE = 256 << 20, 8
+"""Bytes of rows from which rows are gathered, and the part of free memory that they take at most, as its divisor."""
 PASS_EDGES = 500_000
-"""Edges of the part of a graph on which layers are timed."""
+"""Edges of the part of a graph on which layers are timed, at most."""
 
 
 def measure_speeds(outlook: Outlook, at_hand: GraphAtHand, num_classes: int, types: NodeTypes | None = None) -> Speeds:
-    """Returns the seconds of the pieces of a batch, without those of disks and of other processes.
+    """Returns the seconds of the pieces of a batch, without those of disks and of other processes. What it takes is given back.
 
     Args:
         outlook: the training, with drawn batches.
@@ -50,6 +51,13 @@ def measure_speeds(outlook: Outlook, at_hand: GraphAtHand, num_classes: int, typ
         types: the node types and the columns of their features; None if nodes have no types.
     """
     keep_freed_memory()  # as a training does
+    try:
+        return _measure(outlook, at_hand, num_classes, types)
+    finally:
+        return_freed_memory()
+
+
+def _measure(outlook: Outlook, at_hand: GraphAtHand, num_classes: int, types: NodeTypes | None) -> Speeds:
     cores, drawn = usable_cores(), outlook.drawn
     counts = sorted({1, max(1, cores // 2), cores})
     with torch.random.fork_rng(devices=[]):
@@ -85,8 +93,14 @@ class _Seconds(NamedTuple):
 def _table(outlook: Outlook) -> np.ndarray:
     """Returns rows of the features' size in memory, at most `TABLE_BYTES`; the bytes of a row decide, not their type."""
     sizes = outlook.sizes
-    rows = max(1, min(sizes.num_nodes, TABLE_BYTES // max(1, sizes.row_bytes)))
+    rows = max(1, min(sizes.num_nodes, _most_bytes() // max(1, sizes.row_bytes)))
     return np.ones((rows, max(1, sizes.row_bytes // 4)), np.float32)
+
+
+def _most_bytes() -> int:
+    """Returns the bytes that rows may take for a measurement."""
+    free = free_bytes()
+    return TABLE_BYTES if free is None else min(TABLE_BYTES, free // TABLE_SHARE)
 
 
 def _walked(outlook: Outlook, at_hand: GraphAtHand, model: Model, table: np.ndarray, threads: int) -> _Seconds:
@@ -148,12 +162,16 @@ def _pruned(blocks: tuple[Block, ...]) -> None:
 
 
 def _pass_seconds(outlook: Outlook, at_hand: GraphAtHand, model: Model, threads: int) -> float:
-    """Returns the seconds of a forward and a backward pass of all layers over the whole graph, scaled from a part of it."""
+    """Returns the seconds of a forward and a backward pass of all layers over the whole graph, scaled from a part of it.
+
+    Each edge of the part may have a row of its own, so there are few edges if rows are long and memory is short.
+    """
     topology, train = at_hand.graph.topology, outlook.case.semantic.train
     if not isinstance(model, LayeredModel) or not topology.num_edges:
         return 0.0
     mean = max(1.0, topology.num_edges / topology.num_nodes)
-    seeds = np.unique(np.linspace(0, topology.num_nodes - 1, max(1, int(PASS_EDGES / mean))).astype(np.int64))
+    edges = min(PASS_EDGES, _most_bytes() // (4 * max(outlook.sizes.width, train.hidden)))
+    seeds = np.unique(np.linspace(0, topology.num_nodes - 1, max(1, int(edges / mean))).astype(np.int64))
     ids, found = seeds.astype(topology.indices.dtype), 0.0
     (block,) = Sampler(topology, (-1,), seed=0).sample(BatchKey(int(Stream.PROBE), 0, 0), ids, transpose="all")
     attach_weights((block,), topology, model.edge_weight)

@@ -40,7 +40,9 @@ ROOM = Room(host=1 << 20, disk="3x", cores=2)
 @pytest.fixture(autouse=True)
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Speeds are given, so that no test waits for them or depends on them."""
-    monkeypatch.setattr(rates, "_measured", lambda home: iter([(rates.COPY, 4e9), (rates.DISK, 1e9)]))
+    monkeypatch.setattr(
+        rates, "_measured", lambda home: iter([(rates.COPY, 4e9), (rates.DISK, 1e9), (rates.PAGES, 1e9)])
+    )
     monkeypatch.setattr("trainers.training.speeds.measure_speeds", lambda *given: SPEEDS)
 
 
@@ -183,6 +185,38 @@ def test_a_large_graph_is_planned_with_the_bytes_of_its_own_features(
     whole = next(each for each in planned(tmp_path, text)["rows"] if each["name"] == "sage")
     step = "activations of a step"
     assert found["memory"][step] >= whole["memory"][step], "a batch with few seeds is no measure of a whole one"
+
+
+def test_rows_past_the_page_cache_take_a_request_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that needs a millisecond per request, however small, beside work that takes nothing."""
+    idle = replace(SPEEDS, step={1: 0.0}, draw={1: 0.0}, gather={1: 0.0})
+    monkeypatch.setattr("trainers.training.speeds.measure_speeds", lambda *given: idle)
+    slow = [(rates.COPY, 4e9), (rates.DISK, 1e9), (rates.PAGES, 4096e3)]
+    monkeypatch.setattr(rates, "_measured", lambda home: iter(slow))
+    text = recipe(
+        TRAIN | {"features": "direct", "cache": "none", "samplers": 1},
+        graph=sbm(features=1024),
+        sampling={"fanouts": [4, 3], "batch_size": 64},
+    )
+    row = next(each for each in planned(tmp_path, text)["rows"] if each["name"] == "sage")
+    # A row of 4096 bytes starts a page of the table: two pages are assumed, since tables begin anywhere.
+    requests = row["bytes_per_epoch"]["disk"] / 8192
+    assert row["epoch_seconds"] == pytest.approx(1e-3 * requests, rel=0.02)
+
+
+def test_a_queue_fills_only_if_batches_are_prepared_faster_than_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = TRAIN | {"features": "mapped", "samplers": 1}
+    text = recipe(table, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 4})
+    waiting = {}
+    for name, gather in (("slow", 1.0), ("half", 1e-3), ("fast", 0.0)):
+        speeds = replace(SPEEDS, step={1: 4e-3}, draw={1: 1e-3}, gather={1: gather})
+        monkeypatch.setattr("trainers.training.speeds.measure_speeds", lambda *given, speeds=speeds: speeds)
+        (tmp_path / name).mkdir()
+        row = next(each for each in planned(tmp_path / name, text)["rows"] if each["name"] == "sage")
+        waiting[name] = row["memory"].get("batches that wait", 0)
+    assert waiting["slow"] == 0 < waiting["half"] < waiting["fast"]
 
 
 def test_a_plan_on_a_gpu_says_that_there_is_no_formula(tmp_path: Path) -> None:

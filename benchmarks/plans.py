@@ -1,0 +1,166 @@
+"""Plans and predictions beside what trainings turn out to take: their order, memory, bytes by link and seconds.
+
+    python -m benchmarks plans [--parts showcase,rmat-disk,photo] [--home FOLDER]
+
+    showcase    the shipped pipeline, with all of the machine's memory
+    rmat-disk   the shipped one with a graph of 1M nodes and 8M edges, and 1,152 columns: 4.3 GiB of features in a control group of
+                1,100 MiB, 4 times less; with tables of other techniques
+    photo       a real graph (`photo.npz` in the folder GRAPHMILL_TEST_DATA) that no formula was looked at with
+
+Each pipeline is built, planned once the graph is there, and each of its tables trained alone, in drawn order, with the files dropped from
+the page cache first. Told are the ratios predicted / measured of every training, and the pairs whose order was planned wrongly: those that
+lie more than 15 % apart in the plan and in the measurement, in opposite directions.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from assets.storage.home import ROOT
+from benchmarks.limited_home import LimitedHome, folder_of
+from benchmarks.record import record
+from jobs.planning.check import error_lines, prediction_errors
+from jobs.planning.plan import TIE
+
+ALL_MEMORY = 1 << 40
+SHIPPED = ROOT / "jobs" / "pipelines"
+GRAPHS = {
+    "showcase": "",
+    "rmat-disk": """
+name = "rmat-disk"
+[graph]
+source = "rmat"
+nodes = {nodes}
+edges = {edges}
+features = 1152
+classes = 8
+undirected = true
+labelled = 0.014
+train_ratio = 0.73
+valid_ratio = 0.07
+[sampling]
+fanouts = [10, 10]
+batch_size = 128
+reuse = 1
+[samples]
+[partitions]
+parts = 2
+method = "ldg"
+[hotness]
+[memory]
+host = "100MiB"
+device = "50MiB"
+disk = "20GiB"
+[cache_plan]
+""",
+    "photo": """
+name = "photo"
+[graph]
+source = "npz"
+path = "${{GRAPHMILL_TEST_DATA}}/photo.npz"
+undirected = true
+[sampling]
+fanouts = [15, 10]
+batch_size = 128
+reuse = 2
+[samples]
+[partitions]
+parts = 2
+[chunks]
+chunks_per_part = 2
+[hotness]
+[memory]
+host = "20%"
+device = "10%"
+disk = "5x"
+[cache_plan]
+""",
+}
+SIZES = {True: {"nodes": 50_000, "edges": 400_000}, False: {"nodes": 1_000_000, "edges": 8_000_000}}
+LIMITS = {"rmat-disk": 1100 << 20}
+SAMPLED = {
+    "online": 'cache = "none"',
+    "cached": "",
+    "stored": 'samples = "stored"',
+    "disk": 'trainer = "disk"',
+    "factored": 'trainer = "factored"\n[train.factored]\nsamplers = 1\ntrainers = 1',
+    "fresh": 'trainer = "fresh"\nsamples = "stored"\n[train.fresh]\nrows = "packed"\narena = "1.5%"',
+    "distributed": 'trainer = "distributed"\ncache = "none"\n[train.distributed]\nranks = 2',
+}
+WHOLE = {"fullgraph": 'trainer = "fullgraph"', "uncut": 'trainer = "fullgraph"\n[train.fullgraph]\nmode = "device"'}
+SAMPLED_EVALUATION = 'eval = "sampled"\n'
+TABLE = """
+[[train]]
+name = "{name}"
+trial = "{name}"
+hidden = 64
+epochs = 3
+eval_every = 0
+eval_workspace = "64MiB"
+queue = "160MiB"
+{more}
+"""
+
+
+def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = None, again: bool = False) -> None:
+    """Measures each pipeline, prints errors and pairs, and records a row for each."""
+    for name in parts or (("photo", "rmat-disk") if quick else tuple(GRAPHS)):
+        with folder_of(home, "graphmill-plans-") as folder:
+            measure(name, folder / name, quick, again)
+
+
+def measure(name: str, folder: Path, quick: bool, again: bool) -> None:
+    """Measures one pipeline."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}.toml"
+    file.write_text(recipe(name, quick) if GRAPHS[name] else (SHIPPED / file.name).read_text())
+    limited = LimitedHome(folder, LIMITS.get(name, ALL_MEMORY), again)
+    for part in ("build", "plan"):
+        row = limited.command(part, part, str(file), *(["--json"] if part == "plan" else []))
+        assert row["ended"] == "well", f"{part} of {name} did not end"
+    rows = [each for each in plan_of(limited.found["plan"]["said"])["rows"] if each["own"]]
+    planned = {each["name"]: each["epoch_seconds"] for each in rows}
+    tables = list(planned)
+    for table in random.Random(0).sample(tables, len(tables)):
+        limited.command(table, "train", str(file), table, seconds=600)
+    errors = prediction_errors(limited.store)
+    print("\n".join(error_lines(errors)))
+    measured = {table: statistics.median(row["epoch_seconds"][1:]) for table, row in limited.models().items()}
+    wrong = wrong_pairs(planned, measured)
+    for table, seconds in sorted(measured.items(), key=lambda each: each[1]):
+        print(f"  {table}: {seconds:.2f} s an epoch, {planned[table]:.2f} planned")
+    print(f"{len(wrong)} of {len(measured) * (len(measured) - 1) // 2} pairs in the wrong order: {wrong}")
+    ratios = {
+        each.asked_by: {"memory": each.memory, "seconds": each.seconds, "links": dict(each.links)} for each in errors
+    }
+    record(
+        "plans",
+        {"pipeline": name, "quick": quick, "ratios": ratios, "planned": planned, "measured": measured, "wrong": wrong},
+    )
+
+
+def plan_of(said: str) -> dict[str, Any]:
+    """Returns the values of `graphmill plan --json`, before which stand lines on how the machine was measured."""
+    return json.JSONDecoder().raw_decode(said, said.index("{\n"))[0]
+
+
+def recipe(name: str, quick: bool) -> str:
+    """Returns the text of a pipeline file with a table for each technique."""
+    tables = {each: SAMPLED_EVALUATION + more for each, more in SAMPLED.items()} | (WHOLE if name == "photo" else {})
+    text = "".join(TABLE.format(name=each, more=more) for each, more in tables.items())
+    return GRAPHS[name].format(**SIZES[quick]) + text
+
+
+def wrong_pairs(planned: dict[str, float], measured: dict[str, float]) -> list[tuple[str, str]]:
+    """Returns the pairs of trainings whose order in a plan is wrong, ties on either side left out; the one that is faster comes first."""
+    found = []
+    for pair in combinations(sorted(measured), 2):
+        fast, slow = sorted(pair, key=measured.__getitem__)
+        if measured[slow] > (1 + TIE) * measured[fast] and planned[fast] > (1 + TIE) * planned[slow]:
+            found.append((fast, slow))
+    return found
