@@ -76,10 +76,8 @@ def _labels(nodes: TableFiles, column: str, form: str, count: int) -> tuple[Arra
         texts = ", ".join(map(literal, classes)) or "''"
         nodes.duck.rows(f"CREATE OR REPLACE TYPE class_name AS ENUM (SELECT unnest([{texts}]))")
         expression = f"CAST(enum_code(CAST({text} AS class_name)) AS DOUBLE)" if classes else "CAST(NULL AS DOUBLE)"
-    elif not nodes.is_csv and kind not in NUMBERS and not kind.startswith("DECIMAL"):
-        _class_text(nodes, column, kind)  # what names no classes either gets no remedy that says so
-        raise InputError(f"{nodes.paths[0]}: column '{column}' is {kind}, not class numbers", _names_too(nodes))
     else:
+        require_class_numbers(nodes, column)
         classes, expression = [], nodes.number("label_column", column, "DOUBLE")
     labels = np.full(count, -1, np.int32)
     written = f"coalesce(lower({nodes.field(column)}), 'nan') <> 'nan'"
@@ -98,6 +96,18 @@ def _labels(nodes: TableFiles, column: str, form: str, count: int) -> tuple[Arra
             raise nodes.refusal(*rows.locate(first), column, f"not a class number in [-1, {count})", _names_too(nodes))
         labels[rows.start : rows.start + rows.count][known] = values[known].astype(np.int32)
     return labels, classes or [str(label) for label in range(int(labels.max(initial=-1)) + 1)]
+
+
+def require_class_numbers(nodes: TableFiles, column: str) -> None:
+    """Checks the type of a column of class numbers; of a CSV file only its values tell.
+
+    Raises:
+        InputError: the column has another type, or is missing.
+    """
+    kind = nodes.require("label_column", column)
+    if not nodes.is_csv and kind not in NUMBERS and not kind.startswith("DECIMAL"):
+        _class_text(nodes, column, kind)  # what names no classes either gets no remedy that says so
+        raise InputError(f"{nodes.paths[0]}: column '{column}' is {kind}, not class numbers", _names_too(nodes))
 
 
 def _names_too(nodes: TableFiles) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from assets.sizes import format_bytes
 from assets.sources.edges.config import NAMES
 from assets.sources.edges.entries import KEY, survey_entries
+from assets.sources.edges.node_tables import require_class_numbers
 from assets.sources.edges.unread import unread_columns
 from assets.sources.features import stored_type
 from assets.sources.readers.duck import Duck, quoted
@@ -50,6 +51,8 @@ def survey_tables(config: EdgesConfig) -> Survey:
         for key in ("id_column", "label_column", "split_column", "name_column"):
             if nodes is not None and getattr(config, key) is not None:
                 nodes.require(key, getattr(config, key))
+        if nodes is not None and config.label_column is not None and config.labels == "numbers":
+            require_class_numbers(nodes, config.label_column)
         contents = describe_table("edges", edges) + (describe_table("nodes", nodes) if nodes else [])
         if config.feature_entries is None:
             width, dtype, notes = _features(config, nodes)

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from assets.sources.edges.mistakes import read_column
-from assets.sources.edges.node_tables import read_nodes
+from assets.sources.edges.node_tables import read_nodes, require_class_numbers
 from assets.sources.edges.numbering import Numbering, id_kind, number_by_nodes, original_ids, refuse_lost_rows
 from assets.sources.edges.unread import OF_NODES, features_read, unread_of
 from assets.sources.feature_blocks import FeatureBlock
@@ -75,10 +75,16 @@ class NodeType:
         named = {role: getattr(keys, role) for role in OF_NODES if getattr(keys, role) is not None}
         features = [keys.features] if isinstance(keys.features, str) else [(name,) for name in keys.features or ()]
         return (
-            *(partial(table.require, role, name) for role, name in named.items()),
+            *(partial(self._require, table, role, name) for role, name in named.items()),
             lambda: self.kind,
             *(partial(_require_features, table, each) for each in features),
         )
+
+    def _require(self, table: TableFiles, role: str, name: str) -> None:
+        if role == "label_column" and self.keys.labels == "numbers":
+            require_class_numbers(table, name)
+        else:
+            table.require(role, name)
 
     def value_checks(self) -> Sequence[Callable[[], object]]:
         """Returns checks of the values, each apart: labels, splits, and every feature column that may hold wrong ones."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from assets.sources.edges import edge_tables
 from assets.sources.registry import config_class, source_module
+from assets.sources.tables.config import NodeTable, RelationTable
 from kernels.errors import InputError
 from tests.assets.sources import own_data
 from tests.assets.sources.own_data import FORMS, Drawn, build, contents, staging, write_gz
@@ -327,6 +328,19 @@ def test_surveys_say_what_is_built(forms, tmp_path):
         # A self-loop is its own reverse, so it is stored once.
         assert numbers["num_edges"] == survey.num_edges - numbers["num_self_loops"]
         assert survey.memory_bytes > 512 << 20 and "would be built" in survey.lines()
+
+
+def test_a_survey_refuses_class_names_that_are_read_as_numbers(tmp_path):
+    """The build would refuse them after the edges were read."""
+    pl.DataFrame({"src": [0, 1], "dst": [1, 2]}).write_parquet(tmp_path / "edges.parquet")
+    pl.DataFrame({"id": [0, 1, 2], "y": ["a", "b", "a"]}).write_parquet(tmp_path / "nodes.parquet")
+    table = NodeTable(path=tmp_path / "nodes.parquet", id_column="id", label_column="y")
+    relation = RelationTable(path=tmp_path / "edges.parquet", source_type="n", target_type="n")
+    plain = {"edges": tmp_path / "edges.parquet", "nodes": table.path, "label_column": "y"}
+    for source, keys in (("edges", plain), ("tables", {"nodes": {"n": table}, "edges": {"e": relation}})):
+        with pytest.raises(InputError, match="column 'y' is VARCHAR, not class numbers") as error:
+            source_module(source).survey(config_class(source)(**keys))
+        assert 'labels = "names"' in error.value.remedy
 
 
 def test_the_place_of_tables_is_not_their_content(forms, tmp_path):
