@@ -18,6 +18,7 @@ NAMES = (
     "disk_graphs",
     "disk_packing",
     "disk_space",
+    "disk_systems",
     "disk_widths",
     "distributed",
     "epoch",
@@ -45,8 +46,8 @@ NAMES = (
     "wide_rows",
 )
 ON_DEMAND = (
-    "big", "disk_quality", "drawn", "drawn_quality", "ends", "factored_staleness", "figures", "fresh_quality", "fullgraph_quality",
-    "gather_cuda", "growth", "limited", "predicted", "quality", "subset", "typed_quality",
+    "big", "disk_accuracy", "disk_quality", "drawn", "drawn_quality", "ends", "factored_staleness", "figures", "fresh_quality",
+    "fullgraph_quality", "gather_cuda", "growth", "limited", "predicted", "quality", "subset", "typed_quality",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",
 "factored_staleness", "limited" and "quality" take longer than a minute even when quick."""
