@@ -8,7 +8,7 @@
 Graphs: a generated citation graph, whose 3 % training nodes are as few as those of ogbn-papers100M, and Cora, which needs the folder that
 GRAPHMILL_TEST_DATA names. Models: GraphSAGE and GAT, three seeds. Test scores are those of the epoch that was best on validation, with all
 neighbours. Equality first: with all nodes in memory, resident training gives the very model of `minibatch`; and on the same samples
-training from disk does.
+training from disk does (GraphSAGE, seed 0).
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ CITATION_TABLE: dict[str, Any] = {
     "lr": 0.003,
 }
 CITATION_SAMPLING = SamplingConfig(fanouts=(10, 10), batch_size=1024)
-CORA_EPOCHS = 100
+CORA_EPOCHS = 60
 CORA_SAMPLING = SamplingConfig(fanouts=(10, 10), batch_size=140)
-QUICK = CITATION | {"nodes": 20_000, "edges": 200_000}
+SMALL: dict[str, Any] = CITATION | {"nodes": 50_000, "edges": 500_000}
+QUICK: dict[str, Any] = CITATION | {"nodes": 20_000, "edges": 200_000}
 
 
 def main(quick: bool) -> None:
@@ -91,10 +92,11 @@ def recipe(graph: str, model: str, quick: bool) -> tuple[GraphConfig, TrainTable
     if graph == "cora":
         pipeline = load_pipeline("cora", TrainTable)
         (table,) = (each for each in pipeline.train if each.name == model)
-        return pipeline.graph, replace(table, seeds=(), epochs=CORA_EPOCHS, eval_every=4), CORA_SAMPLING
+        return pipeline.graph, replace(table, seeds=(), epochs=CORA_EPOCHS, eval_every=4, threads=1), CORA_SAMPLING
     heads = {"heads": 4} if model == "gat" else {}
-    table = TrainTable(name=model, model=model, eval="exact", threads=2, **heads, **CITATION_TABLE)
-    return config_class("citation")(seed=1, **(QUICK if quick else CITATION)), table, CITATION_SAMPLING
+    table = TrainTable(name=model, model=model, eval="exact", threads=1, **heads, **CITATION_TABLE)
+    size = QUICK if quick else SMALL
+    return config_class("citation")(seed=1, **size), table, CITATION_SAMPLING
 
 
 class Runs:
@@ -122,7 +124,7 @@ class Runs:
             "disk": self._train(store, graph, replace(table, trainer="disk"), rotating, self.stored),
             "minibatch": self._train(store, graph, table, sampling),
         }
-        if self.seed == 0:
+        if self.seed == 0 and model == MODELS[0]:
             same = self._train(store, graph, table, rotating)
             _require_equal(models["disk"], same, "from disk and online, on the same samples")
             _require_equal(models["minibatch"], self._resident("whole", table, 1.0), "with all nodes in memory")

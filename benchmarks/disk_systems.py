@@ -90,7 +90,8 @@ def _bytes(case: Case, host: str, share: float) -> dict[str, int]:
 
 def measure_seconds(quick: bool) -> None:
     """Records seconds of epochs by system, memory and model."""
-    config = config_class("citation")(seed=1, **(CITATION | ({"nodes": 50_000, "edges": 500_000} if quick else {})))
+    size: dict[str, Any] = CITATION | ({"nodes": 50_000, "edges": 500_000} if quick else {})
+    config = config_class("citation")(seed=1, **size)
     with home() as store:
         case = draw_batches(store, build_graph(store, config, THREADS), FANOUTS, BATCH)
         found: dict[str, Any] = {}
