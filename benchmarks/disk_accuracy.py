@@ -178,7 +178,7 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
         for row in rows
         if row["scale"] == "full"
     }
-    says = "Bars: mean test accuracy of three seeds, by all neighbours, at the epoch that was best on validation."
+    says = "The bars are the mean test accuracy of three seeds, by all neighbours, at the epoch that was best on validation."
     return [
         bar_chart("diskgnn-accuracy", "Accuracy by way of sampling from disk", says, values, label="test accuracy, %")
     ]

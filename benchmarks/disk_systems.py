@@ -211,7 +211,7 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
     """Draws epochs by system and model, by memory, and bytes by memory (DiskGNN, Figures 8, 9 and 10)."""
     timed = [row for row in rows if row["part"] == "seconds" and row["scale"] == "full"][-1]["epochs"]
     counted = {row["graph"]: row["bytes"] for row in rows if row["part"] == "bytes" and row["graph"] != "quick"}
-    says = "Bars: seconds of an epoch relative to ours. Citation graph of 200,000 nodes, batches of 1,024 of [10, 10]."
+    says = "The bars are seconds of an epoch relative to ours. Citation graph of 200,000 nodes, batches of 1,024 of [10, 10]."
     by_model = {{"sage": "GraphSAGE", "gat": "GAT"}[model]: _relative(timed["10%"][model]) for model in ("sage", "gat")}
     by_host = {f"{host} of the rows": _relative(timed[host]["sage"], without=DGL) for host in HOSTS}
     by_bytes = {
@@ -233,7 +233,7 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
         bar_chart(
             "diskgnn-bytes-by-memory",
             "Bytes of an epoch from disk by memory",
-            "Bars: counted GB of an epoch, on a graph of 1M nodes without hubs and on R-MAT of 2M nodes, by rows in memory.",
+            "The bars are counted GB of an epoch, on a graph of 1M nodes without hubs and on R-MAT of 2M nodes, by rows in memory.",
             by_bytes,
             label="read per epoch, GB",
         ),
