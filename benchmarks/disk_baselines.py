@@ -50,6 +50,13 @@ def merged_rows(ptr: Array, node_ids: Array, slot: Array, row_bytes: int, thread
 
 def belady(ptr: Array, node_ids: Array, num_nodes: int, cache_rows: int, row_bytes: int) -> Reads:
     """Counts the reads that miss an optimal cache: it knows all batches, and may decline to keep a row."""
+    missed = belady_misses(ptr, node_ids, num_nodes, cache_rows)
+    misses = _row_reads(np.concatenate([node_ids[:0], *missed]), row_bytes)
+    return misses._replace(asked_bytes=len(node_ids) * row_bytes)
+
+
+def belady_misses(ptr: Array, node_ids: Array, num_nodes: int, cache_rows: int) -> list[Array]:
+    """Returns the ids that miss the optimal cache, ids[m] for each batch in its own order."""
     never = len(ptr)
     next_of, upcoming = np.empty(len(node_ids), np.int32), np.full(num_nodes, never, np.int32)
     for b in range(len(ptr) - 2, -1, -1):
@@ -67,8 +74,7 @@ def belady(ptr: Array, node_ids: Array, num_nodes: int, cache_rows: int, row_byt
             kept = kept[np.lexsort((kept, upcoming[kept]))[:cache_rows]]
         cached[:] = False
         cached[kept] = True
-    misses = _row_reads(np.concatenate([node_ids[:0], *missed]), row_bytes)
-    return misses._replace(asked_bytes=len(node_ids) * row_bytes)
+    return missed
 
 
 def global_cache(

@@ -93,12 +93,20 @@ def compare(
     return {name: round(100 * model.summary["numbers"]["test_accuracy"], 3) for name, model in models.items()}
 
 
-def store_rows(store: Store, graph: GraphArtifacts, sampling: SamplingConfig, seed: int) -> dict[str, Artifact]:
-    """Samples, plans and packs."""
-    config = samples_config(SamplesTable(epochs=REUSE), replace(sampling, reuse=REUSE), seed)
+def store_rows(
+    store: Store,
+    graph: GraphArtifacts,
+    sampling: SamplingConfig,
+    seed: int,
+    *,
+    memory: MemoryConfig = MEMORY,
+    reuse: int = REUSE,
+) -> dict[str, Artifact]:
+    """Samples some epochs, plans within a memory and packs."""
+    config = samples_config(SamplesTable(epochs=reuse), replace(sampling, reuse=reuse), seed)
     samples = materialize(store, SAMPLES, config, SamplesExecution(threads=2), {"graph": graph.graph})
     budgets = materialize(
-        store, BudgetsStage(), BudgetsConfig(memory=MEMORY), BudgetsExecution(), {"features": graph.features}
+        store, BudgetsStage(), BudgetsConfig(memory=memory), BudgetsExecution(), {"features": graph.features}
     )
     inputs = {"features": graph.features, "samples": samples, "budgets": budgets}
     plan = materialize(store, CACHE_PLAN, cache_plan_config(CachePlanTable(), seed), Threads(threads=2), inputs)

@@ -13,6 +13,7 @@ bound.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from benchmarks.disk_graphs import EQUAL_CORNERS, FEATURES, planned
 from benchmarks.disk_inputs import THREADS, Case, build_case, home
 from benchmarks.orders import cached
 from benchmarks.record import record
+from jobs.report.drawing import ReportFigure
+from jobs.report.plots import bar_chart, line_chart
+from jobs.report.series import Series
 from kernels.disk_cache.orders import gray_order, minhash_order
 from kernels.errors import InputError
 from kernels.hotness.ranking import rank
@@ -113,3 +117,72 @@ def _ratios(ptr: Array, node_ids: Array, name: str, row_bytes: int) -> Array:
     by_id = touched_pages(ptr, place, len(nodes), row_bytes, THREADS)[0]
     ordered = touched_pages(ptr, np.argsort(order)[place], len(nodes), row_bytes, THREADS)[0]
     return ordered[by_id > 0] / by_id[by_id > 0]
+
+
+def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
+    """Draws space by memory, bytes by space, segments, and bytes by batch (DiskGNN, Figures 12, 11, 13 and 5b)."""
+    last = {row["graph"]: row for row in rows if row["graph"] != "quick"}
+    graph = last["low skew"]
+    says = "Counted on a graph of 1M nodes without hubs, and on R-MAT of 2M nodes; 200 batches of [10, 10], rows of 512 bytes."
+    return [
+        line_chart(
+            "diskgnn-space-by-memory",
+            "Disk space of full packing by memory of the host",
+            says,
+            [_curve(name, row["space_by_memory"], "space", HOSTS) for name, row in last.items()],
+            x_label="rows on the host, %",
+            y_label="space, in features",
+        ),
+        line_chart(
+            "diskgnn-bytes-by-space",
+            "Bytes of an epoch by bound of the disk",
+            f"{says} 5 % of the rows on the host.",
+            [_curve(name, row["bytes_by_space"], "amplification", DISKS[:0:-1]) for name, row in last.items()],
+            x_label="bound, in features",
+            y_label="bytes read / asked for",
+        ),
+        _segments(graph["segments"]),
+        line_chart(
+            "diskgnn-bytes-by-batch",
+            "Pages of each batch under an order of the disk cache",
+            "Graph of 1M nodes without hubs. Batches in the order of their ratio to the pages by node id.",
+            [
+                Series(label=name, x=[100 * each for each in QUANTILES], y=values)
+                for name, values in graph["by_batch"].items()
+            ],
+            x_label="batches, %",
+            y_label="pages / pages by id",
+        ),
+    ]
+
+
+def _curve(graph: str, plans: dict[str, dict[str, Any]], number: str, bounds: Sequence[str]) -> Series:
+    """Returns a number of plans over their bounds."""
+    found = [bound for bound in bounds if plans[bound]]
+    return Series(
+        label=graph, x=[float(each.rstrip("%x")) for each in found], y=[plans[each][number] for each in found]
+    )
+
+
+def _segments(plans: dict[str, dict[str, Any] | None]) -> ReportFigure:
+    """Draws amplification and space by segment size and order of rows."""
+    values: dict[str, dict[str, float]] = {}
+    for size in SEGMENTS:
+        by_order = {order: plans[f"{size} {order} 100x"] for order in ("minhash", "filled", "copies")}
+        assert all(by_order.values())
+        plan = by_order["minhash"] or {}
+        bars = {"by node id": plan["amplification_by_id"]}
+        bars |= {
+            {"minhash": "MinHash", "filled": "filled pages", "copies": "copies"}[order]: (each or {})["amplification"]
+            for order, each in by_order.items()
+        }
+        values[f"bytes, segments of {size}"] = bars
+    for size in SEGMENTS:
+        once, copied = plans[f"{size} minhash 100x"] or {}, plans[f"{size} copies 100x"] or {}
+        values[f"space, segments of {size}"] = {"MinHash": once["space"], "copies": copied["space"]}
+    title = "Bytes and space of segmented disk caches by order of rows"
+    says = (
+        "Graph of 1M nodes without hubs, 5 % of the rows on the host. Upper bars: bytes read / asked for; lower bars: disk space. "
+        "Copies take as much space as lowers the bytes."
+    )
+    return bar_chart("diskgnn-segments", title, says, values, label="ratio; space in features")

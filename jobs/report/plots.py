@@ -95,6 +95,8 @@ def bar_chart(
                 axes.annotate(f" {length:.3g}", (length, place), va="center", fontsize=8)
         if log:
             axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(lambda at, _: f"{at:g}")
+            axes.xaxis.set_minor_formatter(lambda at, _: "")
         axes.margins(x=0.12)
         name_rows(axes, rows)
         axes.set_xlabel(label)
