@@ -25,6 +25,7 @@ NAMES = (
     "factored_epochs",
     "fresh",
     "fresh_delivery",
+    "fresh_io",
     "fullgraph",
     "gather",
     "gpu",
