@@ -21,9 +21,9 @@ from tests.graphs import GraphArtifacts, build_graph
 FEATURES, CLASSES, SEED = 24, 16, 0
 SKEW = {"a": 0.57, "b": 0.19, "c": 0.19}  # Graph500's corners
 EVEN = {"a": 0.25, "b": 0.25, "c": 0.25}
-DEGREES = (4, 8, 32, 64)
+DEGREES = (4, 8, 32)
 """Average degrees of R-MAT graphs beside the 16.5 of "skewed"; edges are drawn undirected."""
-BANDS = (5_000, 20_000, 100_000)
+BANDS = (5_000, 100_000)
 """Bands beside the whole matrix."""
 
 GRAPHS: dict[str, dict[str, Any]] = {

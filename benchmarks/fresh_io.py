@@ -5,7 +5,7 @@ survivors of pruning, and rows of plain sampling are those of batches that are d
 
     14    policies, with the bytes of an embedding 0.67 of those of a feature row, as on MAG240M; and an arena of 1.1 or 6 % of the rows
     16a   models of two to five layers, [20, 15, 10, 5, 5]
-    17a   R-MAT graphs of four to 64 neighbours per node
+    17a   R-MAT graphs of other numbers of neighbours per node
     17b   one degree distribution, edges within a band of the adjacency matrix, so of other diameters
 
     python -m benchmarks.fresh_io 16a 17b
