@@ -3,7 +3,7 @@
 Every cell is measured as benchmarks/fresh.py does it; only counts are compared, and its checks hold here, too: the ledger's rows are the
 survivors of pruning, and rows of plain sampling are those of batches that are drawn once more.
 
-    14    policies, with the bytes of an embedding 0.67 of those of a feature row, as on MAG240M; and an arena of 1.1 or 6 % of the rows
+    14    policies, with the bytes of an embedding 0.67 of those of a feature row, as on MAG240M; and arenas of ARENAS
     16a   models of two to five layers, [20, 15, 10, 5, 5]
     17a   R-MAT graphs of other numbers of neighbours per node
     17b   one degree distribution, edges within a band of the adjacency matrix, so of other diameters
@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.disk_inputs import home
-from benchmarks.fresh import QUICK_SHARE, Cell, measured
+from benchmarks.fresh import ARENA_SHARE, QUICK_SHARE, Cell, measured
 from benchmarks.fresh_graphs import BANDS, DEGREES, hops_from, made
 from benchmarks.record import record
 from jobs.report.drawing import ReportFigure
@@ -29,10 +29,13 @@ from jobs.report.plots import bar_chart
 from trainers.devices.malloc import keep_freed_memory
 
 WARM, STEPS = 200, 300
-ARENAS = (0.011, 0.06)
+ARENAS: tuple[tuple[float, int | str], ...] = ((0.011, "epoch/6"), (0.06, "epoch/6"), (0.06, 20))
+"""Arenas of Figure 14, as shares of the rows, and the ages at which their embeddings leave."""
 POLICIES = ("accuracy", "accuracy+features", "performance+features")
 FIGURES: dict[str, tuple[Cell, ...]] = {
-    "14": tuple(Cell(policy=policy, ratio=0.67, arena=arena) for arena in ARENAS for policy in POLICIES),
+    "14": tuple(
+        Cell(policy=policy, ratio=0.67, arena=arena, t_stale=age) for arena, age in ARENAS for policy in POLICIES
+    ),
     "16a": tuple(Cell(layers=layers) for layers in (2, 3, 4, 5)),
     "17a": tuple(Cell(graph=f"degree-{degree}") for degree in DEGREES),
     "17b": tuple(Cell(graph=f"band-{band or 'none'}") for band in (*BANDS, 0)),
@@ -102,7 +105,7 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
     """Draws FreshGNN's Figures 14, 16a, 17a and 17b."""
     policies: dict[str, dict[str, float]] = {}
     for row in last_rows(rows, "14"):
-        name = f"arena of {100 * row['cell']['arena']:g} % of the rows"
+        name = f"{100 * row['cell']['arena']:g} % of rows, t_stale {row['t_stale_steps']}"
         bars = policies.setdefault(name, {label: 100 * row[key] for label, key in ALONE.items()})
         bars[NAMED[row["cell"]["policy"]]] = 100 * row["saving"]
     label = "rows not loaded, %"
@@ -121,7 +124,7 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
             }
             for row in last_rows(rows, figure)
         }
-        says = f"Graphs of 2M nodes, batches of 100; the bars of a row have the same bytes, {100 * ARENAS[0]:g} % of those of all features."
+        says = f"Graphs of 2M nodes, batches of 100; the bars of a row have the same bytes, {100 * ARENA_SHARE:g} % of those of all features."
         found.append(bar_chart(f"fresh-{name}", f"I/O saving by {over}", says, values, label=label))
     return found
 
