@@ -26,6 +26,7 @@ NAMES = (
     "fresh",
     "fresh_delivery",
     "fresh_io",
+    "fresh_overhead",
     "fullgraph",
     "gather",
     "gpu",

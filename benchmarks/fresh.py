@@ -141,7 +141,7 @@ def _features_alone(
     cached = {name: np.zeros(topology.num_nodes, bool) for name in orders}
     for name, order in orders.items():
         cached[name][order[:held]] = True
-    sampler, hits, plain = Sampler(topology, cell.sampling.fanouts, seed=SEED), Counter[str](), 0
+    sampler, hits, plain = Sampler(topology, FANOUTS[: cell.layers], seed=SEED), Counter[str](), 0
     for item in plan.batches(0, warm):
         if item.position >= warm + steps:
             break

@@ -48,11 +48,13 @@ def made(store: Store, name: str) -> GraphArtifacts:
     """Builds one of GRAPHS, or finds it in the store."""
     size = GRAPHS[name]
     if "band" not in size:
-        return build_graph(store, config_class("rmat")(features=FEATURES, classes=CLASSES, **SPLIT, **size))
+        keys: dict[str, Any] = {"features": FEATURES, "classes": CLASSES}
+        return build_graph(store, config_class("rmat")(**keys, **SPLIT, **size))
     path = store.home / f"{name}.npz"
     if not path.is_file():
         write_banded(path, **size)
-    return build_graph(store, config_class("npz")(path=path, **SPLIT))
+    archive: dict[str, Any] = {"path": path}
+    return build_graph(store, config_class("npz")(**archive, **SPLIT))
 
 
 def write_banded(path: Path, *, nodes: int, edges: int, band: int, most: int) -> None:

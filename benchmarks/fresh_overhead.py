@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,13 @@ from trainers.techniques.fresh.settings import FreshSettings
 from trainers.training.training import RunExecution, Training
 
 LABELLED: dict[str, Any] = {"train_ratio": 0.91, "valid_ratio": 0.045, "undirected": True, "classes": 16}
-FULL = {"nodes": 2_000_000, "edges": 16_500_000, "features": 128, "labelled": 0.0055} | LABELLED | SKEW
-QUICK = {"nodes": 100_000, "edges": 800_000, "features": 128, "labelled": 0.011} | LABELLED | SKEW
-SAMPLING = SamplingConfig(fanouts=(20, 15, 10), batch_size=100)
+FULL: dict[str, Any] = {"nodes": 2_000_000, "edges": 16_500_000, "features": 128, "labelled": 0.0055} | LABELLED | SKEW
+QUICK: dict[str, Any] = {"nodes": 100_000, "edges": 800_000, "features": 128, "labelled": 0.011} | LABELLED | SKEW
+FANOUTS = (20, 15, 10)
+SAMPLING = SamplingConfig(fanouts=FANOUTS, batch_size=100)
 SETTINGS = FreshSettings(arena="1.1%", t_stale=60)
 PHASES = {
-    "train": "forward and backward",
+    "train": "forward, backward",
     "sample": "sampling",
     "gather": "gathering",
     "lookup": "lookups",
@@ -90,7 +91,7 @@ def generator(graph: GraphArtifacts, quick: bool) -> dict[str, Any]:
 
     opened = graph.open()
     batches = list(EpochPlan(np.array(opened.train_ids), SAMPLING.batch_size, seed=SEED).batches(0))
-    fanouts, wide = SAMPLING.fanouts, [torch.from_numpy(np.array(each.seeds, np.int64)) for each in batches]
+    fanouts, wide = FANOUTS, [torch.from_numpy(np.array(each.seeds, np.int64)) for each in batches]
     theirs = dgl.dataloading.NeighborSampler(list(reversed(fanouts)), fused=True)
     with tempfile.TemporaryDirectory() as folder:
         field = Field(np.array(opened.topology.indptr), np.array(opened.topology.indices), Path(folder))
@@ -106,8 +107,8 @@ def generator(graph: GraphArtifacts, quick: bool) -> dict[str, Any]:
 
             return sample
 
-        def by_us(threads: int) -> Callable[[], None]:
-            return lambda: [ours[threads].sample(each.key, each.seeds, transpose="none") for each in batches] and None
+        def by_us(threads: int) -> Callable[[], object]:
+            return lambda: [ours[threads].sample(each.key, each.seeds, transpose="none") for each in batches]
 
         runs = {f"ours {threads}": by_us(threads) for threads in ours}
         runs |= {f"dgl {threads}": by_dgl(threads) for threads in ours}
@@ -189,7 +190,7 @@ def phases(busy: Mapping[str, Mapping[str, float]], looked_up: float) -> dict[st
         busy: seconds by lane and phase, as a time-line records them.
         looked_up: seconds of lookups, which are a part of pruning.
     """
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     for sums in busy.values():
         for phase, seconds in sums.items():
             if phase != WAIT:
@@ -217,7 +218,7 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
     once = {"disk to memory, once": spent["disk to memory"], "presampling, once": spent["presampling"]}
     named = once | {f"epoch of {name}": spent[name]["seconds"] for name in ("minibatch", "fresh")}
     parts = spent["fresh"]["phases"]
-    named |= {f"  of it, {label}": parts[phase] for phase, label in PHASES.items()}
+    named |= {f"of it, {label}": parts[phase] for phase, label in PHASES.items()}
     says = "The same graph, 128 columns, GraphSAGE of three layers, hidden 256, two threads. A bar is a step of a training from memory."
     bars = {name: {"seconds": seconds} for name, seconds in named.items()}
     found.append(bar_chart("fresh-overhead", "What embeddings of earlier steps cost", says, bars, label="seconds"))
