@@ -26,6 +26,8 @@ NAMES = (
     "factored_epochs",
     "fresh",
     "fresh_delivery",
+    "fresh_io",
+    "fresh_overhead",
     "fullgraph",
     "gather",
     "gpu",

@@ -17,7 +17,14 @@ from benchmarks.record import RESULTS
 from jobs.report.drawing import ReportFigure
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images" / "papers"
-DRAWN = ("disk_accuracy", "disk_space", "disk_systems", "hotness")
+DRAWN = (
+    "disk_accuracy",
+    "disk_space",
+    "disk_systems",
+    "fresh_io",
+    "fresh_overhead",
+    "hotness",
+)
 """Benchmarks with figures."""
 
 

@@ -4,7 +4,7 @@ A model trains on an R-MAT graph of 2M nodes and 33M edges, 5 % of them training
 iterations per epoch, so that t_stale = "epoch/6" is 166 steps. After 200 steps, 300 are measured. The I/O saving is 1 - (rows that
 came from below the arena) / (input rows of plain sampling of the same batches).
 
-    features, by degree or by hotness   the same bytes hold the first rows of an order, and nothing else
+    features, by an order               the same bytes hold its first rows, and nothing else: degree, weighted reverse PageRank, hotness
     accuracy                            stable embeddings alone (the paper's Emb_acc)
     accuracy+features                   they displace feature rows (Emb_acc + Feat)
     performance+features                both ranked together (trainers/techniques/fresh/ranking.py); the paper's is Emb_acc+perf + Feat
@@ -14,7 +14,8 @@ before: the ledger's rows are the survivors of pruning, counted here, and the ro
 
     python -m benchmarks.fresh --cells performance+features:0.67 --steps 150
 
-measures some cells. Artifacts in the folder that GRAPHMILL_BENCH_DIR names are reused.
+measures some cells; benchmarks/fresh_io.py measures those of Figures 14, 16a and 17. Artifacts in the folder that GRAPHMILL_BENCH_DIR names
+are reused.
 """
 
 from __future__ import annotations
@@ -37,31 +38,26 @@ from assets.hotness.config import HotnessTable, hotness_config
 from assets.hotness.read import open_hotness
 from assets.hotness.stage import HOTNESS
 from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from benchmarks.disk_inputs import home
+from benchmarks.fresh_graphs import FEATURES, SEED, made
 from benchmarks.record import record
+from kernels.hotness.push import reverse_pagerank
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
-from tests.graphs import GraphArtifacts, build_graph
+from tests.graphs import GraphArtifacts
 from trainers.devices.malloc import keep_freed_memory
 from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.techniques.fresh.arena_rows import HITS
 from trainers.techniques.fresh.settings import FreshSettings, Policy
 from trainers.training.training import RunExecution, Training
 
-FEATURES, SEED = 24, 0
 ARENA_SHARE = 0.011
 """Of all feature rows: a cache of so many, by degree, saves 36 to 40 % on the large graph, as in the paper's Figure 14."""
-
-SKEW = {"a": 0.57, "b": 0.19, "c": 0.19}  # Graph500's corners
-EVEN = {"a": 0.25, "b": 0.25, "c": 0.25}
-GRAPHS: dict[str, dict[str, Any]] = {
-    "skewed": {"nodes": 2_000_000, "edges": 16_500_000} | SKEW,
-    "even": {"nodes": 1_000_000, "edges": 8_000_000} | EVEN,
-    "quick": {"nodes": 100_000, "edges": 800_000} | SKEW,
-}
+QUICK_SHARE = 0.02
+FANOUTS = (20, 15, 10, 5, 5)
+"""From the seeds outwards; the paper names the first three."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +70,7 @@ class Cell:
         p_grad, t_stale: of `[train.fresh]`.
         layers: depth of the model.
         graph: one of GRAPHS.
+        arena: bytes of the arena, as a share of those of all feature rows.
     """
 
     policy: Policy = "performance+features"
@@ -82,6 +79,7 @@ class Cell:
     t_stale: int | str = "epoch/6"
     layers: int = 3
     graph: str = "skewed"
+    arena: float = ARENA_SHARE
 
     @property
     def hidden(self) -> int:
@@ -91,7 +89,7 @@ class Cell:
     @property
     def sampling(self) -> SamplingConfig:
         """Fan-outs of the outer layers, batches of 100."""
-        return SamplingConfig(fanouts=(20, 15, 10)[: self.layers], batch_size=100)
+        return SamplingConfig(fanouts=FANOUTS[: self.layers], batch_size=100)
 
 
 CELLS = (
@@ -110,21 +108,19 @@ CELLS = (
 def main(quick: bool, cells: Sequence[Cell] = CELLS, warm: int = 200, steps: int = 300) -> None:
     keep_freed_memory()
     if quick:
-        cells = [replace(cell, graph="quick") for cell in CELLS[:3]]
+        cells = [replace(cell, graph="quick", arena=QUICK_SHARE) for cell in CELLS[:3]]
         warm, steps = 20, 20
     with home() as store:
         for cell in cells:
-            _report(_measure(store, cell, warm, steps), quick)
+            _report(measured(store, cell, warm, steps), quick)
 
 
-def _measure(store: Store, cell: Cell, warm: int, steps: int) -> dict[str, Any]:
+def measured(store: Store, cell: Cell, warm: int, steps: int) -> dict[str, Any]:
     """Returns the row of a cell."""
-    size = {"features": FEATURES, "classes": 16, "train_ratio": 0.05, "valid_ratio": 0.01, "undirected": True}
-    graph = build_graph(store, config_class("rmat")(**size, **GRAPHS[cell.graph]))
+    graph = made(store, cell.graph)
     counted = hotness_config(HotnessTable(layers="inputs"), cell.sampling, 3)
     hotness = materialize(store, HOTNESS, counted, Threads(threads=2), {"graph": graph.graph})
-    share = ARENA_SHARE if cell.graph != "quick" else 0.02
-    held = int(graph.open().topology.num_nodes * share)
+    held = int(graph.open().topology.num_nodes * cell.arena)
     alone = _features_alone(graph, hotness, cell, held, warm, steps)
     found = _train(graph, hotness, cell, held, warm, steps, store.home)
     assert found["plain"] == alone["plain"], "the ledger and the batches that are drawn here differ"
@@ -134,17 +130,18 @@ def _measure(store: Store, cell: Cell, warm: int, steps: int) -> dict[str, Any]:
 def _features_alone(
     graph: GraphArtifacts, hotness: Artifact, cell: Cell, held: int, warm: int, steps: int
 ) -> dict[str, Any]:
-    """Returns what caches of feature rows save in the same batches, by degree and by hotness, and the rows of plain sampling."""
+    """Returns what caches of feature rows save in the same batches, by degree, PageRank and hotness, and the rows of plain sampling."""
     opened = graph.open()
     topology, plan = opened.topology, _plan(np.array(opened.train_ids), cell)
     orders = {
         "degree": np.argsort(-topology.out_degree.astype(np.int64), kind="stable"),
+        "pagerank": np.argsort(-reverse_pagerank(topology, opened.train_ids, threads=2), kind="stable"),
         "hotness": np.asarray(open_hotness(hotness).order),
     }
     cached = {name: np.zeros(topology.num_nodes, bool) for name in orders}
     for name, order in orders.items():
         cached[name][order[:held]] = True
-    sampler, hits, plain = Sampler(topology, cell.sampling.fanouts, seed=SEED), Counter[str](), 0
+    sampler, hits, plain = Sampler(topology, FANOUTS[: cell.layers], seed=SEED), Counter[str](), 0
     for item in plan.batches(0, warm):
         if item.position >= warm + steps:
             break
@@ -256,9 +253,9 @@ def _report(row: dict[str, Any], quick: bool) -> None:
 
 
 def _named(name: str) -> Cell:
-    """Returns the cell of a name POLICY:RATIO:P_GRAD:T_STALE:LAYERS:GRAPH, whose end may be left out."""
-    types = (str, float, float, lambda text: int(text) if text.isdigit() else text, int, str)
-    fields = ("policy", "ratio", "p_grad", "t_stale", "layers", "graph")
+    """Returns the cell of a name POLICY:RATIO:P_GRAD:T_STALE:LAYERS:GRAPH:ARENA, whose end may be left out."""
+    types = (str, float, float, lambda text: int(text) if text.isdigit() else text, int, str, float)
+    fields = ("policy", "ratio", "p_grad", "t_stale", "layers", "graph", "arena")
     given = name.split(":")
     values = {field: read(text) for field, read, text in zip(fields, types, given, strict=False)}
     return Cell(**values)  # pyright: ignore[reportArgumentType]
