@@ -45,8 +45,9 @@ NAMES = (
     "wide_rows",
 )
 ON_DEMAND = (
-    "big", "disk_quality", "drawn", "drawn_quality", "ends", "factored_staleness", "figures", "fresh_quality", "fullgraph_quality",
-    "gather_cuda", "growth", "limited", "predicted", "quality", "subset", "typed_quality",
+    "big", "disk_quality", "drawn", "drawn_quality", "ends", "factored_staleness", "figures",
+    "fresh_drift", "fresh_quality", "fresh_thresholds", "fullgraph_quality", "gather_cuda", "growth", "limited", "predicted", "quality",
+    "subset", "typed_quality",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",
 "factored_staleness", "limited" and "quality" take longer than a minute even when quick."""
