@@ -280,8 +280,8 @@ def _errors_drawn(name: str, title: str, ways: dict[str, dict[str, Any]]) -> Rep
         for low, high in [of["range"]]
     ]
     says = "Distance of the logits of a batch from those of all neighbours, GraphSAGE, mean and range of the seeds."
-    axes = {"x_label": "step", "y_label": "error of logits, %"}
-    return line_chart(f"fresh-error-{name}", f"Errors of embeddings, {title}", says, curves, **axes)
+    title = f"Errors of embeddings, {title}"
+    return line_chart(f"fresh-error-{name}", title, says, curves, x_label="step", y_label="error of logits, %")
 
 
 def _cosines_drawn(name: str, title: str, plain: dict[str, Any]) -> ReportFigure:
@@ -291,8 +291,8 @@ def _cosines_drawn(name: str, title: str, plain: dict[str, Any]) -> ReportFigure
         for place, percentile in enumerate(PERCENTILES)
     ]
     says = f"Cosine of the embeddings of all nodes with those of {LAG} steps before, GCN, plain sampling, mean of the seeds."
-    axes = {"x_label": "step", "y_label": "cosine similarity"}
-    return line_chart(f"fresh-cosine-{name}", f"Embeddings {LAG} steps apart, {title}", says, curves, **axes)
+    title = f"Embeddings {LAG} steps apart, {title}"
+    return line_chart(f"fresh-cosine-{name}", title, says, curves, x_label="step", y_label="cosine similarity")
 
 
 def _percent(shares: Sequence[float]) -> list[float]:
