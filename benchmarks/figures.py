@@ -21,8 +21,10 @@ DRAWN = (
     "disk_accuracy",
     "disk_space",
     "disk_systems",
+    "fresh_drift",
     "fresh_io",
     "fresh_overhead",
+    "fresh_thresholds",
     "hotness",
 )
 """Benchmarks with figures."""

@@ -124,13 +124,13 @@ def _scores(store: Store, name: str, model: str, seed: int) -> dict[str, dict[st
         keys = case.table | MODELS[model] | LONGER.get((name, model), {}) | options
         table = TrainTable(name=model, model=model, features="memory", **keys)
         (made,) = train_table(store, inputs, table, case.sampling, seed, report=lambda line: None)
-        numbers, pruned = made.summary["numbers"], _saving(made)
+        numbers, pruned = made.summary["numbers"], saving_of(made)
         found[way] = {"test": 100 * numbers["test_accuracy"], "best_epoch": numbers["best_epoch"], "pruned": pruned}
     print(f"{name} {model} seed {seed}: {found}", flush=True)
     return found
 
 
-def _saving(model: Any) -> float:
+def saving_of(model: Any) -> float:
     """Returns the share of the input rows of plain sampling that pruning made unnecessary."""
     import json
 
