@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.record import interleave, ratio, record
 from jobs.report.drawing import ReportFigure
-from jobs.report.plots import line_chart
+from jobs.report.plots import bar_chart, line_chart
 from jobs.report.series import Series
 from kernels.graph.csc import build_csc
 from kernels.graph.generate import citation_edges, rmat_edges, sbm_edges
@@ -56,6 +56,27 @@ POLICIES = {
 }  # fmt: skip
 """Policies of the figures, and their names there."""
 RATIOS = (0.01, 0.05, 0.1, 0.2)
+TENTHS = {
+    "uniform": {
+        "R-MAT, 3 hops": "rmat, 10 % training, batch 1000, uniform [15, 10, 5]",
+        "citation, 2 hops": "citation, 5 % training, batch 1000, fanouts [10, 10]",
+        "SBM, 2 hops": "sbm, 5 % training, batch 1000, fanouts [10, 10]",
+        "environment, 2 hops": "python-environment, 50 % training, batch 100, uniform [10, 10]",
+    },
+    "weighted": {
+        "R-MAT, 3 hops": "rmat, 10 % training, batch 1000, weighted [15, 10, 5]",
+        "citation, 3 hops": "citation, 5 % training, batch 1000, weighted [15, 10, 5]",
+        "SBM, 3 hops": "sbm, 5 % training, batch 1000, weighted [15, 10, 5]",
+        "environment, 2 hops": "python-environment, 50 % training, batch 100, weighted [10, 10]",
+    },
+    "random_walk": {
+        "R-MAT, 3 layers": "rmat, 10 % training, batch 1000, random_walk [5, 5, 5]",
+        "citation, 3 layers": "citation, 5 % training, batch 1000, random_walk [5, 5, 5]",
+        "SBM, 3 layers": "sbm, 5 % training, batch 1000, random_walk [5, 5, 5]",
+        "environment, 2 layers": "python-environment, 50 % training, batch 100, random_walk [5, 5]",
+    },
+}
+"""Way of sampling -> graph -> title of its case in Figure 10; with [15, 10, 5] a uniform batch of two of the graphs touches too much."""
 ROW_BYTES = 4 * 128
 """Bytes of a row, 128 float32 columns as in OGB-Papers, for the bytes that are moved."""
 MOST_TOUCHED = 0.3
@@ -304,7 +325,11 @@ def _parse() -> None:
 
 
 def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
-    """Draws the bytes that a cache leaves to move in an epoch, over its size (FGNN, Figures 5, 11a and 11b)."""
+    """Draws the bytes that a cache leaves to move in an epoch, and the hit ratios of one of 10 % (FGNN, Figures 5, 10, 11a and 11b)."""
+    return [*_moved_figures(rows), *_hit_figures(rows)]
+
+
+def _moved_figures(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
     found = []
     for method in ("uniform", "weighted"):
         case = [
@@ -322,6 +347,36 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
         says = f"R-MAT of {case['nodes']:,} nodes and {case['edges']:,} edges, batches of 1,000 of 10 % training nodes, [15, 10, 5]."
         axes = {"x_label": "rows in the cache, % of the nodes", "y_label": "moved per epoch, GB"}
         found.append(line_chart(f"fgnn-moved-{method}", title, says, curves, **axes))
+    return found
+
+
+def _hit_figures(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
+    return [
+        bar_chart(
+            f"fgnn-hits-{method.replace('_', '-')}",
+            f"Hit ratio of a cache of 10 % of the rows, {method.replace('_', ' ')} sampling",
+            "A bar for each policy; the graphs and their batches are those of the tables.",
+            tenths(rows, cells),
+            label="hit ratio, %",
+        )
+        for method, cells in TENTHS.items()
+    ]
+
+
+def tenths(rows: Sequence[dict[str, Any]], cells: dict[str, str]) -> dict[str, dict[str, float]]:
+    """Returns graph -> policy -> hit ratio of a cache of 10 % of the rows, in percent, of the last full row that has the case.
+
+    Args:
+        rows: recorded rows, oldest first.
+        cells: graph -> title of the case.
+    """
+    found = {}
+    for graph, title in cells.items():
+        cases = [each for row in rows if row["scale"] == "full" for each in row["cases"] if each["case"] == title]
+        case, place = cases[-1], RATIOS.index(0.1)
+        best = case["optimal_hit_ratio"][place]
+        shares = {"optimal": [1.0] * len(RATIOS)} | case["share_of_optimal"]
+        found[graph] = {label: round(100 * best * shares[policy][place], 2) for policy, label in POLICIES.items()}
     return found
 
 
