@@ -17,7 +17,7 @@ from benchmarks.record import RESULTS
 from jobs.report.drawing import ReportFigure
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images" / "papers"
-DRAWN = ("factored", "hotness")
+DRAWN = ("extract", "factored", "factored_dgl", "hotness")
 """Benchmarks with figures."""
 
 
