@@ -32,7 +32,7 @@ from jobs.report.drawing import ReportFigure
 from jobs.report.plots import bar_chart, line_chart
 from jobs.report.series import Series
 from kernels.graph.csc import build_csc
-from kernels.graph.generate import citation_edges, rmat_edges, sbm_edges
+from kernels.graph.generate import citation_edges, citation_labels, rmat_edges, sbm_edges
 from kernels.hotness.bayes import Reach, visit_rates
 from kernels.hotness.presample import count_batches
 from kernels.hotness.push import reverse_pagerank
@@ -77,6 +77,12 @@ TENTHS = {
     },
 }
 """Way of sampling -> graph -> title of its case in Figure 10; with [15, 10, 5] a uniform batch of two of the graphs touches too much."""
+MOVED = {
+    "uniform": ("rmat, 10 % training, batch 1000, uniform [15, 10, 5]", "R-MAT"),
+    "weighted": ("rmat, 10 % training, batch 1000, weighted [15, 10, 5]", "R-MAT"),
+    "one-class": ("one-class, 1.1 % training, batch 200, uniform [15, 10, 5]", "Citation graph"),
+}
+"""Figure of the bytes that are moved -> title of its case, and its graph."""
 ROW_BYTES = 4 * 128
 """Bytes of a row, 128 float32 columns as in OGB-Papers, for the bytes that are moved."""
 MOST_TOUCHED = 0.3
@@ -122,6 +128,7 @@ FULL = {
     "sbm": cases("sbm", (0.05, 0.01), 1000, FANOUTS) + cells("sbm", 0.05, 1000, FANOUTS[0]),
     "python-environment": cases("python-environment", (0.1, 0.5), 100, ((10, 10), (5, 5)))
     + cells("python-environment", 0.5, 100, (10, 10)),
+    "one-class": cases("one-class", (0.011,), 200, FANOUTS),
 }
 QUICK = {
     "rmat": cases("rmat", (0.1, 0.01), 100, ((10, 10),)) + cells("rmat", 0.1, 100, (10, 10)),
@@ -129,7 +136,9 @@ QUICK = {
     "sbm": cases("sbm", (0.05,), 100, ((5, 5),)) + cells("sbm", 0.05, 100, (5, 5)),
     "python-environment": cases("python-environment", (0.1,), 100, ((5, 5),))
     + cells("python-environment", 0.1, 100, (5, 5)),
+    "one-class": cases("one-class", (0.011,), 20, ((5, 5),)),
 }
+"""Graphs; "one-class" is the citation graph with all training nodes in one of its 50 classes, as OGB-Papers' are of one archive."""
 
 
 def main(quick: bool) -> None:
@@ -166,10 +175,10 @@ def build(graph: str, scale: int) -> Topology:
             stored = open_graph(artifact).topology
             names = ("indptr", "indices", "in_degree", "out_degree")
             return Topology(**{name: np.array(getattr(stored, name)) for name in names})
-    num_nodes = {"rmat": 2_000_000, "citation": 1_000_000, "sbm": 1_000_000}[graph] // scale
+    num_nodes = {"rmat": 2_000_000, "citation": 1_000_000, "one-class": 1_000_000, "sbm": 1_000_000}[graph] // scale
     if graph == "rmat":
         ends = rmat_edges(num_nodes, 16_500_000 // scale, SEED, (0.5, 0.1, 0.1, 0.3), threads=THREADS)
-    elif graph == "citation":
+    elif graph in ("citation", "one-class"):
         ends = citation_edges(num_nodes, 8 * num_nodes, 50, 0.8, 0.3, SEED, threads=THREADS)
     else:
         ends = sbm_edges(num_nodes, 8 * num_nodes, 50, 0.8, SEED, threads=THREADS)
@@ -196,10 +205,18 @@ def open_method(case: Case, topology: Topology) -> tuple[list[Sampler], Callable
     return samplers, lambda: ReachModel(topology, back, THREADS)
 
 
+def train_nodes(case: Case, num_nodes: int) -> Array:
+    """Returns ids[T], the training nodes, ascending: drawn from all nodes, or from those of class 0."""
+    ids = permutation(key(SEED, Stream.SPLITS), num_nodes)
+    if case.graph == "one-class":
+        ids = ids[citation_labels(num_nodes, 50, SEED)[ids] == 0]
+    return np.sort(ids[: int(case.train_ratio * num_nodes)])
+
+
 def measure(case: Case, topology: Topology) -> dict[str, Any]:
     """Ranks by every policy, and measures all on the same training epochs."""
     num_nodes = topology.num_nodes
-    train_ids = np.sort(permutation(key(SEED, Stream.SPLITS), num_nodes)[: int(case.train_ratio * num_nodes)])
+    train_ids = train_nodes(case, num_nodes)
     samplers, model = open_method(case, topology)
     plans = {each: EpochPlan(train_ids, case.batch_size, seed=SEED, stream=each) for each in Stream}
     orders, seconds = {}, {}
@@ -331,22 +348,17 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
 
 def _moved_figures(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
     found = []
-    for method in ("uniform", "weighted"):
-        case = [
-            each
-            for row in rows
-            for each in row["cases"]
-            if each["case"] == f"rmat, 10 % training, batch 1000, {method} [15, 10, 5]" and "moved_bytes" in each
-        ][-1]
+    for name, (title, says) in MOVED.items():
+        case = [each for row in rows for each in row["cases"] if each["case"] == title and "moved_bytes" in each][-1]
         sizes = [0.0, *(100 * share for share in case["cache_ratios"])]
         curves = [
             Series(label=label, x=sizes, y=[n / 1e9 for n in (case["epoch_bytes"], *case["moved_bytes"][policy])])
             for policy, label in POLICIES.items()
         ]
-        title = f"Bytes to devices by policy and size of a cache, {method} sampling"
-        says = f"R-MAT of {case['nodes']:,} nodes and {case['edges']:,} edges, batches of 1,000 of 10 % training nodes, [15, 10, 5]."
+        says = f"{says} of {case['nodes']:,} nodes and {case['edges']:,} edges, {title.split(', ', 1)[1]}."
         axes = {"x_label": "rows in the cache, % of the nodes", "y_label": "moved per epoch, GB"}
-        found.append(line_chart(f"fgnn-moved-{method}", title, says, curves, **axes))
+        heading = f"Bytes to devices by policy and size of a cache, {name.replace('-', ' ')}"
+        found.append(line_chart(f"fgnn-moved-{name}", heading, says, curves, **axes))
     return found
 
 

@@ -6,7 +6,8 @@ import pytest
 from benchmarks.extract import hit_ratio
 from benchmarks.factored_bytes import hits_by_width
 from benchmarks.factored_dgl import check, summed
-from benchmarks.hotness import tenths
+from benchmarks.hotness import SEED, cases, tenths, train_nodes
+from kernels.graph.generate import citation_labels
 
 
 def test_hit_ratio_by_width_is_the_share_of_bytes_that_are_not_moved() -> None:
@@ -47,3 +48,9 @@ def test_hits_are_counted_over_all_rows_of_all_batches() -> None:
     batches = [np.array([0, 1, 2]), np.array([2])]
     assert hit_ratio(batches, np.array([2, 9])) == 0.5
     assert hit_ratio(batches, np.empty(0, np.int64)) == 0
+
+
+def test_training_nodes_of_one_class_are_all_of_it() -> None:
+    (case,) = cases("one-class", (0.011,), 200, ((10, 10),))
+    ids = train_nodes(case, 10_000)
+    assert len(np.unique(ids)) == 110 and not citation_labels(10_000, 50, SEED)[ids].any()
