@@ -9,9 +9,13 @@ Epochs, overlap, stages and memory are measured by benchmarks/factored_epochs.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from benchmarks import factored_bytes, factored_sleeping
 from benchmarks.factored_simulated import compare, summary, told
 from benchmarks.record import record
+from jobs.report.drawing import ReportFigure
 from trainers.devices.malloc import keep_freed_memory
 
 WITHIN = 0.15
@@ -29,3 +33,10 @@ def main(quick: bool) -> None:
     record("factored", row)
     worst = max(slept, key=lambda each: abs(each["ratio"] - 1))
     assert abs(worst["ratio"] - 1) <= WITHIN, worst
+
+
+def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
+    """Draws hit ratio and bytes to devices over the number of columns (FGNN, Figures 4b and 11c)."""
+    last = [row for row in rows if row["scale"] == "full" and "bytes" in row][-1]
+    (counted,) = (each for each in last["bytes"] if each["graph"] == "citation")
+    return factored_bytes.width_figures(counted)

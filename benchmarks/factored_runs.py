@@ -77,7 +77,7 @@ class Runs:
             TrainTable(**table),
             self.sampling,
             0,
-            reads=self.reads,
+            reads={} if table.get("cache") == "none" else self.reads,
             retrain=True,
             report=lambda line: None,
         )

@@ -29,10 +29,10 @@ import numpy as np
 
 from benchmarks.record import interleave, ratio, record
 from jobs.report.drawing import ReportFigure
-from jobs.report.plots import line_chart
+from jobs.report.plots import bar_chart, line_chart
 from jobs.report.series import Series
 from kernels.graph.csc import build_csc
-from kernels.graph.generate import citation_edges, rmat_edges, sbm_edges
+from kernels.graph.generate import citation_edges, citation_labels, rmat_edges, sbm_edges
 from kernels.hotness.bayes import Reach, visit_rates
 from kernels.hotness.presample import count_batches
 from kernels.hotness.push import reverse_pagerank
@@ -56,6 +56,33 @@ POLICIES = {
 }  # fmt: skip
 """Policies of the figures, and their names there."""
 RATIOS = (0.01, 0.05, 0.1, 0.2)
+TENTHS = {
+    "uniform": {
+        "R-MAT, 3 hops": "rmat, 10 % training, batch 1000, uniform [15, 10, 5]",
+        "citation, 2 hops": "citation, 5 % training, batch 1000, fanouts [10, 10]",
+        "SBM, 2 hops": "sbm, 5 % training, batch 1000, fanouts [10, 10]",
+        "environment, 2 hops": "python-environment, 50 % training, batch 100, uniform [10, 10]",
+    },
+    "weighted": {
+        "R-MAT, 3 hops": "rmat, 10 % training, batch 1000, weighted [15, 10, 5]",
+        "citation, 3 hops": "citation, 5 % training, batch 1000, weighted [15, 10, 5]",
+        "SBM, 3 hops": "sbm, 5 % training, batch 1000, weighted [15, 10, 5]",
+        "environment, 2 hops": "python-environment, 50 % training, batch 100, weighted [10, 10]",
+    },
+    "random_walk": {
+        "R-MAT, 3 layers": "rmat, 10 % training, batch 1000, random_walk [5, 5, 5]",
+        "citation, 3 layers": "citation, 5 % training, batch 1000, random_walk [5, 5, 5]",
+        "SBM, 3 layers": "sbm, 5 % training, batch 1000, random_walk [5, 5, 5]",
+        "environment, 2 layers": "python-environment, 50 % training, batch 100, random_walk [5, 5]",
+    },
+}
+"""Way of sampling -> graph -> title of its case in Figure 10; with [15, 10, 5] a uniform batch of two of the graphs touches too much."""
+MOVED = {
+    "uniform": ("rmat, 10 % training, batch 1000, uniform [15, 10, 5]", "R-MAT"),
+    "weighted": ("rmat, 10 % training, batch 1000, weighted [15, 10, 5]", "R-MAT"),
+    "one-class": ("one-class, 1.1 % training, batch 200, uniform [15, 10, 5]", "Citation graph"),
+}
+"""Figure of the bytes that are moved -> title of its case, and its graph."""
 ROW_BYTES = 4 * 128
 """Bytes of a row, 128 float32 columns as in OGB-Papers, for the bytes that are moved."""
 MOST_TOUCHED = 0.3
@@ -101,6 +128,7 @@ FULL = {
     "sbm": cases("sbm", (0.05, 0.01), 1000, FANOUTS) + cells("sbm", 0.05, 1000, FANOUTS[0]),
     "python-environment": cases("python-environment", (0.1, 0.5), 100, ((10, 10), (5, 5)))
     + cells("python-environment", 0.5, 100, (10, 10)),
+    "one-class": cases("one-class", (0.011,), 200, FANOUTS),
 }
 QUICK = {
     "rmat": cases("rmat", (0.1, 0.01), 100, ((10, 10),)) + cells("rmat", 0.1, 100, (10, 10)),
@@ -108,7 +136,9 @@ QUICK = {
     "sbm": cases("sbm", (0.05,), 100, ((5, 5),)) + cells("sbm", 0.05, 100, (5, 5)),
     "python-environment": cases("python-environment", (0.1,), 100, ((5, 5),))
     + cells("python-environment", 0.1, 100, (5, 5)),
+    "one-class": cases("one-class", (0.011,), 20, ((5, 5),)),
 }
+"""Graphs; "one-class" is the citation graph with all training nodes in one of its 50 classes, as OGB-Papers' are of one archive."""
 
 
 def main(quick: bool) -> None:
@@ -145,10 +175,10 @@ def build(graph: str, scale: int) -> Topology:
             stored = open_graph(artifact).topology
             names = ("indptr", "indices", "in_degree", "out_degree")
             return Topology(**{name: np.array(getattr(stored, name)) for name in names})
-    num_nodes = {"rmat": 2_000_000, "citation": 1_000_000, "sbm": 1_000_000}[graph] // scale
+    num_nodes = {"rmat": 2_000_000, "citation": 1_000_000, "one-class": 1_000_000, "sbm": 1_000_000}[graph] // scale
     if graph == "rmat":
         ends = rmat_edges(num_nodes, 16_500_000 // scale, SEED, (0.5, 0.1, 0.1, 0.3), threads=THREADS)
-    elif graph == "citation":
+    elif graph in ("citation", "one-class"):
         ends = citation_edges(num_nodes, 8 * num_nodes, 50, 0.8, 0.3, SEED, threads=THREADS)
     else:
         ends = sbm_edges(num_nodes, 8 * num_nodes, 50, 0.8, SEED, threads=THREADS)
@@ -175,10 +205,18 @@ def open_method(case: Case, topology: Topology) -> tuple[list[Sampler], Callable
     return samplers, lambda: ReachModel(topology, back, THREADS)
 
 
+def train_nodes(case: Case, num_nodes: int) -> Array:
+    """Returns ids[T], the training nodes, ascending: drawn from all nodes, or from those of class 0."""
+    ids = permutation(key(SEED, Stream.SPLITS), num_nodes)
+    if case.graph == "one-class":
+        ids = ids[citation_labels(num_nodes, 50, SEED)[ids] == 0]
+    return np.sort(ids[: int(case.train_ratio * num_nodes)])
+
+
 def measure(case: Case, topology: Topology) -> dict[str, Any]:
     """Ranks by every policy, and measures all on the same training epochs."""
     num_nodes = topology.num_nodes
-    train_ids = np.sort(permutation(key(SEED, Stream.SPLITS), num_nodes)[: int(case.train_ratio * num_nodes)])
+    train_ids = train_nodes(case, num_nodes)
     samplers, model = open_method(case, topology)
     plans = {each: EpochPlan(train_ids, case.batch_size, seed=SEED, stream=each) for each in Stream}
     orders, seconds = {}, {}
@@ -304,24 +342,53 @@ def _parse() -> None:
 
 
 def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
-    """Draws the bytes that a cache leaves to move in an epoch, over its size (FGNN, Figures 5, 11a and 11b)."""
+    """Draws the bytes that a cache leaves to move in an epoch, and the hit ratios of one of 10 % (FGNN, Figures 5, 10, 11a and 11b)."""
+    return [*_moved_figures(rows), *_hit_figures(rows)]
+
+
+def _moved_figures(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
     found = []
-    for method in ("uniform", "weighted"):
-        case = [
-            each
-            for row in rows
-            for each in row["cases"]
-            if each["case"] == f"rmat, 10 % training, batch 1000, {method} [15, 10, 5]" and "moved_bytes" in each
-        ][-1]
+    for name, (title, says) in MOVED.items():
+        case = [each for row in rows for each in row["cases"] if each["case"] == title and "moved_bytes" in each][-1]
         sizes = [0.0, *(100 * share for share in case["cache_ratios"])]
         curves = [
             Series(label=label, x=sizes, y=[n / 1e9 for n in (case["epoch_bytes"], *case["moved_bytes"][policy])])
             for policy, label in POLICIES.items()
         ]
-        title = f"Bytes to devices by policy and size of a cache, {method} sampling"
-        says = f"R-MAT of {case['nodes']:,} nodes and {case['edges']:,} edges, batches of 1,000 of 10 % training nodes, [15, 10, 5]."
+        says = f"{says} of {case['nodes']:,} nodes and {case['edges']:,} edges, {title.split(', ', 1)[1]}."
         axes = {"x_label": "rows in the cache, % of the nodes", "y_label": "moved per epoch, GB"}
-        found.append(line_chart(f"fgnn-moved-{method}", title, says, curves, **axes))
+        heading = f"Bytes to devices by policy and size of a cache, {name.replace('-', ' ')}"
+        found.append(line_chart(f"fgnn-moved-{name}", heading, says, curves, **axes))
+    return found
+
+
+def _hit_figures(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
+    return [
+        bar_chart(
+            f"fgnn-hits-{method.replace('_', '-')}",
+            f"Hit ratio of a cache of 10 % of the rows, {method.replace('_', ' ')} sampling",
+            "A bar for each policy; the graphs and their batches are those of the tables.",
+            tenths(rows, cells),
+            label="hit ratio, %",
+        )
+        for method, cells in TENTHS.items()
+    ]
+
+
+def tenths(rows: Sequence[dict[str, Any]], cells: dict[str, str]) -> dict[str, dict[str, float]]:
+    """Returns graph -> policy -> hit ratio of a cache of 10 % of the rows, in percent, of the last full row that has the case.
+
+    Args:
+        rows: recorded rows, oldest first.
+        cells: graph -> title of the case.
+    """
+    found = {}
+    for graph, title in cells.items():
+        cases = [each for row in rows if row["scale"] == "full" for each in row["cases"] if each["case"] == title]
+        case, place = cases[-1], RATIOS.index(0.1)
+        best = case["optimal_hit_ratio"][place]
+        shares = {"optimal": [1.0] * len(RATIOS)} | case["share_of_optimal"]
+        found[graph] = {label: round(100 * best * shares[policy][place], 2) for policy, label in POLICIES.items()}
     return found
 
 

@@ -78,9 +78,10 @@ class RivalProcess:
         python: its interpreter.
         spec: what it is told of the graph and the model.
         kept: whether freed memory stays in the process.
+        module: the module that answers.
     """
 
-    def __init__(self, python: str, spec: Mapping[str, Any], kept: bool):
+    def __init__(self, python: str, spec: Mapping[str, Any], kept: bool, module: str = "benchmarks.rival_child"):
         self._folder = tempfile.TemporaryDirectory(prefix="graphmill-rival-")
         self.folder, self.spec = Path(self._folder.name), dict(spec)
         path = self.folder / "spec.json"
@@ -88,7 +89,7 @@ class RivalProcess:
         ours = {*KEPT, TUNABLES}
         environment = {name: value for name, value in os.environ.items() if name not in ours}
         environment |= {"PYTHONPATH": str(ROOT), "DGLBACKEND": "pytorch"} | (KEPT if kept else {})
-        command = [python, "-m", "benchmarks.rival_child", str(path)]
+        command = [python, "-m", module, str(path)]
         self._child = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
