@@ -1,15 +1,16 @@
 """The graph from which a plan draws batches: the built one, or one that is drawn to stand in for it.
 
-A graph that is not built yet is known by its source's survey: numbers of nodes, edges and training nodes. An R-MAT graph with as many edges
-per node stands in for it, of at most `MOST_EDGES` edges; its skewed degrees give batches with hubs, as most graphs have. Budgets in bytes
-are then counted as shares of the features.
+A graph that is not built yet is known by its source's survey: numbers of nodes, edges and training nodes. Another one with as many edges
+per node stands in for it, of at most `MOST_EDGES` edges: of a generator the one that it draws itself, with fewer nodes and edges if need
+be; of files an R-MAT graph, whose skewed degrees give batches with hubs, as most graphs have. A graph without hubs that lies in files reads
+up to 3 times the rows that its stand-in does. Budgets in bytes are then counted as shares of the features.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -20,9 +21,12 @@ from assets.graph.read import Graph, open_graph
 from assets.sampling.config import SamplingConfig
 from assets.sampling.drawing import Drawing, open_drawing
 from assets.sizes import parse_size
+from assets.sources.generators import CitationConfig, GeneratedConfig, RmatConfig, SbmConfig
+from assets.sources.registry import GraphConfig
 from assets.storage.artifact import Artifact
+from assets.storage.machine import usable_cores
 from kernels.errors import InputError
-from kernels.graph.csc import build_csc
+from kernels.graph.csc import Csc, build_csc
 from kernels.graph.generate import rmat_edges
 from kernels.rng import key, permutation
 from kernels.types import Stream, Topology, id_dtype
@@ -52,13 +56,16 @@ def uniform(sampling: SamplingConfig) -> Drawing:
     return Drawing(neighbours=plain)
 
 
-def stand_in(sizes: Sizes, seed: int, sampling: SamplingConfig | None) -> GraphAtHand:
+def stand_in(
+    sizes: Sizes, seed: int, sampling: SamplingConfig | None, source: GraphConfig | None = None
+) -> GraphAtHand:
     """Returns a drawn graph in the place of one that is not built.
 
     Args:
         sizes: sizes by the source's survey.
         seed: seed of the edges.
         sampling: the table [sampling]; None if nothing is sampled.
+        source: the table [graph]; None if it is not known.
 
     Raises:
         InputError: the survey knows of no training nodes.
@@ -70,8 +77,7 @@ def stand_in(sizes: Sizes, seed: int, sampling: SamplingConfig | None) -> GraphA
         )
     scaled = scaled_sizes(sizes)
     num_nodes, dtype = scaled.num_nodes, id_dtype(scaled.num_nodes)
-    src, dst = rmat_edges(num_nodes, scaled.num_edges, seed)
-    csc = build_csc(src, dst, num_nodes, undirected=False, duplicates="keep", self_loops="keep")
+    csc = _drawn(source, num_nodes) if is_drawn(source) else _like_most(num_nodes, scaled.num_edges, seed)
     topology = Topology(
         indptr=csc.indptr,
         indices=csc.indices,
@@ -92,6 +98,30 @@ def stand_in(sizes: Sizes, seed: int, sampling: SamplingConfig | None) -> GraphA
         class_names=tuple(map(str, range(classes))),
     )
     return GraphAtHand(graph=graph, drawing=None if sampling is None else uniform(sampling))
+
+
+def is_drawn(source: GraphConfig | None) -> TypeGuard[GeneratedConfig]:
+    """Returns whether a source draws a graph of any size, so that a smaller one of it can stand in for the whole."""
+    return isinstance(source, SbmConfig | RmatConfig | CitationConfig)
+
+
+def _drawn(source: GeneratedConfig, num_nodes: int) -> Csc:
+    """Returns the graph of a generator, with as many edges per node and fewer nodes."""
+    edges = max(1, round(source.edges * num_nodes / source.nodes))
+    smaller = replace(source, nodes=num_nodes, edges=edges, classes=min(source.classes, num_nodes))
+    src, dst = smaller.draw_edges(usable_cores(), 0, edges)
+    how: dict[str, Any] = {
+        "undirected": source.undirected,
+        "duplicates": source.duplicates,
+        "self_loops": source.self_loops,
+    }
+    return build_csc(src, dst, num_nodes, **how)
+
+
+def _like_most(num_nodes: int, num_edges: int, seed: int) -> Csc:
+    """Returns an R-MAT graph in the place of one of which only the numbers of nodes and edges are known."""
+    src, dst = rmat_edges(num_nodes, num_edges, seed)
+    return build_csc(src, dst, num_nodes, undirected=False, duplicates="keep", self_loops="keep")
 
 
 def scaled_sizes(sizes: Sizes) -> Sizes:

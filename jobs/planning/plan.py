@@ -20,7 +20,7 @@ from assets.storage.machine import memory_bytes, usable_cores
 from assets.storage.store import Store
 from jobs.definitions import execution_of
 from jobs.operations.rates import COPY, DISK, PAGES, kept_rates, measured_rates
-from jobs.planning.graph import built_graph, scaled_sizes, stand_in
+from jobs.planning.graph import built_graph, is_drawn, scaled_sizes, stand_in
 from jobs.planning.variants import Room, Variant, alone, variants
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
@@ -246,7 +246,7 @@ class _Planner:
             at_hand,
             direct,
             exact_evaluation=self._exact_evaluation(semantic, at_hand),
-            count=bool({"hotness", "budgets"} <= reads or "hotness" in step.inputs or "cache_plan" in reads),
+            roles=reads,
         )
         # Pages of the whole table stay in memory or do not, whatever graph stands in.
         outlook = replace(outlook, fits=fits_memory(sizes.feature_bytes), stand_in=scaled is not sizes)
@@ -275,9 +275,15 @@ class _Planner:
         key = repr(sampling)
         if key not in self._graphs:
             if not self._graphs:
-                self.report("the graph is not built: a drawn one with as many edges per node stands in for it")
-            self._graphs[key] = stand_in(sizes, self.pipeline.seed, sampling)
+                self.report(f"the graph is not built: {self._how()} stands in for it")
+            self._graphs[key] = stand_in(sizes, self.pipeline.seed, sampling, self.pipeline.graph)
         return self._graphs[key], scaled_sizes(sizes)
+
+    def _how(self) -> str:
+        """Returns the kind of graph that stands in for one that is not built."""
+        if is_drawn(self.pipeline.graph):
+            return "one of its generator"
+        return "an R-MAT graph with as many edges per node, whose bytes may be off by 3 times,"
 
     def _exact_evaluation(self, semantic: ModelConfig, at_hand: GraphAtHand) -> bool:
         """Returns whether the evaluations of a training will be exact."""

@@ -23,12 +23,16 @@ from trainers.recipe.config import ModelConfig
 from trainers.recipe.drawn import DrawnBatches
 from trainers.recipe.in_turn import prepared_in_turn
 from trainers.recipe.need import (
+    ACTIVATIONS,
     EVALUATION_BATCHES,
     EXACT_EVALUATION,
     KEPT_ROWS,
+    LAUNCHER,
     NEXT_BLOCKS,
+    RANK_WINDOWS,
     WAITING_BATCHES,
     Case,
+    expected_exact_bytes,
     training_need,
 )
 from trainers.recipe.techniques import find_technique
@@ -43,11 +47,15 @@ class Speeds:
 
     Attributes:
         step: threads -> seconds of a training step on a mean batch, with its update.
+        handed: threads -> the same right after another thread has prepared the batch: its threads wake on cores that were in use, and
+            a step of a few milliseconds takes up to 1.7 times as long.
         draw: threads -> seconds of drawing it, with the transposes that the model needs.
         gather: threads -> seconds of gathering its input rows from a mapped table.
         transpose: seconds of its transposes on one thread.
         prune: seconds of pruning it on one thread; 0 if that was not measured.
-        layers: threads -> seconds of a forward and a backward pass over all nodes and edges, scaled from a part of them; empty likewise.
+        layers: threads -> seconds of a forward and a backward pass over all nodes and edges in chunks, scaled from one of them; empty
+            likewise.
+        whole: threads -> the same in one piece, in which each node is a source once.
         edges: mean number of edges of the measured batches, or of the graph if passes over it were measured.
         inputs: mean number of their input rows.
         disk_rate: bytes that the disk of the home reads per second in order, past the page cache.
@@ -58,11 +66,13 @@ class Speeds:
     """
 
     step: Mapping[int, float] = field(default_factory=dict)
+    handed: Mapping[int, float] = field(default_factory=dict)
     draw: Mapping[int, float] = field(default_factory=dict)
     gather: Mapping[int, float] = field(default_factory=dict)
     transpose: float = 0.0
     prune: float = 0.0
     layers: Mapping[int, float] = field(default_factory=dict)
+    whole: Mapping[int, float] = field(default_factory=dict)
     edges: float = 0.0
     inputs: float = 0.0
     disk_rate: float = 0.0
@@ -78,7 +88,12 @@ class Speeds:
         return max(0.0, PAGE_BYTES / self.pages_rate - PAGE_BYTES / self.disk_rate)
 
     def at(self, piece: str, threads: int) -> float:
-        """Returns the seconds of a piece ("step", "draw", "gather", "layers") on a number of threads, by the nearest measured number."""
+        """Returns the seconds of a piece on a number of threads, by the nearest measured number.
+
+        Args:
+            piece: "step", "handed", "draw", "gather", "layers" or "whole".
+            threads: the number.
+        """
         found: Mapping[int, float] = getattr(self, piece)
         if not found:
             return 0.0
@@ -91,11 +106,13 @@ class CountedVisits:
 
     Attributes:
         num_batches: number of the batches.
+        order: ids[N], nodes by falling hotness.
         visits: numbers[N], batches that read the node's row.
         layer_visits, layer_inputs: numbers[L-1, N], batches in which layer l has the node, and inputs under it, summed over them.
     """
 
     num_batches: int
+    order: Array
     visits: Array
     layer_visits: Array
     layer_inputs: Array
@@ -170,6 +187,7 @@ class Forecast:
     Attributes:
         memory: memory term -> bytes, of all its processes, without those that wait for it; empty if there is no formula.
         links: link of the ledger -> bytes of an epoch, over all processes.
+        ranges: link -> (least, most) bytes of an epoch, for links whose bytes depend on how fast threads turn out to be beside each other.
         exact: whether the bytes follow from artifacts alone.
         pieces: piece -> seconds of an epoch, each on its own; empty if nothing was measured.
         epoch_seconds: seconds of an epoch without its evaluation; None if nothing was measured.
@@ -177,6 +195,7 @@ class Forecast:
 
     memory: Mapping[str, int] = field(default_factory=dict)
     links: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     exact: bool = False
     pieces: Mapping[str, float] = field(default_factory=dict)
     epoch_seconds: float | None = None
@@ -192,6 +211,7 @@ class Forecast:
         return {
             "memory_bytes": self.memory_bytes,
             "bytes_per_epoch": dict(self.links),
+            "bytes_range": {link: list(each) for link, each in self.ranges.items()},
             "exact": self.exact,
             "epoch_seconds": seconds,
             "pieces": {name: round(each, 6) for name, each in self.pieces.items()},
@@ -207,12 +227,14 @@ class Formula(NamedTuple):
         memory: (case, term -> bytes by the bounds of its need) -> term -> bytes that are expected; None to leave them.
         lanes: outlook with measured speeds -> (seconds until a further batch is prepared, seconds of a step); None without a queue
             of batches between the two.
+        ranges: outlook -> (link -> least and most bytes of an epoch), for links whose bytes depend on timing; None if none do.
     """
 
     links: Callable[[Outlook], tuple[Mapping[str, float], bool]]
     seconds: Callable[[Outlook], tuple[Mapping[str, float], float]]
     memory: Callable[[Case, Mapping[str, int]], dict[str, int]] | None = None
     lanes: Callable[[Outlook], tuple[float, float]] | None = None
+    ranges: Callable[[Outlook], Mapping[str, tuple[float, float]]] | None = None
 
 
 def forecast(outlook: Outlook) -> Forecast | None:
@@ -222,7 +244,9 @@ def forecast(outlook: Outlook) -> Forecast | None:
         return None
     links, exact = formula.links(outlook)
     links = {link: round(num_bytes) for link, num_bytes in links.items() if num_bytes >= 0.5}
-    found = Forecast(memory=expected_memory(outlook), links=links, exact=exact)
+    unsure = {} if formula.ranges is None else formula.ranges(outlook)
+    ranges = {link: (round(least), round(most)) for link, (least, most) in unsure.items() if round(least) < round(most)}
+    found = Forecast(memory=expected_memory(outlook), links=links, ranges=ranges, exact=exact)
     if outlook.speeds is None:
         return found
     pieces, seconds = formula.seconds(outlook)
@@ -247,20 +271,30 @@ def expected_memory(outlook: Outlook) -> dict[str, int]:
     """Returns memory term -> bytes: the terms of the need, but for bounds of which it is known that they are not reached.
 
     Batches that are prepared in turn do not wait. While the queue is full no rows are kept beside it. It fills by as many batches of an
-    epoch as are prepared before others are trained on. An evaluation is exact or sampled.
+    epoch as are prepared before others are trained on. An evaluation is exact or sampled. Ranks wait for rows of each other, so that one
+    batch of each waits for them, and rows of two are kept. The process that starts them waits, too.
     """
     case, formula = outlook.case, _formula(outlook)
     need = training_need(case.semantic, case.execution, case.sizes, case.ranks, case.batch)
     left_out = {EVALUATION_BATCHES} if outlook.exact_evaluation else {EXACT_EVALUATION}
     if outlook.in_turn:
         left_out |= {NEXT_BLOCKS, WAITING_BATCHES}
-    if case.ranks == 1:
-        left_out.add(KEPT_ROWS)
+    left_out |= {KEPT_ROWS} if case.ranks == 1 else {LAUNCHER}
     terms = need.memory if need else ()
-    found = {term.what: term.num_bytes for term in terms if term.num_bytes and term.what not in left_out}
-    if WAITING_BATCHES in found:
-        found[WAITING_BATCHES] = min(found[WAITING_BATCHES], _filled_bytes(outlook))
+    found = {term.what: term.num_bytes for term in terms if term.num_bytes}
+    bounds = _expected_bounds(case, found) | ({} if case.ranks > 1 else {WAITING_BATCHES: _filled_bytes(outlook)})
+    found = {
+        what: min(num_bytes, bounds.get(what, num_bytes)) for what, num_bytes in found.items() if what not in left_out
+    }
     return found if formula is None or formula.memory is None or not found else formula.memory(case, found)
+
+
+def _expected_bounds(case: Case, terms: Mapping[str, int]) -> dict[str, int]:
+    """Returns memory term -> bytes that it is expected to take at most; a need allows for more."""
+    rows = case.ranks * case.batch.inputs * case.row_bytes
+    exact = case.ranks * expected_exact_bytes(case) - terms.get(ACTIVATIONS, 0)
+    found = {EXACT_EVALUATION: max(0, exact)}
+    return found if case.ranks == 1 else found | {WAITING_BATCHES: rows, KEPT_ROWS: 2 * rows, RANK_WINDOWS: rows}
 
 
 def _filled_bytes(outlook: Outlook) -> int:

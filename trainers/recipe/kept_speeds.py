@@ -27,7 +27,7 @@ from trainers.recipe.forecast import Speeds
 from trainers.recipe.techniques import find_technique
 
 FOLDER = Path("measured") / "pieces"
-BY_THREADS = ("step", "draw", "gather", "layers")
+BY_THREADS = ("step", "handed", "draw", "gather", "layers", "whole")
 
 
 def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes, *, built: bool) -> Path:

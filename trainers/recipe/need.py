@@ -47,6 +47,8 @@ NEXT_BLOCKS, WAITING_BATCHES, KEPT_ROWS = (
     "batches that wait",
     "memory of input rows that is kept",
 )
+LAUNCHER, RANK_WINDOWS = "the process that starts the ranks", "windows of rows in file order"
+ACTIVATIONS = "activations of a step"
 EVALUATION_BATCHES, EXACT_EVALUATION = "batches of an evaluation that wait", "an exact evaluation"
 """Terms of bounds that forecast.py leaves out where it knows that they are not reached."""
 
@@ -204,7 +206,7 @@ def model_terms(case: Case, ranks: int = 1, extra_rows: int = 0) -> list[Term]:
     step = int(HEAP * (step_bytes(train, sizes.width, max(2, sizes.num_classes), case.batch) + extra_rows))
     return [
         Term(
-            what="activations of a step",
+            what=ACTIVATIONS,
             num_bytes=ranks * step,
             key="batch_size or hidden",
             at_most=not sure,
@@ -237,6 +239,14 @@ def _exact_bytes(case: Case) -> int:
     return (
         layers + min(2 * share, (sizes.num_edges + sizes.num_nodes) * wide) + sizes.num_nodes * (train.layers + 9) // 8
     )
+
+
+def expected_exact_bytes(case: Case) -> int:
+    """Returns the same for rows that many edges share: a window reads each node's row once, and no more than all nodes have one."""
+    train, sizes = case.semantic.train, case.sizes
+    rows = sizes.num_nodes * max(sizes.width, train.hidden) * item_bytes(train)
+    layers = 2 * min(parse_size(train.eval_workspace) // 4, sizes.num_nodes * train.hidden * item_bytes(train))
+    return min(_exact_bytes(case), layers + rows + sizes.num_nodes * (train.layers + 9) // 8)
 
 
 def sampler_terms(case: Case, ranks: int = 1, samplers: int = 0) -> list[Term]:

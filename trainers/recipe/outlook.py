@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -105,7 +105,7 @@ def outlook_on(
     ranks: int = 0,
     speeds: Speeds | None = None,
     exact_evaluation: bool | None = None,
-    count: bool = False,
+    roles: Collection[str] | None = None,
     most_batches: int = MOST_BATCHES,
     most_seconds: float = inf,
 ) -> Outlook:
@@ -117,7 +117,8 @@ def outlook_on(
         at_hand: the graph.
         artifacts: role -> artifact that the training reads, as far as they exist.
         exact_evaluation: whether evaluations are exact, if eval = "auto" was decided; None = as the table says, and exact for "auto".
-        count: whether visits of some batches are counted if the training reads hotness that does not exist yet.
+        roles: roles of all artifacts that the training reads, so that visits of some batches are counted if hotness does not exist yet;
+            None if no others than `artifacts` are read.
         most_batches, most_seconds: bounds of the batches that are drawn, and of the time that it takes.
     """
     ranks = ranks or semantic.train.own_settings.ranks
@@ -138,8 +139,12 @@ def outlook_on(
     drawn = draw_batches(plan, sampler, transposes(semantic), most_batches, case.queue_bytes, most_seconds)
     if not batch.exact and drawn.blocks:
         case = replace(case, batch=drawn.largest._replace(count=batch.count, exact=True))
-    order, counted = _hotness(artifacts, at_hand, plan, sampler, count=count)
-    if not {"hotness", "budgets"} <= artifacts.keys() and not count:
+    known = set(artifacts if roles is None else roles)
+    order, counted = _hotness(
+        artifacts, at_hand, plan, sampler, count=bool({"hotness", "cache_plan"} & known) and roles is not None
+    )
+    # A history reads hotness whether or not rows are cached by it.
+    if not ({"hotness", "budgets"} <= known or "cache_plan" in known):
         order = None
     return Outlook(case=case, plan=plan, drawn=drawn, order=order, counted=counted, part_of=part_of, **common)
 
@@ -193,7 +198,11 @@ def _hotness(
             visits = np.where(np.asarray(at_hand.row_of) < 0, 0, visits)
         batches = rounds * -(-len(plan.train_ids) // plan.batch_size)
         return found.order, CountedVisits(
-            num_batches=batches, visits=visits, layer_visits=found.layer_visits, layer_inputs=found.layer_inputs
+            num_batches=batches,
+            order=found.order,
+            visits=visits,
+            layer_visits=found.layer_visits,
+            layer_inputs=found.layer_inputs,
         )
     return _counted(at_hand, plan, sampler) if count else (None, None)
 
@@ -206,10 +215,12 @@ def _counted(at_hand: GraphAtHand, plan: Plan, sampler: AnySampler) -> tuple[Arr
     most = min(MOST_COUNTED, trial.num_batches)
     tally = count_batches([sampler], islice(trial.batches(0), most), counter)
     visits = np.asarray(counter.visits)
+    order = np.asarray(rank(visits))
     counted = CountedVisits(
         num_batches=max(1, tally.num_batches),
+        order=order,
         visits=visits.copy(),
         layer_visits=counter.layer_visits,
         layer_inputs=counter.layer_inputs,
     )
-    return np.asarray(rank(visits)), counted
+    return order, counted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
+from typing import NamedTuple
 
 from kernels.rows.pages import PAGE_BYTES
 from trainers.recipe.forecast import (
@@ -24,6 +25,7 @@ from trainers.techniques.distributed.volumes import (
     request_bytes,
     summed_gradient_bytes,
 )
+from trainers.techniques.factored.standby import StandbyShare, standby_rows, standby_share
 from trainers.techniques.fresh.expected import ExpectedHistory, expected_history
 from trainers.techniques.fullgraph.need import expected_terms
 from trainers.techniques.fullgraph.volumes import pass_links, pass_seconds
@@ -73,6 +75,10 @@ class Pieces:
     def step(self, threads: int) -> float:
         """Returns the seconds of its step on some threads."""
         return self.speeds.at("step", threads) * self._edges
+
+    def handed(self, threads: int) -> float:
+        """Returns the seconds of its step on some threads, if it waits for the thread that brings its rows."""
+        return (self.speeds.at("handed", threads) or self.speeds.at("step", threads)) * self._edges
 
     @property
     def step_work(self) -> float:
@@ -138,7 +144,54 @@ def _disk_epoch_seconds(outlook: Outlook) -> Seconds:
 def _factored_links(outlook: Outlook) -> Links:
     if outlook.settings.rows == "packed":
         return stored_links(outlook, topology=False)
-    return table_links(outlook), False
+    found = _standby_links(outlook)
+    return table_links(outlook) if found is None else found.mixed(found.share.expected), False
+
+
+class _StandbyLinks(NamedTuple):
+    """Bytes of an epoch of two kinds of devices, whose caches hold different rows.
+
+    Attributes:
+        share: shares of the batches that go to devices which sample.
+        whole, narrow: link -> bytes if all batches went to devices that train, and to those that sample.
+    """
+
+    share: StandbyShare
+    whole: Mapping[str, float]
+    narrow: Mapping[str, float]
+
+    def mixed(self, share: float) -> dict[str, float]:
+        """Returns link -> bytes if a share of the batches goes to devices that sample."""
+        return {link: (1 - share) * self.whole[link] + share * self.narrow[link] for link in self.whole}
+
+
+def _standby_links(outlook: Outlook) -> _StandbyLinks | None:
+    """Returns the bytes of rows on both kinds of devices; None if their caches hold the same rows."""
+    rows = None if outlook.settings.rows == "packed" else standby_rows(outlook)
+    if rows is None:
+        return None
+    if "standby" not in outlook.shared:
+        share = standby_share(outlook, *_stage_seconds(outlook))
+        outlook.shared["standby"] = _StandbyLinks(share, table_links(outlook), table_links(outlook, rows))
+    return outlook.shared["standby"]
+
+
+def _stage_seconds(outlook: Outlook) -> tuple[float, float, float]:
+    """Returns the seconds in which a batch is sampled, its rows are extracted, and it is trained on; 0 if nothing was measured."""
+    if outlook.speeds is None:
+        return 0.0, 0.0, 0.0
+    trainers = outlook.settings.roles(outlook.cores)[1]
+    each = Pieces(outlook, max(1, outlook.cores // max(1, trainers)))
+    return each.prepare(1), each.gather(1), each.step(each.threads)
+
+
+def _factored_ranges(outlook: Outlook) -> Mapping[str, tuple[float, float]]:
+    """Returns link -> least and most bytes: which batches a standby trainer takes depends on the threads of the run."""
+    found = _standby_links(outlook)
+    if found is None:
+        return {}
+    ends = [found.mixed(share) for share in (found.share.least, found.share.most)]
+    return {link: (min(each[link] for each in ends), max(each[link] for each in ends)) for link in found.whole}
 
 
 def _factored_seconds(outlook: Outlook) -> Seconds:
@@ -148,8 +201,10 @@ def _factored_seconds(outlook: Outlook) -> Seconds:
     # A sampler that loads packed rows waits for each of its reads.
     ahead = each.prepare(1) + read + packed * CHUNK_PASSES * each.gather(1)
     trained = min(trainers, outlook.case.semantic.train.accumulate)
-    beside = (ahead / samplers, each.gather(1) / trained, each.step(each.threads) / trained)
-    return each.named(), side_by_side(outlook, each.count, *beside, work=ahead + each.gather(1) + each.step_work)
+    step = each.handed(each.threads)
+    beside = (ahead / samplers, each.gather(1) / trained, step / trained)
+    work = ahead + each.gather(1) + each.threads * step
+    return each.named(), side_by_side(outlook, each.count, *beside, work=work)
 
 
 def _fresh_links(outlook: Outlook) -> Links:
@@ -160,7 +215,7 @@ def _fresh_links(outlook: Outlook) -> Links:
 def _behind(each: Pieces, history: ExpectedHistory, threads: int) -> float:
     """Returns the seconds of a batch between two updates: pruned, gathered through a window and from there, and trained on."""
     rows = (each.gather(threads) + each.gather(1)) * history.rows_share
-    return each.speeds.prune + rows + each.step(each.threads) * history.edges_share
+    return each.speeds.prune + rows + each.handed(each.threads) * history.edges_share
 
 
 def _fresh_seconds(outlook: Outlook) -> Seconds:
@@ -211,7 +266,7 @@ def _distributed_links(outlook: Outlook) -> Links:
         return added(links, {"rank": _between_ranks(outlook, 0.0)}), exact and outlook.case.ranks == 1
     assert outlook.drawn is not None
     batches = [blocks[0].src_ids for blocks in outlook.drawn.blocks]
-    links, remote = remote_links(outlook, batches, _cached_rows(outlook))
+    links, remote = remote_links(outlook, outlook.drawn.steps, batches, _cached_rows(outlook))
     scale = outlook.drawn.count / max(1, len(batches))
     found = {link: num_bytes * scale for link, num_bytes in links.items()}
     return added(found, {"rank": _between_ranks(outlook, remote * scale)}), False
@@ -248,13 +303,9 @@ def _ranked_seconds(
 
 
 def _fresh_distributed_links(outlook: Outlook) -> Links:
-    history = (
-        expected_history(outlook, parts=outlook.plan.num_batches // max(1, outlook.plan.rounds))
-        if outlook.plan
-        else None
-    )
-    assert history is not None and outlook.drawn is not None
-    links, remote = remote_links(outlook, history.below, 0)
+    history = expected_history(outlook)
+    assert outlook.drawn is not None
+    links, remote = remote_links(outlook, history.steps, history.below, _cached_rows(outlook))
     scale = outlook.drawn.count / max(1, len(history.below))
     found = {link: num_bytes * scale for link, num_bytes in links.items()}
     return added(found, history.arena_links, {"rank": _between_ranks(outlook, remote * scale)}), False
@@ -276,7 +327,7 @@ def _fresh_distributed_seconds(outlook: Outlook) -> Seconds:
 
 MINIBATCH = Formula(_minibatch_links, _minibatch_seconds, lanes=_minibatch_lanes)
 DISK = Formula(_disk_links, _disk_epoch_seconds)
-FACTORED = Formula(_factored_links, _factored_seconds)
+FACTORED = Formula(_factored_links, _factored_seconds, ranges=_factored_ranges)
 FRESH = Formula(_fresh_links, _fresh_seconds)
 FRESH_FACTORED = Formula(_fresh_links, _fresh_factored_seconds)
 FULLGRAPH = Formula(pass_links, pass_seconds, expected_terms)

@@ -11,9 +11,11 @@ from assets.storage.machine import usable_cores
 from kernels.rows.aligned import space_for
 from trainers.recipe.need import (
     BATCH,
+    LAUNCHER,
     LAUNCHER_BYTES,
     PARAMETER_COPIES,
     PRODUCT_BYTES,
+    RANK_WINDOWS,
     Case,
     evaluation_terms,
     model_terms,
@@ -160,13 +162,13 @@ def distributed_terms(case: Case) -> list[Term]:
     """Returns the terms of `distributed`, of all ranks and of the process that starts them."""
     ranks, packed = case.ranks, case.semantic.train.own_settings.rows == "packed"
     return [
-        *([Term(what="the process that starts the ranks", num_bytes=LAUNCHER_BYTES)] if ranks > 1 else []),
+        *([Term(what=LAUNCHER, num_bytes=LAUNCHER_BYTES)] if ranks > 1 else []),
         *process_terms(case, ranks),
         *(_from_disk_terms(case, ranks) if packed else queue_terms(case, ranks)),
         *model_terms(case, ranks),
         *sampler_terms(case, ranks),
         *row_terms(case),
-        Term(what="windows of rows in file order", num_bytes=ranks * RANK_WINDOW_BYTES, at_most=True),
+        Term(what=RANK_WINDOWS, num_bytes=ranks * RANK_WINDOW_BYTES, at_most=True),
         Term(what="places of rows", num_bytes=ranks * 4 * case.sizes.num_nodes),
         *(_each_tier(case) if packed else _exchange_terms(case)),
     ]

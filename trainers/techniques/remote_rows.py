@@ -11,21 +11,24 @@ from trainers.recipe.forecast import Outlook
 from trainers.techniques.row_links import feature_place
 
 
-def remote_links(outlook: Outlook, batches: Sequence[Array], cached: int) -> tuple[dict[str, float], float]:
+def remote_links(
+    outlook: Outlook, steps: Sequence[int], batches: Sequence[Array], cached: int
+) -> tuple[dict[str, float], float]:
     """Returns (link -> bytes of rows besides those between ranks, rows that other ranks send).
 
     Args:
-        outlook: the training, with the parts of its nodes and drawn batches of them.
-        batches: ids[n] of each drawn batch, global: the nodes whose rows it reads.
+        outlook: the training, with the parts of its nodes.
+        steps: numbers of drawn batches in their sampling epoch.
+        batches: ids[n] of each of them, global: the nodes whose rows it reads.
         cached: rows of others that every rank keeps, the hottest ones.
     """
-    drawn, ranks, row_bytes = outlook.drawn, outlook.case.ranks, outlook.sizes.row_bytes
-    assert drawn is not None and outlook.part_of is not None
+    ranks, row_bytes = outlook.case.ranks, outlook.sizes.row_bytes
+    assert outlook.part_of is not None
     num_parts = int(outlook.part_of.max(initial=0)) + 1
     share = max(1, num_parts // ranks)
     kept = _kept(outlook, share, cached)
     rows = own = remote = 0
-    for step, node_ids in zip(drawn.steps, map(outlook.with_rows, batches), strict=True):
+    for step, node_ids in zip(steps, map(outlook.with_rows, batches), strict=True):
         rank = step % num_parts // share
         owners = np.asarray(outlook.part_of)[node_ids] // share
         rows += len(node_ids)

@@ -55,22 +55,23 @@ def epoch_edges(outlook: Outlook) -> float:
     return stored.edges if stored else _drawn(outlook).edges * _drawn(outlook).count
 
 
-def table_links(outlook: Outlook) -> dict[str, float]:
-    """Returns link -> bytes of an epoch's input rows, from the table and the caches before it."""
+def table_links(outlook: Outlook, device_rows: int | None = None) -> dict[str, float]:
+    """Returns link -> bytes of an epoch's input rows, from the table and the caches before it; arguments as in `placed`."""
     drawn = _drawn(outlook)
-    found = rows_links(outlook, (read_nodes(blocks) for blocks in drawn.blocks))
+    found = rows_links(outlook, (read_nodes(blocks) for blocks in drawn.blocks), device_rows)
     scale = epoch_inputs(outlook) / max(1.0, drawn.inputs * len(drawn.blocks))
     return {link: num_bytes * scale for link, num_bytes in found.items()}
 
 
-def rows_links(outlook: Outlook, batches: Iterable[Array]) -> dict[str, float]:
+def rows_links(outlook: Outlook, batches: Iterable[Array], device_rows: int | None = None) -> dict[str, float]:
     """Returns link -> bytes of rows, from the table and the caches before it.
 
     Args:
         outlook: the training.
         batches: ids[n] of each batch, global: the nodes whose rows are read.
+        device_rows: as in `placed`.
     """
-    tier, row_bytes, where = placed(outlook), outlook.sizes.row_bytes, feature_place(outlook)
+    tier, row_bytes, where = placed(outlook, device_rows), outlook.sizes.row_bytes, feature_place(outlook)
     found: dict[str, float] = {"disk": 0.0, "mapped": 0.0, "h2d": 0.0, "d2d": 0.0}
     for node_ids in map(outlook.with_rows, batches):
         behind = node_ids if tier is None else node_ids[tier[node_ids] == BEHIND]
@@ -94,15 +95,20 @@ def feature_place(outlook: Outlook) -> str:
     return where
 
 
-def placed(outlook: Outlook) -> Array | None:
-    """Returns u8[N], the place of each node's row; None if nothing is cached."""
+def placed(outlook: Outlook, device_rows: int | None = None) -> Array | None:
+    """Returns u8[N], the place of each node's row; None if nothing is cached.
+
+    Args:
+        outlook: the training.
+        device_rows: rows of a device that has fewer of them than the budget says, whose other rows come from the table; None = all.
+    """
     if outlook.order is None:
         return None
     in_memory = outlook.case.execution.features == "memory"
     device, host = (tier_rows(outlook.sizes, level)[0] for level in ("device", "host"))
     hottest = outlook.with_rows(np.asarray(outlook.order))
     tier = np.zeros(outlook.sizes.num_nodes, np.uint8)
-    tier[hottest[:device]] = DEVICE
+    tier[hottest[: device if device_rows is None else device_rows]] = DEVICE
     if not in_memory:
         tier[hottest[device : device + host]] = HOST
     return tier

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from assets.storage.control_group import free_bytes
 from assets.storage.machine import usable_cores
 from kernels.history.csr2 import prune
 from kernels.rows.gather import gather
+from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.sample import Sampler
 from kernels.sampling.transpose import transpose
 from kernels.types import BatchKey, Block, Stream
@@ -64,15 +67,25 @@ def _measure(outlook: Outlook, at_hand: GraphAtHand, num_classes: int, types: No
         semantic, relations = outlook.case.semantic, len(at_hand.graph.relations)
         model = build_model(semantic.train, outlook.sizes.width, num_classes, semantic.seed, relations, types)
         if outlook.plan is None or drawn is None or not drawn.blocks:
-            layers = {threads: _pass_seconds(outlook, at_hand, model, threads) for threads in counts}
-            layers = {threads: min(seconds, layers[1]) for threads, seconds in layers.items()}
-            return Speeds(layers=layers, edges=float(outlook.sizes.num_edges))
+            block = _part_of_pass(outlook, at_hand, model)
+            if block is None:
+                return Speeds(layers=dict.fromkeys(counts, 0.0), edges=float(outlook.sizes.num_edges))
+            pieces = {"layers": block, "whole": transpose(folded_block(block))}
+            found = {
+                name: {threads: _pass_seconds(outlook, each, model, threads) for threads in counts}
+                for name, each in pieces.items()
+            }
+            layers, whole = ({threads: min(each, by[1]) for threads, each in by.items()} for by in found.values())
+            return Speeds(layers=layers, whole=whole, edges=float(outlook.sizes.num_edges))
         table = _table(outlook)
         found = {threads: _walked(outlook, at_hand, model, table, threads) for threads in counts}
+        with ThreadPoolExecutor(1) as other:
+            handed = {threads: _walked(outlook, at_hand, model, table, threads, other).step for threads in counts}
     # Threads that wait for cores on which other processes run take longer than one thread does: that is the moment, not the machine.
     found = {threads: _Seconds(*map(min, each, found[1])) for threads, each in found.items()}
     return Speeds(
         step={threads: each.step for threads, each in found.items()},
+        handed={threads: max(handed[threads], each.step) for threads, each in found.items()},
         draw={threads: each.draw for threads, each in found.items()},
         gather={threads: each.gather for threads, each in found.items()},
         transpose=_timed(drawn.blocks, lambda blocks: [transpose(block) for block in blocks[len(blocks) > 1 :]]),
@@ -103,27 +116,40 @@ def _most_bytes() -> int:
     return TABLE_BYTES if free is None else min(TABLE_BYTES, free // TABLE_SHARE)
 
 
-def _walked(outlook: Outlook, at_hand: GraphAtHand, model: Model, table: np.ndarray, threads: int) -> _Seconds:
+def _walked(
+    outlook: Outlook,
+    at_hand: GraphAtHand,
+    model: Model,
+    table: np.ndarray,
+    threads: int,
+    other: ThreadPoolExecutor | None = None,
+) -> _Seconds:
     """Returns the median seconds of the pieces of batches that are drawn, gathered and trained on in turn, as a training goes.
 
-    So each piece finds the caches of the processor as another one has left them.
+    So each piece finds the caches of the processor as another one has left them. With an `other` thread, it draws and gathers.
     """
     semantic, sampler = outlook.case.semantic, batch_sampler(outlook.case.semantic, at_hand, threads)
     optimiser, seconds, began = make_optimiser(model.parameters(), semantic.train), [], time.perf_counter()
     assert outlook.plan is not None
+
+    def prepare(item: PlannedBatch) -> tuple[tuple[Block, ...], np.ndarray, float, float]:
+        started = time.perf_counter()
+        blocks = sampler.sample(item.key, item.seeds, transpose=transposes(semantic))
+        attach_weights(blocks, at_hand.graph.topology, model.edge_weight)
+        drawn = time.perf_counter()
+        rows = np.empty((blocks[0].num_src, table.shape[1]), np.float32)
+        gather(table, blocks[0].src_ids % len(table), rows, threads=threads)
+        return blocks, rows, drawn - started, time.perf_counter() - drawn
+
     with torch_threads(threads):
         for item in outlook.plan.batches(0):
             if not len(item.seeds):
                 continue
+            found = prepare(item) if other is None else other.submit(prepare, item).result()
+            blocks, rows, drawn, gathered = found
             started = time.perf_counter()
-            blocks = sampler.sample(item.key, item.seeds, transpose=transposes(semantic))
-            attach_weights(blocks, at_hand.graph.topology, model.edge_weight)
-            drawn = time.perf_counter()
-            rows = np.empty((blocks[0].num_src, table.shape[1]), np.float32)
-            gather(table, blocks[0].src_ids % len(table), rows, threads=threads)
-            gathered = time.perf_counter()
             _step(model, optimiser, blocks, _inputs(rows, outlook, model))
-            seconds.append((drawn - started, gathered - drawn, time.perf_counter() - gathered))
+            seconds.append((drawn, gathered, time.perf_counter() - started))
             if len(seconds) > MOST_STEPS or (len(seconds) > 2 and time.perf_counter() - began > MOST_SECONDS):
                 break
     return _Seconds(*np.median(seconds[1:] or seconds, axis=0).tolist())
@@ -161,26 +187,39 @@ def _pruned(blocks: tuple[Block, ...]) -> None:
     prune(blocks, [np.full(block.num_src, -1, np.int32) for block in blocks[1:]], "hidden")
 
 
-def _pass_seconds(outlook: Outlook, at_hand: GraphAtHand, model: Model, threads: int) -> float:
-    """Returns the seconds of a forward and a backward pass of all layers over the whole graph, scaled from a part of it.
+def _part_of_pass(outlook: Outlook, at_hand: GraphAtHand, model: Model) -> Block | None:
+    """Returns all in-edges of some nodes as a block with its transpose; None if the model is one module, or without edges.
 
     Each edge of the part may have a row of its own, so there are few edges if rows are long and memory is short.
     """
-    topology, train = at_hand.graph.topology, outlook.case.semantic.train
+    topology = at_hand.graph.topology
     if not isinstance(model, LayeredModel) or not topology.num_edges:
-        return 0.0
+        return None
     mean = max(1.0, topology.num_edges / topology.num_nodes)
-    edges = min(PASS_EDGES, _most_bytes() // (4 * max(outlook.sizes.width, train.hidden)))
+    edges = min(PASS_EDGES, _most_bytes() // (4 * max(outlook.sizes.width, outlook.case.semantic.train.hidden)))
     seeds = np.unique(np.linspace(0, topology.num_nodes - 1, max(1, int(edges / mean))).astype(np.int64))
-    ids, found = seeds.astype(topology.indices.dtype), 0.0
+    ids = seeds.astype(topology.indices.dtype)
     (block,) = Sampler(topology, (-1,), seed=0).sample(BatchKey(int(Stream.PROBE), 0, 0), ids, transpose="all")
     attach_weights((block,), topology, model.edge_weight)
+    return block
+
+
+def folded_block(block: Block) -> Block:
+    """Returns a block whose destinations are its only sources, with as many edges: a whole graph has no source besides its nodes."""
+    count = block.num_dst
+    return replace(block, num_src=count, src_ids=block.src_ids[:count], indices=block.indices % count)
+
+
+def _pass_seconds(outlook: Outlook, block: Block, model: Model, threads: int) -> float:
+    """Returns the seconds of a forward and a backward pass of all layers over the whole graph, scaled from a part of it."""
+    assert isinstance(model, LayeredModel)
+    found = 0.0
     with torch_threads(threads):
         for number, layer in enumerate(model.layers):
             first = number == 0 and model.projection is None
-            width = outlook.sizes.width if first else train.hidden
+            width = outlook.sizes.width if first else outlook.case.semantic.train.hidden
             found += _layer_seconds(layer, block, width, dtype_of(model), first)
-    return found * outlook.sizes.num_nodes / len(seeds)
+    return found * outlook.sizes.num_nodes / block.num_dst
 
 
 def _layer_seconds(layer: Any, block: Block, width: int, dtype: torch.dtype, first: bool) -> float:

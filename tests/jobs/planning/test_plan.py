@@ -148,6 +148,23 @@ def test_a_large_graph_is_stood_in_for_by_one_with_as_many_edges_per_node() -> N
     assert large.num_edges == 8 * 10**6 and large.num_nodes == 10**6 and large.num_train == 10**5
 
 
+def test_a_generator_stands_in_for_itself(tmp_path: Path) -> None:
+    """Of a block model no node is a hub, while an R-MAT graph of the same sizes has some."""
+    path = tmp_path / "mine.toml"
+    path.write_text(recipe(TRAIN, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 64}))
+    source: Any = replace(load_pipeline(path).graph, nodes=20_000, edges=160_000)  # pyright: ignore
+    sizes = Sizes(
+        num_nodes=20_000, num_edges=320_000, num_train=100, num_classes=3, num_rows=20_000, width=8, row_bytes=32
+    )
+    drawn, other = (stand_in(sizes, 1, None, each).graph.topology for each in (source, None))
+    assert 3 * drawn.in_degree.max() < other.in_degree.max()
+    large = replace(source, nodes=10**8, edges=8 * 10**8)
+    wide = replace(sizes, num_nodes=large.nodes, num_edges=2 * large.edges, num_train=10**6)
+    scaled = stand_in(wide, 1, None, large).graph.topology
+    assert scaled.num_nodes == scaled_sizes(wide).num_nodes < 10**6
+    assert scaled.num_edges == pytest.approx(scaled_sizes(wide).num_edges, rel=0.1)
+
+
 def test_errors_of_runs_are_listed(tmp_path: Path) -> None:
     assert "no run of this home" in run(tmp_path / "home", "plan", "--check").output
     train_small(tmp_path / "home", asked_by="mine/sage")

@@ -17,14 +17,21 @@ from assets.storage.artifact import Artifact
 from jobs.planning.graph import stand_in
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
+from kernels.sampling.transpose import transpose
+from kernels.types import BatchKey
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import content, parts_inputs, train_fresh, train_packed, train_parts, train_small, train_whole
+from trainers.recipe.batch_sizes import batch_sizes
 from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.recipe.drawn import draw_batches, pages_of
-from trainers.recipe.forecast import Speeds
+from trainers.recipe.forecast import Outlook, Speeds, expected_memory
 from trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
+from trainers.recipe.need import Case, training_need
+from trainers.recipe.outlook import outlook_on
 from trainers.record.ledger import Ledger
+from trainers.techniques.factored.settings import FactoredSettings
+from trainers.training.speeds import folded_block, measure_speeds
 
 
 def predicted(model: Artifact) -> dict[str, Any]:
@@ -72,6 +79,54 @@ def test_rows_of_other_ranks_are_forecast_from_parts(tmp_path: Path) -> None:
     assert found.keys() == counted.keys() and "rank" in counted
     for link, num_bytes in counted.items():
         assert found[link] == pytest.approx(num_bytes, rel=0.05), link
+    terms = model.run_record()["memory_need"]["terms"]
+    assert predicted(model)["memory_bytes"] <= sum(terms.values()) - terms["the process that starts the ranks"], (
+        "it waits"
+    )
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_each_part_has_an_arena_of_rows_of_the_others(tmp_path: Path, parts: int) -> None:
+    parts_inputs(tmp_path, parts)
+    fresh = {"t_stale": 6, "policy": "performance+features", "arena": "40%"}
+    small = {"accumulate": 1, "epochs": 6, "batch_size": 8}
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=small.pop("batch_size"))
+    model = run_threads(
+        parts, lambda rank: train_parts(tmp_path, parts, rank, fresh=fresh, sampling=sampling, **small)
+    )[0]
+    found, counted = predicted(model)["bytes_per_epoch"], moved(model)
+    assert found.keys() == counted.keys() and "rank" in counted
+    for link, num_bytes in counted.items():
+        assert found[link] == pytest.approx(num_bytes, rel=0.15), link
+
+
+def test_devices_that_hold_the_graph_have_a_smaller_cache(tmp_path: Path) -> None:
+    """If devices are shared in time all of them have it, and if none switches no batch meets it; between the two is the range."""
+    memory, options = {"device": "90%", "host": "0%", "seed": 3}, {"topology": "device", "epochs": 4, "accumulate": 1}
+    split: Any = ({"sharing": "time", "trainers": 2}, {"samplers": 1, "trainers": 1, "switching": False})
+    ends = []
+    for keys in split:
+        home = tmp_path / str(len(ends))
+        model = train_small(home, trainer="factored", settings=FactoredSettings(**keys), memory=memory, **options)
+        found, counted = predicted(model), moved(model)
+        assert found["bytes_range"] == {}
+        for link, num_bytes in counted.items():
+            assert found["bytes_per_epoch"][link] == pytest.approx(num_bytes, rel=0.1), (link, keys)
+        ends.append(found["bytes_per_epoch"]["d2d"])
+    assert ends[0] < 0.8 * ends[1]
+
+
+def test_what_a_standby_trainer_takes_is_a_range(tmp_path: Path) -> None:
+    memory, settings = {"device": "90%", "host": "0%", "seed": 3}, FactoredSettings(samplers=1, trainers=1)
+    model = train_small(
+        tmp_path, trainer="factored", settings=settings, memory=memory, topology="device", epochs=2, accumulate=1
+    )
+    found = predicted(model)
+    assert found["bytes_range"].keys() == {"d2d", "h2d", "mapped"}
+    for link, (least, most) in found["bytes_range"].items():
+        assert least <= found["bytes_per_epoch"][link] <= most and least < most
+    rows = sum(found["bytes_per_epoch"][link] for link in ("d2d", "h2d"))
+    assert rows == pytest.approx(sum(moved(model)[link] for link in ("d2d", "h2d")), rel=0.05), "their sum is sure"
 
 
 def test_rows_without_columns_are_not_exchanged(tmp_path: Path) -> None:
@@ -90,8 +145,17 @@ def test_a_history_spares_about_what_the_rates_of_visits_say(tmp_path: Path) -> 
     assert found["h2d"] == pytest.approx(counted["h2d"], rel=0.15)
 
 
+def test_an_arena_holds_rows_though_no_cache_does(tmp_path: Path) -> None:
+    fresh = {"t_stale": 6, "policy": "performance+features", "arena": "40%"}
+    model = train_fresh(tmp_path, epochs=6, fresh=fresh, accumulate=1, cache="none")
+    found, counted = predicted(model)["bytes_per_epoch"], moved(model)
+    assert found["d2d"] == pytest.approx(counted["d2d"], rel=0.15)
+    never = train_fresh(tmp_path / "never", epochs=2, fresh=fresh | {"t_stale": 0}, accumulate=1, cache="none")
+    assert predicted(never)["bytes_per_epoch"]["d2d"] == pytest.approx(moved(never)["d2d"], rel=0.05), "none is kept"
+
+
 def test_speeds_are_kept_and_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
-    path, speeds = tmp_path / "home" / "pieces.json", Speeds(step={1: 0.5, 4: 0.25}, copy_rate=1e9)
+    path, speeds = tmp_path / "home" / "pieces.json", Speeds(step={1: 0.5, 4: 0.25}, handed={2: 0.75}, copy_rate=1e9)
     assert kept_speeds(path) is None
     keep_speeds(path, speeds)
     assert kept_speeds(path) == speeds
@@ -108,6 +172,38 @@ def test_speeds_of_a_stand_in_are_not_those_of_the_built_graph(tmp_path: Path) -
     paths.add(speeds_path(tmp_path, semantic, sizes, built=False))
     assert len(paths) == 4
     assert speeds_path(tmp_path, semantic, replace(sizes, num_nodes=1001), built=True) in paths, "a little larger"
+
+
+def test_the_rows_of_an_exact_evaluation_are_at_most_those_of_all_nodes() -> None:
+    """Each edge may bring a row by the need; but a window reads the row of a node once."""
+    few = Sizes(num_nodes=1000, num_edges=10**6, num_train=100, num_classes=3, width=256, row_bytes=1024)
+    table = TrainTable(name="sage")
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=32)
+    semantic = ModelConfig(seed=1, train=table.config, sampling=sampling)
+    case = Case(semantic=semantic, execution=table.execution, sizes=few, batch=batch_sizes(sampling, few), ranks=1)
+    expected = expected_memory(Outlook(case=case, exact_evaluation=True))["an exact evaluation"]
+    (need,) = (t for t in training_need(semantic, case.execution, few, 1).memory if t.what == "an exact evaluation")  # pyright: ignore
+    assert few.num_nodes * few.row_bytes <= expected < need.num_bytes / 10
+
+
+@pytest.mark.parametrize("trainer", ["minibatch", "fullgraph"])
+def test_pieces_are_measured_on_drawn_batches(trainer: str) -> None:
+    sizes = Sizes(num_nodes=300, num_edges=2400, num_train=200, num_classes=3, width=8, row_bytes=32)
+    table = TrainTable(name="sage", trainer=trainer, hidden=4, threads=1)
+    sampling = None if trainer == "fullgraph" else SamplingConfig(fanouts=(4, 3), batch_size=32)
+    semantic, at_hand = ModelConfig(seed=1, train=table.config, sampling=sampling), stand_in(sizes, 1, sampling)
+    found = measure_speeds(outlook_on(semantic, table.execution, sizes, at_hand, {}), at_hand, 3)
+    pieces = (found.layers, found.whole) if trainer == "fullgraph" else (found.step, found.handed)
+    assert pieces[0].keys() == pieces[1].keys() >= {1} and min(*pieces[0].values(), *pieces[1].values()) > 0
+    assert all(found.handed[threads] >= seconds for threads, seconds in found.step.items())
+
+
+def test_a_whole_graph_has_no_source_besides_its_nodes() -> None:
+    topology = stand_in(Sizes(num_nodes=100, num_edges=800, num_train=8, num_classes=2), 1, None).graph.topology
+    (block,) = Sampler(topology, (-1,), seed=0).sample(BatchKey(0, 0, 0), np.arange(20, dtype=np.int32))
+    folded = transpose(folded_block(block))
+    assert folded.num_src == folded.num_dst == 20 < block.num_src
+    assert len(folded.indices) == len(block.indices) == len(folded.t_dst)  # pyright: ignore
 
 
 def test_drawing_stops_after_some_seconds() -> None:

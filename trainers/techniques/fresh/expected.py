@@ -4,24 +4,32 @@ A node that batches visit at a rate r per batch is kept for the share q of the t
 at a visit its embedding is found with probability q. Drawn batches are pruned by draws of that probability, with the kernel that prunes
 those of the training: what is left of them is what the training will read and compute.
 
-Known limits: gradients are taken as independent of nodes and epochs, and rates as those without a history.
+With several parts each has a history of its own, which sees the batches of its part alone. Hotness counts batches of all parts, so rates
+are split by the share of visits that stay within a part, as the drawn batches have it. Such a history holds feature rows of other parts.
+
+Known limits: gradients are taken as independent of nodes and epochs, and rates as those without a history. Of more than `MOST_PARTS` parts
+some stand for all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from assets.sizes import parse_size
 from kernels.history.csr2 import prune
-from kernels.types import Array
-from trainers.recipe.forecast import Outlook
+from kernels.sampling.part_plan import PartPlan
+from kernels.types import Array, Block
+from trainers.recipe.forecast import CountedVisits, Outlook
 from trainers.recipe.step_bytes import item_bytes
-from trainers.techniques.fresh.ranking import SCORED_AT_ONCE, BatchVisits, share_arena, share_of_time
+from trainers.techniques.fresh.ranking import SCORED_AT_ONCE, BatchVisits, Share, share_arena, share_of_time
 from trainers.techniques.row_links import rows_links
 
 DRAW_SEED = 0
+MOST_PARTS = 4
+"""Parts whose histories are worked out, each of which takes a sort of all nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +37,13 @@ class ExpectedHistory:
     """Drawn batches without what a history spares.
 
     Attributes:
-        below: ids[n] of each drawn batch: the nodes whose rows come from below the arena.
+        steps: numbers of the batches in their sampling epoch; those of parts that are not worked out are left out.
+        below: ids[n] of each of them: the nodes whose rows come from below the arena.
         arena_links: link -> bytes of an epoch of embeddings, and of rows that the arena has.
         edges_share, rows_share: shares of edges and of input rows that are left.
     """
 
+    steps: list[int]
     below: list[Array]
     arena_links: dict[str, float]
     edges_share: float
@@ -46,68 +56,144 @@ class ExpectedHistory:
         return {link: scale * num_bytes for link, num_bytes in rows_links(outlook, self.below).items()}
 
 
-def expected_history(outlook: Outlook, parts: int = 1) -> ExpectedHistory:
+class _Chances(NamedTuple):
+    """The state of one history at a visit.
+
+    Attributes:
+        held: f32[N] of each cached layer, the chance that a visit finds the node's embedding.
+        in_arena: bool[N], rows that the arena has.
+        enters: bool[N] of each cached layer, nodes whose embeddings may enter.
+        keeps: share of the steps whose embeddings may be kept.
+    """
+
+    held: list[Array]
+    in_arena: Array
+    enters: list[Array]
+    keeps: float
+
+
+def expected_history(outlook: Outlook) -> ExpectedHistory:
     """Returns the drawn batches of a training without those parts that its history is expected to spare.
 
     Args:
-        outlook: the training, with counts of visits by layer.
-        parts: number of parts, each of which has an arena and a batch in every step.
+        outlook: the training, with counts of visits by layer; each part of its plan has an arena, and a batch in every step.
     """
-    key = ("history", parts)
-    if key not in outlook.shared:
-        outlook.shared[key] = _expected(outlook, parts)
-    return outlook.shared[key]
+    if "history" not in outlook.shared:
+        outlook.shared["history"] = _expected(outlook)
+    return outlook.shared["history"]
 
 
-def _expected(outlook: Outlook, parts: int) -> ExpectedHistory:
-    drawn, train = outlook.drawn, outlook.case.semantic.train
-    assert drawn is not None
-    chance, in_arena, accepted = _chances(outlook, parts)
-    random = np.random.default_rng(DRAW_SEED)
-    below, hits, embeddings, admitted, edges, inputs = [], 0, 0, 0.0, 0, 0
-    for blocks in drawn.blocks:
+def _num_parts(outlook: Outlook) -> int:
+    return outlook.plan.num_parts if isinstance(outlook.plan, PartPlan) else 1
+
+
+class _Sums:
+    """Sums over pruned batches.
+
+    Args:
+        outlook: the training.
+    """
+
+    def __init__(self, outlook: Outlook):
+        self.outlook, self.random = outlook, np.random.default_rng(DRAW_SEED)
+        self.below: list[Array] = []
+        self.steps: list[int] = []
+        self.hits = self.embeddings = self.edges = self.inputs = 0
+        self.whole_edges = self.whole_inputs = 0
+        self.admitted = 0.0
+
+    def add(self, step: int, blocks: tuple[Block, ...], chances: _Chances) -> None:
+        """Prunes a batch and adds what is left of it."""
         slots = []
         for layer in range(1, len(blocks)):
             ids = blocks[layer].src_ids
-            slots.append(np.where(random.random(len(ids)) < chance[layer - 1][ids], 0, -1).astype(np.int32))
+            found = self.random.random(len(ids)) < chances.held[layer - 1][ids]
+            slots.append(np.where(found, 0, -1).astype(np.int32))
         left = prune(blocks, slots)
-        ids = outlook.with_rows(left.blocks[0].src_ids)
-        found = in_arena[ids]
-        below.append(ids[~found])
-        hits, inputs = hits + int(found.sum()), inputs + len(ids)
-        edges += sum(len(block.indices) for block in left.blocks)
+        ids = self.outlook.with_rows(left.blocks[0].src_ids)
+        found = chances.in_arena[ids]
+        self.steps.append(step)
+        self.below.append(ids[~found])
+        self.hits, self.inputs = self.hits + int(found.sum()), self.inputs + len(ids)
+        self.edges += sum(len(block.indices) for block in left.blocks)
+        self.whole_edges += sum(len(block.indices) for block in blocks)
+        self.whole_inputs += blocks[0].num_src
         for layer, block in enumerate(left.blocks):
-            embeddings += 0 if block.splice is None else len(block.splice.hist_pos)
+            self.embeddings += 0 if block.splice is None else len(block.splice.hist_pos)
             if layer:
                 computed = block.src_ids if block.splice is None else block.src_ids[block.splice.computed]
-                admitted += outlook.settings.p_grad * float(np.count_nonzero(accepted[layer - 1][computed]))
-    scale, value = drawn.count / max(1, len(drawn.blocks)), item_bytes(train)
+                entering = float(np.count_nonzero(chances.enters[layer - 1][computed]))
+                self.admitted += self.outlook.settings.p_grad * chances.keeps * entering
+
+
+def _expected(outlook: Outlook) -> ExpectedHistory:
+    drawn, train, parts = outlook.drawn, outlook.case.semantic.train, _num_parts(outlook)
+    assert drawn is not None
+    by_part: dict[int, list[int]] = {}
+    for i, step in enumerate(drawn.steps):
+        by_part.setdefault(step % parts, []).append(i)
+    sums, within = _Sums(outlook), _within(outlook, parts)
+    for part in list(by_part)[:MOST_PARTS]:
+        chances = _chances(outlook, parts, part, within)
+        for i in by_part[part]:
+            sums.add(drawn.steps[i], drawn.blocks[i], chances)
+    scale, value = drawn.count / max(1, len(sums.below)), item_bytes(train)
     row_bytes, width = train.hidden * value, outlook.sizes.width * value
-    moved = {"d2d": scale * ((embeddings + admitted) * row_bytes + hits * width)}
-    whole = max(1.0, len(drawn.blocks) * drawn.edges), max(1.0, len(drawn.blocks) * drawn.inputs)
-    return ExpectedHistory(below=below, arena_links=moved, edges_share=edges / whole[0], rows_share=inputs / whole[1])
+    moved = {"d2d": scale * ((sums.embeddings + sums.admitted) * row_bytes + sums.hits * width)}
+    return ExpectedHistory(
+        steps=sums.steps,
+        below=sums.below,
+        arena_links=moved,
+        edges_share=sums.edges / max(1, sums.whole_edges),
+        rows_share=sums.inputs / max(1, sums.whole_inputs),
+    )
 
 
-def _held(visits: Array, num_batches: int, p_grad: float, longest: int | None) -> Array:
-    """Returns f32[N], the share of the time that each node's embedding is held; some nodes at a time, since a rate takes 64 bytes."""
+def _within(outlook: Outlook, parts: int) -> list[float]:
+    """Returns the share of the visits of each cached layer that are those of nodes of the batch's own part, by the drawn batches."""
+    drawn, part_of, layers = outlook.drawn, outlook.part_of, outlook.case.semantic.train.layers - 1
+    if parts == 1 or part_of is None or drawn is None:
+        return [1.0] * layers
+    own, visits = np.zeros(layers), np.zeros(layers)
+    for step, blocks in zip(drawn.steps, drawn.blocks, strict=True):
+        for layer in range(layers):
+            ids = blocks[layer + 1].src_ids
+            own[layer] += np.count_nonzero(part_of[ids] == step % parts)
+            visits[layer] += len(ids)
+    return (own / np.maximum(1, visits)).tolist()
+
+
+def _held(visits: Array, num_batches: int, p_grad: float, longest: int | None, times: Array | float = 1.0) -> Array:
+    """Returns f32[N], the share of the time that each node's embedding is held; some nodes at a time, since a rate takes 64 bytes.
+
+    Args:
+        visits: numbers[N], visits in `num_batches` batches.
+        num_batches: number of these batches.
+        p_grad, longest: as in `share_of_time`.
+        times: f32[N] or one number, rate of visits by the batches that the history sees over that of all batches.
+    """
     found = np.empty(len(visits), np.float32)
     for low in range(0, len(found), SCORED_AT_ONCE):
         part = slice(low, low + SCORED_AT_ONCE)
-        found[part] = share_of_time(np.asarray(visits[part]) / max(1, num_batches), p_grad, longest)
+        rates = np.asarray(visits[part]) / max(1, num_batches) * (times if isinstance(times, float) else times[part])
+        found[part] = share_of_time(rates, p_grad, longest)
     return found
 
 
-def _chances(outlook: Outlook, parts: int) -> tuple[list[Array], Array, list[Array]]:
-    """Returns (f32[N] of each cached layer, the chance that a visit finds the node's embedding; bool[N], rows that the arena has;
+def _chances(outlook: Outlook, parts: int, part: int, within: list[float]) -> _Chances:
+    """Returns the state of the history of a part.
 
-    bool[N] of each cached layer, nodes whose embeddings may enter).
+    Args:
+        outlook: the training.
+        parts, part: number of parts, and the part.
+        within: of each cached layer the share of visits that stay within a part.
     """
     train, settings, sizes = outlook.case.semantic.train, outlook.settings, outlook.sizes
     layers, num_nodes = train.layers - 1, sizes.num_nodes
     counted, plan = outlook.counted, outlook.plan
-    none = np.zeros(num_nodes, np.float32), np.zeros(num_nodes, bool), np.zeros(num_nodes, bool)
+    none = np.zeros(num_nodes, np.float32), np.zeros(num_nodes, bool)
     if counted is None or plan is None or not layers:
-        return [none[0]] * layers, none[1], [none[2]] * layers
+        return _Chances([none[0]] * layers, none[1], [none[1]] * layers, 0.0)
     per_epoch, value = plan.steps_per_epoch, item_bytes(train)
     stale, first = settings.stale_steps(per_epoch), settings.first_step(per_epoch)
     # Ages are counted in steps; a history sees its own part's batches.
@@ -115,31 +201,59 @@ def _chances(outlook: Outlook, parts: int) -> tuple[list[Array], Array, list[Arr
     longest = None if stale is None else stale * per_step
     size = parse_size(settings.arena, sizes.feature_bytes // parts)
     slot_bytes, row_bytes = train.hidden * value, sizes.width * value
-    least, held_bytes = 0.0, size if not settings.features else 0
-    scores = None
-    if settings.ranked:
-        visits = BatchVisits(
-            num_batches=counted.num_batches,
-            visits=counted.visits,
-            layer_visits=counted.layer_visits[:layers],
-            layer_inputs=counted.layer_inputs[:layers],
-        )
-        share = share_arena(visits, settings.p_grad, longest, slot_bytes, row_bytes, size)
-        least, held_bytes, scores = share.least, share.max_slots * slot_bytes, share.score
-    kept = max(0.0, 1 - first / max(1, per_epoch * train.epochs))
-    chances, accepted = [], []
+    own = None if parts == 1 or outlook.part_of is None else np.asarray(outlook.part_of) == part
+    bounds = settings.p_grad, longest, slot_bytes, row_bytes, size
+    share = _shared(counted, layers, own, *bounds) if settings.ranked else None
+    kept = max(0.0, 1 - first / max(1, per_epoch * train.epochs)) * (stale != 0)
+    chances, accepted, entering = [], [], 0.0
     for layer in range(layers):
-        enters = np.ones(num_nodes, bool) if scores is None else (scores[layer] >= least) & (scores[layer] > 0)
-        held = _held(counted.layer_visits[layer], counted.num_batches, settings.p_grad, longest)
+        enters = np.ones(num_nodes, bool)
+        if share is not None:
+            enters = (share.score[layer] >= share.least) & (share.score[layer] > 0)
+        # A part's batches visit its own nodes as often as `within` says, and those of the others in equal shares.
+        times = 1.0
+        if own is not None:
+            rates = parts * within[layer], parts * (1 - within[layer]) / (parts - 1)
+            times = np.where(own, *map(np.float32, rates))
+        held = _held(counted.layer_visits[layer], counted.num_batches, settings.p_grad, longest, times)
+        if share is None:
+            rates = np.asarray(counted.layer_visits[layer]) / max(1, counted.num_batches) * times
+            # Of the first window, in which the history fills: its longest one, and features that it displaces never return.
+            entering += settings.p_grad * float(np.sum(rates * (1 - held / 2)))
         held *= enters
         held *= np.float32(kept)
         chances.append(held)
         accepted.append(enters)
     room = sum(float(each.sum(dtype=np.float64)) for each in chances) * slot_bytes
-    if scores is None and room > size:
+    if share is None and room > size:
         chances = [each * np.float32(size / room) for each in chances]
-    in_arena = np.zeros(num_nodes, bool)
-    if settings.features and outlook.order is not None:
-        used = held_bytes if scores is not None else min(room, size)
-        in_arena[outlook.with_rows(np.asarray(outlook.order))[: int((size - used) // max(1, row_bytes))]] = True
-    return chances, in_arena, accepted
+    in_arena = none[1]
+    if settings.features:
+        # A ring grows over all rows that enter until it comes back to its first slot, every `longest` batches.
+        ring = size if longest is None else min(size, kept * longest * entering * slot_bytes)
+        used = ring if share is None else share.max_slots * slot_bytes
+        hottest = outlook.with_rows(np.asarray(counted.order))
+        # The rows of its own part cost a history of several parts no exchange.
+        hottest = hottest if own is None else hottest[~own[hottest]]
+        in_arena[hottest[: int((size - used) // max(1, row_bytes))]] = True
+    return _Chances(chances, in_arena, accepted, kept)
+
+
+def _shared(
+    counted: CountedVisits,
+    layers: int,
+    own: Array | None,
+    p_grad: float,
+    longest: int | None,
+    slot_bytes: int,
+    row_bytes: int,
+    size: int,
+) -> Share:
+    """Returns the shares of an arena, as the training's history works them out; rows of `own` nodes, bool[N], do not enter it."""
+    visits = BatchVisits(
+        num_batches=counted.num_batches,
+        visits=counted.visits if own is None else np.where(own, 0, counted.visits),
+        layer_visits=counted.layer_visits[:layers],
+        layer_inputs=counted.layer_inputs[:layers],
+    )
+    return share_arena(visits, p_grad, longest, slot_bytes, row_bytes, size)

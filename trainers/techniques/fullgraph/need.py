@@ -20,6 +20,7 @@ from assets.storage.user_code import is_reference
 from trainers.recipe.batch_sizes import batch_sizes
 from trainers.recipe.need import (
     HEAP,
+    LAUNCHER,
     LAUNCHER_BYTES,
     Case,
     evaluation_terms,
@@ -60,7 +61,7 @@ def terms(case: Case) -> list[Term]:
     found = _uncut(case) if settings.mode == "device" else _cut(case, settings, ranks)
     rows = [replace(term, num_bytes=ranks * term.num_bytes) for term in row_terms(case)]
     return [
-        *([Term(what="the process that starts the ranks", num_bytes=LAUNCHER_BYTES)] if ranks > 1 else []),
+        *([Term(what=LAUNCHER, num_bytes=LAUNCHER_BYTES)] if ranks > 1 else []),
         *process_terms(case, ranks),
         *found,
         parameter_term(case, ranks),

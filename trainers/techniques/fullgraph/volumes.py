@@ -19,6 +19,9 @@ from trainers.recipe.forecast import COMPUTING, EXCHANGING, Outlook
 from trainers.recipe.step_bytes import item_bytes, parameter_bytes
 from trainers.techniques.fullgraph.memory import LayerShape, Way, fixed_first, layer_shapes, reads_own
 
+ROW_COPIES = 2
+"""Copies in order that take as long as one of rows, which are gathered."""
+
 
 class PassVolumes(NamedTuple):
     """Rows of a pass over all chunks.
@@ -145,12 +148,10 @@ def pass_seconds(outlook: Outlook) -> tuple[Mapping[str, float], float]:
     # Ranks that have fewer cores than threads take turns.
     used = min(outlook.cores, ranks * threads)
     grown = outlook.sizes.num_edges / max(1.0, speeds.edges)
-    computing = grown * speeds.at("layers", threads) * threads / used
-    # A device that shares the host's memory reads rows of all nodes where they are; rows of buffers are copied.
-    found, copied = volumes(outlook) if outlook.settings.mode != "device" else None, 0.0
-    if found is not None:
-        row_bytes = train.hidden * item_bytes(train)
-        copied = 2 * (found.loaded + found.fetched) * row_bytes * train.layers / speeds.copy_rate / ranks
+    found = volumes(outlook) if outlook.settings.mode != "device" else None
+    computing = grown * speeds.at("whole" if found is None else "layers", threads) * threads / used
+    moved = sum(links.get(link, 0.0) for link in ("h2d", "d2h", "d2d"))
+    copied = ROW_COPIES * moved / speeds.copy_rate / ranks if speeds.copy_rate else 0.0
     exchanging = 0.0
     if ranks > 1:
         calls = 2 * train.layers * (found.steps if found else 1)
