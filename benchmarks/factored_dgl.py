@@ -98,7 +98,7 @@ def measure(runs: Runs, model: str, rounds: int) -> dict[str, Any]:
         systems: dict[str, Callable[[], dict[str, Any]]] = {}
         errors = {}
         for devices, named in SYSTEMS_BY_DEVICES.items():
-            rival = opened.enter_context(Replicas(spec, devices))
+            rival = opened.enter_context(DglReplicas(spec, devices))
             errors[devices] = rival.compare(graph, config)
             for name, system in named.items():
                 key = f"{devices}: {name}"
@@ -117,7 +117,7 @@ def measure(runs: Runs, model: str, rounds: int) -> dict[str, Any]:
     return {"systems": found, "error": max(errors.values())}
 
 
-class Replicas:
+class DglReplicas:
     """DGL on one device or several: a process of one thread for each.
 
     Args:
@@ -137,7 +137,7 @@ class Replicas:
             for rank in range(devices)
         ]
 
-    def __enter__(self) -> Replicas:
+    def __enter__(self) -> DglReplicas:
         return self
 
     def __exit__(self, *_: object) -> None:
