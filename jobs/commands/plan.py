@@ -21,6 +21,7 @@ from jobs.commands.options import Asked, complete_pipelines, json_option
 from jobs.planning.plan import TIE, Planned, TechniquePlan
 from kernels.errors import InputError
 from trainers.recipe.config import TrainTable
+from trainers.recipe.forecast import Forecast
 
 PATH_KEYS = {"path", "edges", "nodes", "feature_entries"}
 """Keys of `[graph]` whose values are paths, or tables of types with paths."""
@@ -130,7 +131,7 @@ def plan_lines(found: TechniquePlan) -> Iterator[str]:
         yield f"{left}  {right}"
     for row in found.rows:
         if row.forecast is not None and row.forecast.links:
-            links = ", ".join(f"{link} {format_bytes(num_bytes)}" for link, num_bytes in row.forecast.links.items())
+            links = ", ".join(_link(row.forecast, link) for link in row.forecast.links)
             yield f"{row.variant.name}: {links} an epoch{'' if row.forecast.exact else ', about'}"
     for row in found.rows:
         if row.forecast is None:
@@ -141,6 +142,15 @@ def plan_lines(found: TechniquePlan) -> Iterator[str]:
     if not found.built:
         yield "the graph is not built, and these are estimates: after graphmill build PIPELINE they are better"
     yield from _choice(found)
+
+
+def _link(found: Forecast, link: str) -> str:
+    """Returns the bytes of a link, with their range if they depend on how fast threads are beside each other."""
+    said = f"{link} {format_bytes(found.links[link])}"
+    if link not in found.ranges:
+        return said
+    least, most = map(format_bytes, found.ranges[link])
+    return f"{said} ({least} to {most})"
 
 
 def _cells(found: TechniquePlan, row: Planned) -> tuple[str, ...]:

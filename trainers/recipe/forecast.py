@@ -271,8 +271,8 @@ def expected_memory(outlook: Outlook) -> dict[str, int]:
     """Returns memory term -> bytes: the terms of the need, but for bounds of which it is known that they are not reached.
 
     Batches that are prepared in turn do not wait. While the queue is full no rows are kept beside it. It fills by as many batches of an
-    epoch as are prepared before others are trained on. An evaluation is exact or sampled. Ranks wait for rows of each other, so that one
-    batch of each waits for them, and rows of two are kept. The process that starts them waits, too.
+    epoch as are prepared before others are trained on. An evaluation is exact or sampled. Ranks wait for rows of each other, so that two
+    batches of each wait, and rows of two are kept. The process that starts them waits, too.
     """
     case, formula = outlook.case, _formula(outlook)
     need = training_need(case.semantic, case.execution, case.sizes, case.ranks, case.batch)
@@ -294,7 +294,7 @@ def _expected_bounds(case: Case, terms: Mapping[str, int]) -> dict[str, int]:
     rows = case.ranks * case.batch.inputs * case.row_bytes
     exact = case.ranks * expected_exact_bytes(case) - terms.get(ACTIVATIONS, 0)
     found = {EXACT_EVALUATION: max(0, exact)}
-    return found if case.ranks == 1 else found | {WAITING_BATCHES: rows, KEPT_ROWS: 2 * rows, RANK_WINDOWS: rows}
+    return found if case.ranks == 1 else found | {WAITING_BATCHES: 2 * rows, KEPT_ROWS: 2 * rows, RANK_WINDOWS: rows}
 
 
 def _filled_bytes(outlook: Outlook) -> int:

@@ -16,7 +16,7 @@ from trainers.recipe.forecast import (
     Outlook,
     side_by_side,
 )
-from trainers.recipe.need import tier_rows
+from trainers.recipe.need import KEPT_ROWS, Case, evaluation_terms, tier_rows
 from trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
 from trainers.techniques.disk_volumes import stored_links
 from trainers.techniques.distributed.volumes import (
@@ -207,6 +207,14 @@ def _factored_seconds(outlook: Outlook) -> Seconds:
     return each.named(), side_by_side(outlook, each.count, *beside, work=work)
 
 
+def _role_memory(case: Case, found: Mapping[str, int]) -> dict[str, int]:
+    """Returns memory term -> bytes with the rows that roles keep: each has rows of its own, of which some come back beside a full queue."""
+    if case.semantic.train.own_settings.rows == "packed":
+        return dict(found)
+    kept = {term.what: term.num_bytes for term in evaluation_terms(case, 0) if term.what == KEPT_ROWS}
+    return dict(found) | kept
+
+
 def _fresh_links(outlook: Outlook) -> Links:
     history = expected_history(outlook)
     return added(history.arena_links, history.table_links(outlook)), False
@@ -327,9 +335,9 @@ def _fresh_distributed_seconds(outlook: Outlook) -> Seconds:
 
 MINIBATCH = Formula(_minibatch_links, _minibatch_seconds, lanes=_minibatch_lanes)
 DISK = Formula(_disk_links, _disk_epoch_seconds)
-FACTORED = Formula(_factored_links, _factored_seconds, ranges=_factored_ranges)
+FACTORED = Formula(_factored_links, _factored_seconds, _role_memory, _factored_ranges)
 FRESH = Formula(_fresh_links, _fresh_seconds)
-FRESH_FACTORED = Formula(_fresh_links, _fresh_factored_seconds)
+FRESH_FACTORED = Formula(_fresh_links, _fresh_factored_seconds, _role_memory)
 FULLGRAPH = Formula(pass_links, pass_seconds, expected_terms)
 DISTRIBUTED = Formula(_distributed_links, _distributed_seconds)
 FRESH_DISTRIBUTED = Formula(_fresh_distributed_links, _fresh_distributed_seconds)

@@ -140,6 +140,18 @@ def test_preparation_is_paid_back_by_the_seconds_that_an_epoch_spares(tmp_path: 
     assert "no training fits" in "\n".join(plan_command.plan_lines(replace(found, rows=[])))
 
 
+def test_bytes_that_depend_on_timing_are_shown_with_their_range(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(TEXT)
+    pipeline = load_pipeline(tmp_path / "mine.toml", TrainTable)
+    one = row("factored", "factored", 5.0)
+    assert one.forecast is not None
+    unsure = replace(one.forecast, links={"d2d": 2 << 20, "h2d": 1 << 20}, ranges={"d2d": (1 << 20, 3 << 20)})
+    found = TechniquePlan(pipeline=pipeline, rows=[replace(one, forecast=unsure)], memory_bytes=1 << 34, built=True)
+    lines = "\n".join(plan_command.plan_lines(found))
+    assert "factored: d2d 2.0 MiB (1.0 MiB to 3.0 MiB), h2d 1.0 MiB an epoch, about" in lines
+    assert unsure.values()["bytes_range"] == {"d2d": [1 << 20, 3 << 20]}
+
+
 def test_a_large_graph_is_stood_in_for_by_one_with_as_many_edges_per_node() -> None:
     sizes = Sizes(num_nodes=1000, num_edges=8000, num_train=100, num_classes=3, num_rows=1000, width=8, row_bytes=32)
     graph = stand_in(sizes, 1, None).graph

@@ -175,7 +175,11 @@ def _held(visits: Array, num_batches: int, p_grad: float, longest: int | None, t
     found = np.empty(len(visits), np.float32)
     for low in range(0, len(found), SCORED_AT_ONCE):
         part = slice(low, low + SCORED_AT_ONCE)
-        rates = np.asarray(visits[part]) / max(1, num_batches) * (times if isinstance(times, float) else times[part])
+        rates = (
+            np.asarray(visits[part])
+            / max(1, num_batches)
+            * (times if isinstance(times, float) else np.asarray(times)[part])
+        )
         found[part] = share_of_time(rates, p_grad, longest)
     return found
 
