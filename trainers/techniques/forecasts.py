@@ -335,9 +335,9 @@ def _fresh_distributed_seconds(outlook: Outlook) -> Seconds:
 
 MINIBATCH = Formula(_minibatch_links, _minibatch_seconds, lanes=_minibatch_lanes)
 DISK = Formula(_disk_links, _disk_epoch_seconds)
-FACTORED = Formula(_factored_links, _factored_seconds, _role_memory, _factored_ranges)
+FACTORED = Formula(_factored_links, _factored_seconds, memory=_role_memory, ranges=_factored_ranges)
 FRESH = Formula(_fresh_links, _fresh_seconds)
-FRESH_FACTORED = Formula(_fresh_links, _fresh_factored_seconds, _role_memory)
-FULLGRAPH = Formula(pass_links, pass_seconds, expected_terms)
+FRESH_FACTORED = Formula(_fresh_links, _fresh_factored_seconds, memory=_role_memory)
+FULLGRAPH = Formula(pass_links, pass_seconds, memory=expected_terms)
 DISTRIBUTED = Formula(_distributed_links, _distributed_seconds)
 FRESH_DISTRIBUTED = Formula(_fresh_distributed_links, _fresh_distributed_seconds)
