@@ -185,7 +185,16 @@ class _Planner:
         if not {COPY, DISK, PAGES} <= self._rates.keys():
             self.report("measuring memory and disk, some seconds")
             self._rates = self._measured_rates()
-        return [self._planned(each) for each in variants(self.pipeline, self.room())]
+        return [self._planned_or_refused(each) for each in variants(self.pipeline, self.room())]
+
+    def _planned_or_refused(self, variant: Variant) -> Planned:
+        """Plans a training; one that the file does not have and that cannot be is refused with the reason."""
+        try:
+            return self._planned(variant)
+        except InputError as error:
+            if variant.own:
+                raise
+            return Planned(variant=replace(variant, pipeline=None, refused=error.problem))
 
     def _measured_rates(self) -> dict[str, float]:
         """Returns the speeds of memory and disk; of the disk of temporary files, if nothing can be written into the home."""

@@ -117,8 +117,8 @@ def _other(pipeline: Pipeline, document: Mapping[str, Any], technique: Technique
     entry: dict[str, Any] = {"name": technique.name.replace("-", "_"), "trainer": technique.name}
     entry |= {key: value for key, value in first.items() if key in kept}
     if technique.whole_graph:
-        entry.pop("fanouts", None)
-        entry.pop("accumulate", None)
+        for key in ("fanouts", "accumulate", *(["eval"] if entry.get("eval") == "sampled" else [])):
+            entry.pop(key, None)
     if technique.by_parts and not technique.whole_graph:
         entry[technique.name] = {"ranks": max(1, min(2, room.cores))}
     defaults: dict[str, Any] = {

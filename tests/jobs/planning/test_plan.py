@@ -21,6 +21,8 @@ from jobs.planning.check import error_lines, prediction_errors
 from jobs.planning.graph import scaled_sizes, stand_in
 from jobs.planning.plan import Planned, TechniquePlan, make_plan
 from jobs.planning.variants import Room, Variant, variants
+from jobs.runs.training import training_steps
+from kernels.errors import InputError
 from tests.jobs.test_sweep import write
 from tests.recipes import recipe, sbm
 from tests.trainers.runs import train_small
@@ -96,6 +98,25 @@ def test_a_refused_technique_has_its_reason(tmp_path: Path) -> None:
     found = {each.technique.name: each for each in variants(load_pipeline(path, TrainTable), ROOM)}
     assert "batch" in found["distributed"].refused and found["distributed"].pipeline is None
     assert found["minibatch"].own and not found["minibatch"].refused
+
+
+def test_a_sampled_evaluation_is_not_asked_of_the_whole_graph(tmp_path: Path) -> None:
+    text = recipe(TRAIN | {"eval": "sampled"}, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 64})
+    rows = {each["trainer"]: each for each in planned(tmp_path, text)["rows"]}
+    assert rows["fullgraph"]["refused"] is None and rows["fullgraph"]["memory_bytes"]
+
+
+def test_a_technique_that_cannot_be_is_refused_and_ends_no_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def steps(pipeline: Any, data: Any) -> Any:
+        if pipeline.train[0].technique.name == "fresh":
+            raise InputError("this one cannot be", "take another")
+        return training_steps(pipeline, data)
+
+    monkeypatch.setattr("jobs.planning.plan.training_steps", steps)
+    rows = {each["trainer"]: each for each in planned(tmp_path)["rows"]}
+    assert rows["fresh"]["refused"] == "this one cannot be" and rows["minibatch"]["refused"] is None
 
 
 def test_the_file_of_a_variant_has_what_its_technique_needs(tmp_path: Path) -> None:
