@@ -17,7 +17,7 @@ from benchmarks.record import RESULTS
 from jobs.report.drawing import ReportFigure
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images" / "papers"
-DRAWN = ("hotness",)
+DRAWN = ("hotness", "fullgraph_breakdown", "fullgraph_chunks", "fullgraph_memory")
 """Benchmarks with figures."""
 
 
