@@ -28,6 +28,9 @@ DRAWN = (
     "fresh_io",
     "fresh_overhead",
     "fresh_thresholds",
+    "fullgraph_breakdown",
+    "fullgraph_chunks",
+    "fullgraph_memory",
     "hotness",
 )
 """Benchmarks with figures."""

@@ -111,19 +111,31 @@ class Case:
     Args:
         topology: the graph.
         model: "gcn", "sage" or "gat".
-        width: columns of the features.
+        width, layers, classes: columns of the features, layers of the model, columns of the logits.
+        threads: number of the kernels' threads.
     """
 
-    def __init__(self, topology: Topology, model: str, width: int = WIDTH):
-        self.topology = topology
+    def __init__(
+        self,
+        topology: Topology,
+        model: str,
+        width: int = WIDTH,
+        *,
+        layers: int = 2,
+        classes: int = CLASSES,
+        threads: int = THREADS,
+    ):
+        self.topology, self.threads = topology, threads
         generator, nodes = np.random.default_rng(0), topology.num_nodes
         # Aligned as the trainers' tables in memory are.
         self.x = aligned_empty(nodes * width * 4).view(np.float32).reshape(nodes, width)
         self.x[...] = generator.standard_normal((nodes, width))
-        self.labels = generator.integers(0, CLASSES, nodes).astype(np.int32)
+        self.labels = generator.integers(0, classes, nodes).astype(np.int32)
         self.train_ids = np.sort(generator.permutation(nodes)[: nodes // 2])
-        config = TrainConfig(trainer="fullgraph", model=model, layers=2, hidden=HIDDEN, dropout=0.0, threads=THREADS)
-        built = build_model(config, width, CLASSES, 1)
+        config = TrainConfig(
+            trainer="fullgraph", model=model, layers=layers, hidden=HIDDEN, dropout=0.0, threads=threads
+        )
+        built = build_model(config, width, classes, 1)
         assert isinstance(built, LayeredModel)
         self.model = built
         indptr = np.asarray(topology.indptr)
@@ -140,7 +152,7 @@ class Case:
     def uncut(self, summed: Tensor | None = None) -> float:
         """Runs a pass as a whole, with the first layer's sums if they are given, and leaves the gradients in the model."""
         self.model.zero_grad()
-        logits = self.model((self.block,) * 2, torch.from_numpy(self.x), RANDOM, summed=summed)
+        logits = self.model((self.block,) * len(self.model.layers), torch.from_numpy(self.x), RANDOM, summed=summed)
         seeds = torch.from_numpy(self.train_ids)
         labels = torch.from_numpy(self.labels[self.train_ids]).long()
         loss = summed_loss(logits[seeds], labels)
@@ -156,7 +168,7 @@ class Case:
         """Returns the steps of parts that are ranges of ids."""
         part_of = (np.arange(self.topology.num_nodes) * parts // self.topology.num_nodes).astype(np.int32)
         made = chunk_steps(
-            self.topology.indptr, self.topology.indices, part_of, parts, chunks_per_part=chunks, threads=THREADS
+            self.topology.indptr, self.topology.indices, part_of, parts, chunks_per_part=chunks, threads=self.threads
         )
         return InMemory(made)
 
@@ -168,20 +180,21 @@ class Case:
         hybrid: bool = True,
         linked: bool = False,
         kept: bool = False,
+        overlap: bool = True,
     ) -> Cut:
-        """Returns a pass in chunks."""
+        """Returns a pass in chunks; without overlap parts take turns, each at the full speed of its link to the host."""
         parts = steps.num_parts
-        host = HOST_GBPS / parts if linked else None
+        host = HOST_GBPS / (parts if overlap else 1) if linked else None
         devices = [LogicalDevice(i, link_gbps=host) for i in range(parts)]
         places = [Place(part=i, device=device, several=parts > 1) for i, device in enumerate(devices)]
         replicas = Replicas(self.model, places)
         passes = TimedPasses(
             replicas=replicas, walk=walk(steps, mode),
             blocks=ChunkBlocks(steps, self.topology, self.model, 1 << 34),
-            mover=Mover(places, Ledger(), Timeline(), PEER_GBPS / parts if linked else None, THREADS),
+            mover=Mover(places, Ledger(), Timeline(), PEER_GBPS / parts if linked else None, self.threads, overlap),
             dtype="float32", hybrid=hybrid, folder=None,
         )  # fmt: skip
-        inputs = InputRows(TableSource(self.x, False, THREADS), replicas, "float32")
+        inputs = InputRows(TableSource(self.x, False, self.threads), replicas, "float32")
         whole = WholePass(passes, inputs, self.labels, self.train_ids, summed_loss)
         if kept:
             whole.summed = whole.first_sums(Ledger(), RANDOM)
@@ -193,8 +206,11 @@ class Case:
         expected = [parameter.grad.clone() for parameter in self.model.parameters() if parameter.grad is not None]
         run()
         found = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        whole = sum(float(other.norm()) ** 2 for other in expected) ** 0.5
         for one, other in zip(found, expected, strict=True):
-            assert (one - other).norm() <= 1e-4 * other.norm(), "gradients differ from those of the uncut pass"
+            # Attention hardly depends on the destinations' vector, whose gradient is rounding.
+            bound = 1e-4 * other.norm() + 1e-6 * whole
+            assert (one - other).norm() <= bound, "gradients differ from those of the uncut pass"
         return run
 
 
