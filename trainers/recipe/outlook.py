@@ -139,13 +139,7 @@ def outlook_on(
     drawn = draw_batches(plan, sampler, transposes(semantic), most_batches, case.queue_bytes, most_seconds)
     if not batch.exact and drawn.blocks:
         case = replace(case, batch=drawn.largest._replace(count=batch.count, exact=True))
-    known = set(artifacts if roles is None else roles)
-    order, counted = _hotness(
-        artifacts, at_hand, plan, sampler, count=bool({"hotness", "cache_plan"} & known) and roles is not None
-    )
-    # A history reads hotness whether or not rows are cached by it.
-    if not ({"hotness", "budgets"} <= known or "cache_plan" in known):
-        order = None
+    order, counted = _hotness(artifacts, at_hand, plan, sampler, roles)
     return Outlook(case=case, plan=plan, drawn=drawn, order=order, counted=counted, part_of=part_of, **common)
 
 
@@ -185,6 +179,21 @@ def _parts(artifacts: Mapping[str, Artifact], sizes: Sizes, graph: Graph) -> Arr
 
 
 def _hotness(
+    artifacts: Mapping[str, Artifact],
+    at_hand: GraphAtHand,
+    plan: Plan,
+    sampler: AnySampler,
+    roles: Collection[str] | None,
+) -> tuple[Array | None, CountedVisits | None]:
+    """Returns (ids[N] by falling hotness if rows are cached by it, counts by layer); arguments as in `outlook_on`."""
+    known = set(artifacts if roles is None else roles)
+    count = roles is not None and bool({"hotness", "cache_plan"} & known)
+    order, counted = _counts(artifacts, at_hand, plan, sampler, count=count)
+    # A history reads hotness whether or not rows are cached by it.
+    return order if {"hotness", "budgets"} <= known or "cache_plan" in known else None, counted
+
+
+def _counts(
     artifacts: Mapping[str, Artifact], at_hand: GraphAtHand, plan: Plan, sampler: AnySampler, *, count: bool
 ) -> tuple[Array | None, CountedVisits | None]:
     """Returns (ids[N] by falling hotness, counts by layer): of the artifact, or of some batches on the stream of presampling."""

@@ -214,11 +214,7 @@ def _chances(outlook: Outlook, parts: int, part: int, within: list[float]) -> _C
         enters = np.ones(num_nodes, bool)
         if share is not None:
             enters = (share.score[layer] >= share.least) & (share.score[layer] > 0)
-        # A part's batches visit its own nodes as often as `within` says, and those of the others in equal shares.
-        times = 1.0
-        if own is not None:
-            rates = parts * within[layer], parts * (1 - within[layer]) / (parts - 1)
-            times = np.where(own, *map(np.float32, rates))
+        times = 1.0 if own is None else _times(own, parts, within[layer])
         held = _held(counted.layer_visits[layer], counted.num_batches, settings.p_grad, longest, times)
         if share is None:
             rates = np.asarray(counted.layer_visits[layer]) / max(1, counted.num_batches) * times
@@ -231,16 +227,32 @@ def _chances(outlook: Outlook, parts: int, part: int, within: list[float]) -> _C
     room = sum(float(each.sum(dtype=np.float64)) for each in chances) * slot_bytes
     if share is None and room > size:
         chances = [each * np.float32(size / room) for each in chances]
-    in_arena = none[1]
-    if settings.features:
-        # A ring grows over all rows that enter until it comes back to its first slot, every `longest` batches.
-        ring = size if longest is None else min(size, kept * longest * entering * slot_bytes)
-        used = ring if share is None else share.max_slots * slot_bytes
-        hottest = outlook.with_rows(np.asarray(counted.order))
-        # The rows of its own part cost a history of several parts no exchange.
-        hottest = hottest if own is None else hottest[~own[hottest]]
-        in_arena[hottest[: int((size - used) // max(1, row_bytes))]] = True
-    return _Chances(chances, in_arena, accepted, kept)
+    # A ring grows over all rows that enter until it comes back to its first slot, every `longest` batches.
+    ring = size if longest is None else min(size, kept * longest * entering * slot_bytes)
+    used = ring if share is None else share.max_slots * slot_bytes
+    rows = int((size - used) // max(1, row_bytes)) if settings.features else 0
+    return _Chances(chances, _in_arena(outlook, counted, own, rows), accepted, kept)
+
+
+def _times(own: Array, parts: int, within: float) -> Array:
+    """Returns f32[N], the rate at which a part's batches visit each node over that of all batches.
+
+    Args:
+        own: bool[N], nodes of the part.
+        parts: number of parts.
+        within: share of visits that stay within a part; the others go to the other parts in equal shares.
+    """
+    rates = parts * within, parts * (1 - within) / (parts - 1)
+    return np.where(own, *map(np.float32, rates))
+
+
+def _in_arena(outlook: Outlook, counted: CountedVisits, own: Array | None, rows: int) -> Array:
+    """Returns bool[N], the hottest `rows` rows; those of its own part cost a history of several parts no exchange."""
+    found = np.zeros(outlook.sizes.num_nodes, bool)
+    hottest = outlook.with_rows(np.asarray(counted.order))
+    hottest = hottest if own is None else hottest[~own[hottest]]
+    found[hottest[:rows]] = True
+    return found
 
 
 def _shared(
