@@ -217,6 +217,11 @@ def _role_memory(case: Case, found: Mapping[str, int]) -> dict[str, int]:
 
 def _fresh_links(outlook: Outlook) -> Links:
     history = expected_history(outlook)
+    if outlook.settings.rows == "packed":
+        # Rows of the arena are those of the device's cache for the most part, and are counted once.
+        stored = {link: n * history.rows_share for link, n in stored_links(outlook, topology=False)[0].items()}
+        on_device = history.arena_links.get("d2d", 0.0)
+        return stored | {"d2d": max(stored.get("d2d", 0.0), on_device)}, False
     return added(history.arena_links, history.table_links(outlook)), False
 
 
@@ -226,9 +231,15 @@ def _behind(each: Pieces, history: ExpectedHistory, threads: int) -> float:
     return each.speeds.prune + rows + each.handed(each.threads) * history.edges_share
 
 
+def _fresh_read(each: Pieces) -> float:
+    """Returns the seconds of reading the rows of a batch from disk, which waits for the update before."""
+    packed, links = each.outlook.settings.rows == "packed", _fresh_links(each.outlook)[0]
+    return (_disk_seconds if packed else _table_read_seconds)(each.outlook, links, each.count)
+
+
 def _fresh_seconds(outlook: Outlook) -> Seconds:
     each, history = Pieces(outlook), expected_history(outlook)
-    drawn, behind = each.prepare(1), _behind(each, history, each.threads)
+    drawn, behind = each.prepare(1), _behind(each, history, each.threads) + _fresh_read(each)
     seconds = each.count * max(drawn / outlook.case.threads, behind)
     return each.named(share=history.edges_share), seconds
 
@@ -238,7 +249,8 @@ def _fresh_factored_seconds(outlook: Outlook) -> Seconds:
     each, history = Pieces(outlook, max(1, outlook.cores // max(1, trainers))), expected_history(outlook)
     # Batches of a step group are pruned and gathered beside each other, behind the update before.
     group = min(trainers, outlook.case.semantic.train.accumulate)
-    seconds = each.count * max(each.prepare(1) / samplers, _behind(each, history, 1) / group)
+    behind = _behind(each, history, 1) + _fresh_read(each)
+    seconds = each.count * max(each.prepare(1) / samplers, behind / group)
     return each.named(share=history.edges_share), seconds
 
 
