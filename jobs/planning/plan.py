@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from assets.building.needs import MARGIN, Sizes
+from assets.building.needs import Sizes
 from assets.features.read import node_types, open_features
 from assets.pipeline.data_steps import preprocessing_steps
 from assets.pipeline.file import Pipeline
@@ -232,7 +232,7 @@ class _Planner:
         needs = step_needs(_closure(step, data), self.store, lambda each: execution_of(each.recipe, None), self.known)
         semantic: ModelConfig = step.configs[0]
         found = self._forecast(step, semantic, table.execution)
-        fits = found is not None and (found.memory_bytes or 0) + WAITING_BYTES <= memory_bytes() * (1 + MARGIN)
+        fits = found is not None and (found.memory_bytes or 0) + WAITING_BYTES <= memory_bytes()
         return Planned(
             variant=variant,
             forecast=found,

@@ -128,6 +128,8 @@ def _other(pipeline: Pipeline, document: Mapping[str, Any], technique: Technique
     needed = _tables(technique.needs, (*technique.inputs, *(("samples", "cache_plan") if technique.stored else ())))
     if "cache_plan" in needed:
         needed |= {"hotness", "packed"}
+    if "hotness" in needed:  # rows are cached by it, in as much memory as the file says or the machine has room for
+        needed |= {"memory"}
     return _variant(pipeline, document, technique, entry, needed, defaults)
 
 
@@ -157,6 +159,8 @@ def _variant(
     for name, value in defaults.items():
         if name in needed and name not in tables:
             tables[name] = value
+    if technique.by_parts and "memory" in tables:  # ranks keep rows of others in the host's memory
+        tables["memory"] = {key: size for key, size in tables["memory"].items() if key != "device"}
     if "samples" in needed and "sampling" in tables and not tables["sampling"].get("reuse"):
         tables["sampling"] = {**tables["sampling"], "reuse": REUSE}
     name = str(entry["name"])

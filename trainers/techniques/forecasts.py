@@ -109,6 +109,15 @@ def _table_read_seconds(outlook: Outlook, links: Mapping[str, float], count: int
     return requests * outlook.speeds.request() + _disk_seconds(outlook, links, count)
 
 
+def _rows_read_seconds(outlook: Outlook, links: Mapping[str, float], count: int) -> float:
+    """Returns the seconds in which a disk reads all rows of one batch, from packed chunks or from the shards of all ranks."""
+    if outlook.settings.rows == "packed":
+        return _disk_seconds(outlook, links, count)
+    pages = 1 + (outlook.sizes.row_bytes - 1) / PAGE_BYTES
+    all_rows = links["h2d"] / max(1, outlook.sizes.row_bytes) * pages * PAGE_BYTES
+    return _table_read_seconds(outlook, {"disk": all_rows if links.get("disk") else 0.0}, count)
+
+
 def _minibatch_links(outlook: Outlook) -> Links:
     return table_links(outlook), False
 
@@ -315,7 +324,8 @@ def _ranked_seconds(
     ahead = each.prepare(1) + each.gather(1) * rows_share
     step = each.step(each.threads) * edges_share
     work = ranks * (ahead + moved + each.step_work * edges_share)
-    read = _disk_seconds(outlook, links, each.count)
+    # Ranks of a machine read from one disk, those rows that others ask for, too.
+    read = ranks * _rows_read_seconds(outlook, links, each.count)
     lanes, rounds = max(1, outlook.case.threads), each.count / ranks
     beside = ((ahead + read) / lanes, moved + calls, step)
     seconds = side_by_side(outlook, rounds, *beside, work=work, waiting=2 * calls)
@@ -341,7 +351,8 @@ def _fresh_distributed_seconds(outlook: Outlook) -> Seconds:
     # Ranks that have fewer cores than threads take turns.
     turns = max(1.0, ranks * each.threads / outlook.cores)
     rounds = each.count / ranks
-    seconds = rounds * turns * (each.prepare(1) + _behind(each, history, 1) + exchanging)
+    read = ranks * _rows_read_seconds(outlook, links, each.count)
+    seconds = rounds * (turns * (each.prepare(1) + _behind(each, history, 1) + exchanging) + read)
     return each.named(share=history.edges_share, exchanging=rounds * exchanging), seconds
 
 

@@ -28,6 +28,7 @@ from tests.recipes import recipe, sbm
 from tests.trainers.runs import train_small
 from trainers.recipe.config import TrainTable
 from trainers.recipe.forecast import Forecast, Speeds
+from trainers.recipe.need import WAITING_BYTES
 from trainers.recipe.techniques import TECHNIQUES, find_technique
 
 SPEEDS = Speeds(
@@ -239,19 +240,45 @@ def test_a_large_graph_is_planned_with_the_bytes_of_its_own_features(
 
 def test_rows_past_the_page_cache_take_a_request_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that needs a millisecond per request, however small, beside work that takes nothing."""
-    idle = replace(SPEEDS, step={1: 0.0}, draw={1: 0.0}, gather={1: 0.0})
+    idle = replace(SPEEDS, step={1: 0.0}, draw={1: 0.0}, gather={1: 0.0}, prune=0.0)
     monkeypatch.setattr("trainers.training.speeds.measure_speeds", lambda *given: idle)
     slow = [(rates.COPY, 4e9), (rates.DISK, 1e9), (rates.PAGES, 4096e3)]
     monkeypatch.setattr(rates, "_measured", lambda home: iter(slow))
+    for place in ("jobs.planning.plan", "trainers.recipe.outlook"):
+        monkeypatch.setattr(f"{place}.fits_memory", lambda num_bytes: False)
     text = recipe(
-        TRAIN | {"features": "direct", "cache": "none", "samplers": 1},
+        TRAIN | {"cache": "none", "samplers": 1},
         graph=sbm(features=1024),
         sampling={"fanouts": [4, 3], "batch_size": 64},
     )
-    row = next(each for each in planned(tmp_path, text)["rows"] if each["name"] == "sage")
+    rows = {each["trainer"]: each for each in planned(tmp_path, text)["rows"]}
     # A row of 4096 bytes starts a page of the table: two pages are assumed, since tables begin anywhere.
-    requests = row["bytes_per_epoch"]["disk"] / 8192
-    assert row["epoch_seconds"] == pytest.approx(1e-3 * requests, rel=0.02)
+    requests = rows["minibatch"]["bytes_per_epoch"]["disk"] / 8192
+    assert rows["minibatch"]["epoch_seconds"] == pytest.approx(1e-3 * requests, rel=0.02)
+    # Ranks of a machine have one disk, and histories read after each update.
+    assert rows["distributed"]["epoch_seconds"] > 0.9e-3 * requests
+    left = rows["fresh"]["bytes_per_epoch"]["disk"] / rows["minibatch"]["bytes_per_epoch"]["disk"]
+    assert rows["fresh"]["epoch_seconds"] > 0.9e-3 * requests * left
+
+
+def test_a_training_that_may_need_all_of_the_memory_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = next(each for each in planned(tmp_path)["rows"] if each["name"] == "sage")
+    needed = row["memory_bytes"] + WAITING_BYTES
+    for limit, fits in ((needed, True), (needed - 1, False)):
+        monkeypatch.setattr("jobs.planning.plan.memory_bytes", lambda limit=limit: limit)
+        again = next(each for each in planned(tmp_path)["rows"] if each["name"] == "sage")
+        assert again["fits"] is fits
+
+
+def test_techniques_that_cache_by_hotness_do_so_within_the_room(tmp_path: Path) -> None:
+    """Without a table [memory] in the file; else a cache would be said to hold the whole table twice."""
+    text = recipe(TRAIN, graph=sbm(features=4096), sampling={"fanouts": [4, 3], "batch_size": 64})
+    rows = {each["trainer"]: each for each in planned(tmp_path, text)["rows"]}
+    for name in ("fresh", "fresh-factored", "fresh-distributed"):
+        cached = sum(num_bytes for what, num_bytes in rows[name]["memory"].items() if "cache" in what)
+        assert cached < 300 * 4096 * 4, name
 
 
 def test_a_queue_fills_only_if_batches_are_prepared_faster_than_trained_on(
