@@ -5,7 +5,7 @@
     showcase    the shipped pipeline, with all of the machine's memory
     rmat-disk   the shipped one with a graph of 1M nodes and 8M edges, and 1,152 columns: 4.3 GiB of features in a control group of
                 1,100 MiB, 4 times less; with tables of other techniques
-    photo       a real graph (`photo.npz` in the folder GRAPHMILL_TEST_DATA) that no formula was looked at with
+    photo       a real graph (`photo.npz` in the folder GRAPHMILL_TEST_DATA)
 
 Each pipeline is built, planned once the graph is there, and each of its tables trained alone, in drawn order, with the files dropped from
 the page cache first. Told are the ratios predicted / measured of every training, and the pairs whose order was planned wrongly: those that
@@ -93,7 +93,7 @@ SAMPLED = {
     "distributed": 'trainer = "distributed"\ncache = "none"\n[train.distributed]\nranks = 2',
 }
 WHOLE = {"fullgraph": 'trainer = "fullgraph"', "uncut": 'trainer = "fullgraph"\n[train.fullgraph]\nmode = "device"'}
-SAMPLED_EVALUATION = 'eval = "sampled"\n'
+OF_SAMPLED = 'eval = "sampled"\nqueue = "160MiB"\n'
 TABLE = """
 [[train]]
 name = "{name}"
@@ -102,7 +102,6 @@ hidden = 64
 epochs = 3
 eval_every = 0
 eval_workspace = "64MiB"
-queue = "160MiB"
 {more}
 """
 
@@ -151,7 +150,7 @@ def plan_of(said: str) -> dict[str, Any]:
 
 def recipe(name: str, quick: bool) -> str:
     """Returns the text of a pipeline file with a table for each technique."""
-    tables = {each: SAMPLED_EVALUATION + more for each, more in SAMPLED.items()} | (WHOLE if name == "photo" else {})
+    tables = {each: OF_SAMPLED + more for each, more in SAMPLED.items()} | (WHOLE if name == "photo" else {})
     text = "".join(TABLE.format(name=each, more=more) for each, more in tables.items())
     return GRAPHS[name].format(**SIZES[quick]) + text
 
