@@ -16,6 +16,7 @@ from typing import Any
 from assets.storage.filesystem import make_folder
 from assets.storage.kept_numbers import keep_numbers
 from assets.storage.sealed_json import DIGEST, unseal_if_sound
+from kernels.errors import InputError
 from kernels.rows.direct_io import PageReader, ReadExecution
 from kernels.rows.pages import PAGE_BYTES
 
@@ -91,9 +92,17 @@ def _read_pages(path: Path) -> None:
     """Reads some pages of a file as rows are read past the page cache, no two of them adjacent."""
     import numpy as np
 
-    reader = PageReader(ReadExecution(fallback="buffered"))
     pages = np.arange(PAGES_READ) * (SAMPLE_BYTES // PAGE_BYTES // PAGES_READ)
-    with reader.open(path) as file:
+    reader = PageReader()
+    try:
+        file = reader.open(path)
+    except (
+        InputError
+    ):  # no O_DIRECT here: rows come through the page cache, which has all of a file that was just written
+        reader = PageReader(ReadExecution(method="buffered"))
+        file = reader.open(path)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with file:
         reader.read_rows(file, pages, row_bytes=PAGE_BYTES)
 
 

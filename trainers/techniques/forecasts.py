@@ -101,11 +101,15 @@ def _disk_seconds(outlook: Outlook, links: Mapping[str, float], count: int) -> f
     return links.get("disk", 0.0) / count / outlook.speeds.disk_rate if outlook.speeds.disk_rate else 0.0
 
 
+def _touched_bytes(outlook: Outlook) -> int:
+    """Returns the mean bytes of the pages that a row touches, wherever it begins."""
+    return PAGE_BYTES + outlook.sizes.row_bytes - 1
+
+
 def _table_read_seconds(outlook: Outlook, links: Mapping[str, float], count: int) -> float:
     """Returns the seconds in which a disk reads the rows of one batch from the table: each is a request, of the pages that it touches."""
     assert outlook.speeds is not None
-    pages = 1 + (outlook.sizes.row_bytes - 1) / PAGE_BYTES
-    requests = links.get("disk", 0.0) / count / (pages * PAGE_BYTES)
+    requests = links.get("disk", 0.0) / count / _touched_bytes(outlook)
     return requests * outlook.speeds.request() + _disk_seconds(outlook, links, count)
 
 
@@ -113,8 +117,7 @@ def _rows_read_seconds(outlook: Outlook, links: Mapping[str, float], count: int)
     """Returns the seconds in which a disk reads all rows of one batch, from packed chunks or from the shards of all ranks."""
     if outlook.settings.rows == "packed":
         return _disk_seconds(outlook, links, count)
-    pages = 1 + (outlook.sizes.row_bytes - 1) / PAGE_BYTES
-    all_rows = links["h2d"] / max(1, outlook.sizes.row_bytes) * pages * PAGE_BYTES
+    all_rows = links["h2d"] / max(1, outlook.sizes.row_bytes) * _touched_bytes(outlook)
     return _table_read_seconds(outlook, {"disk": all_rows if links.get("disk") else 0.0}, count)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import tomllib
 from dataclasses import replace
@@ -23,6 +24,7 @@ from jobs.planning.plan import Planned, TechniquePlan, make_plan
 from jobs.planning.variants import Room, Variant, variants
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
+from kernels.rows.direct_io import PageReader
 from tests.jobs.test_sweep import write
 from tests.recipes import recipe, sbm
 from tests.trainers.runs import train_small
@@ -279,6 +281,21 @@ def test_techniques_that_cache_by_hotness_do_so_within_the_room(tmp_path: Path) 
     for name in ("fresh", "fresh-factored", "fresh-distributed"):
         cached = sum(num_bytes for what, num_bytes in rows[name]["memory"].items() if "cache" in what)
         assert cached < 300 * 4096 * 4, name
+
+
+def test_pages_are_measured_past_the_page_cache_where_io_uring_is_forbidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in many containers; through the page cache a file that was just written would be read from memory."""
+    monkeypatch.setattr("kernels._native.ring_errno", lambda: errno.EPERM)
+    monkeypatch.setattr(rates, "PAGES_READ", 4)
+    monkeypatch.setattr(rates, "SAMPLE_BYTES", 1 << 20)
+    opened = []
+    unwatched = PageReader.open
+    monkeypatch.setattr(PageReader, "open", lambda self, path: opened.append(unwatched(self, path)) or opened[-1])
+    (tmp_path / "pages").write_bytes(bytes(1 << 20))
+    rates._read_pages(tmp_path / "pages")
+    assert [file.direct for file in opened] == [True]
 
 
 def test_a_queue_fills_only_if_batches_are_prepared_faster_than_trained_on(
