@@ -21,6 +21,7 @@ from kernels.errors import InputError
 
 PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
+_LOADED: set[str] = set()
 _FORGETTING = threading.Lock()
 """Held while the caches of imports are emptied: two threads that empty them at once remove one entry twice, and Python raises KeyError."""
 
@@ -88,6 +89,7 @@ def load_reference(reference: str) -> Any:
         extra = EXTRAS.get(getattr(error, "name", None) or "")
         remedy = f'pip install -e ".[{extra}]"' if extra else "correct the module; python -c 'import ...' shows where"
         raise InputError(problem, remedy) from error
+    _LOADED.add(module_name)
     loaded = Path(getattr(module, "__file__", None) or "")
     if loaded.resolve() != source.resolve():
         problem = f'"{reference}" means {source}, but a module {module_name} is loaded from {loaded}'
@@ -99,6 +101,11 @@ def load_reference(reference: str) -> Any:
             raise InputError(f'"{reference}": {source} has no {name}', f"it has {public}")
         found = getattr(found, part)
     return found
+
+
+def runs_user_code() -> bool:
+    """Returns whether this process has imported a module by a reference, which may do what this project never does."""
+    return bool(_LOADED)
 
 
 def code_digests(references: Mapping[str, str]) -> Mapping[str, str]:

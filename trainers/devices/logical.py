@@ -8,11 +8,13 @@ their own beside that of the work.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from assets.storage.user_code import runs_user_code
 from kernels.arrays import owner_of
 from kernels.rows.shared_memory import memory_of, open_rows, share_rows
 from trainers.devices.link import Link
 from trainers.devices.protocol import CACHE, Device, Direction, OverBudget, torch_dtype
 from trainers.record.ledger import Ledger
+
+COMPILER = "torch._dynamo"
+"""Torch's compiler, which takes 80 MiB and some seconds: only a user's model may need it."""
 
 
 class LogicalDevice(TorchDispatchMode, Device):
@@ -133,6 +139,17 @@ class LogicalDevice(TorchDispatchMode, Device):
         """Returns the device, which is a context: storages that are made in it are booked."""
         return self
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Returns that torch leaves `__torch_dispatch__` as it is: to hide it from its compiler, torch would load the compiler."""
+        return False
+
+    def __enter__(self) -> LogicalDevice:
+        if COMPILER in sys.modules or runs_user_code():
+            _hide_from_compiler()
+        super().__enter__()
+        return self
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Runs one operation and books the storages that it made."""
         out = func(*args, **(kwargs or {}))
@@ -179,3 +196,10 @@ class LogicalDevice(TorchDispatchMode, Device):
                 self._peak[name] = max(self._peak[name], self._live[name])
             if purpose != CACHE:
                 self.live_bytes += num_bytes
+
+
+@cache
+def _hide_from_compiler() -> None:
+    """Keeps torch's compiler, which traces what a compiled model calls, away from the booking of its storages."""
+    hidden: Any = torch.compiler.disable(LogicalDevice.__torch_dispatch__)
+    LogicalDevice.__torch_dispatch__ = hidden

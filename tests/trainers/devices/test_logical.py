@@ -1,11 +1,14 @@
 """A logical device counts live torch storages and enforces its budget (law 4)."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from assets.storage.home import ROOT
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import CACHE, OverBudget, kernel_array
 
@@ -99,3 +102,47 @@ def test_rows_of_any_stored_type_are_allocated_under_the_cache_budget() -> None:
     rows = device.alloc((10, 10), np.dtype(np.float64), CACHE)
     assert rows.dtype == torch.float64 and device.live_bytes == 0 and device.peak == {"cache": 800, "total": 800}
     assert kernel_array(rows).shape == (10, 10)
+
+
+def test_booking_does_not_load_the_compiler_and_a_model_that_uses_it_is_booked_alike(tmp_path: Path) -> None:
+    (tmp_path / "compiled_model.py").write_text(COMPILED)
+    environment = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", BOOKED], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "True", "True"]
+
+
+COMPILED = """
+import torch
+
+class Compiled(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.made = inner, None
+
+    def forward(self, x):
+        if self.made is None:  # compiled at the first step, when storages are booked already
+            self.made = torch.compile(self.inner, backend="eager")
+        return self.made(x)
+"""
+BOOKED = """
+import sys
+import torch
+from assets.storage.user_code import Reference, load_reference
+from pathlib import Path
+from trainers.devices.logical import COMPILER, LogicalDevice
+
+def peak(model):
+    device = LogicalDevice()
+    with device.active():
+        for _ in range(2):
+            model(x).sum().backward()
+    return device.peak["total"]
+
+x, inner = torch.ones(100, 8), torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+plain = peak(inner)
+print(COMPILER in sys.modules)
+of_user = load_reference(Reference("compiled_model:Compiled", Path.cwd()))
+print(peak(of_user(inner)) == plain, COMPILER in sys.modules)
+"""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kernels.types import Array
+from trainers.models.backward import backward_from
 from trainers.models.ops import add_gradient
 from trainers.models.precision import BF16, computing, widened
 from trainers.record.ledger import Line
@@ -120,7 +121,7 @@ class MapPasses:
         read = read.detach().requires_grad_(needed)
         with torch.enable_grad():
             mapped = widened(layer.project(read))
-        mapped.backward(above)
+        backward_from(mapped, above)
         return read.grad
 
     def _chunks(self) -> list[dict[int, Array]]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernels.types import Array, Block
 from trainers.devices.protocol import Device
+from trainers.models.backward import backward_from
 from trainers.models.precision import widened
 from trainers.record.ledger import Line
 from trainers.techniques.fullgraph.buffers import Loadable
@@ -118,7 +119,7 @@ def differentiated(
             rows = rows.detach().requires_grad_(needed[0])
             own = None if own is None else own.detach().requires_grad_(needed[1])
             out = function(rows, rows[:, :0] if own is None else own)
-        widened(out).backward(above)
+        backward_from(widened(out), above)
     return rows.grad, None if own is None else own.grad
 
 

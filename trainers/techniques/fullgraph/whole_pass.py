@@ -22,6 +22,7 @@ from trainers.devices.protocol import Device, kernel_array
 from trainers.inference.bounds import OUTPUT_ROWS
 from trainers.inference.domain import Piece
 from trainers.inference.exact import EVALUATION
+from trainers.models.backward import backward_from
 from trainers.models.masks import StepRandom
 from trainers.models.own import OwnLayers
 from trainers.models.precision import computing, widened
@@ -312,7 +313,7 @@ class WholePass:
                 with mover.span(part, COMPUTE, j):
                     with computing(self.passes.dtype, place.device.torch_device):
                         rows: Any = self.inputs.transformed(x, ids, place.device, mover.ledger)
-                    rows.backward(above)
+                    backward_from(rows, above)
 
         for j, of_step in reversed([*enumerate(self._chunks())]):
             for _ in mover.at_places.each(partial(differentiated, j, of_step), down=True):
