@@ -22,7 +22,9 @@ from kernels.types import Array
 from trainers.recipe.config import ModelConfig
 from trainers.recipe.drawn import DrawnBatches
 from trainers.recipe.in_turn import prepared_in_turn
-from trainers.recipe.need import (
+from trainers.recipe.need import Case, expected_exact_bytes, training_need
+from trainers.recipe.techniques import find_technique
+from trainers.recipe.terms import (
     ACTIVATIONS,
     EVALUATION_BATCHES,
     EXACT_EVALUATION,
@@ -30,12 +32,9 @@ from trainers.recipe.need import (
     LAUNCHER,
     NEXT_BLOCKS,
     RANK_WINDOWS,
+    READERS,
     WAITING_BATCHES,
-    Case,
-    expected_exact_bytes,
-    training_need,
 )
-from trainers.recipe.techniques import find_technique
 
 SAMPLING, LOADING, COMPUTING, EXCHANGING = "sampling", "loading", "computing", "exchanging"
 """Pieces of an epoch: drawing batches, bringing their rows, the steps, and waiting for other processes."""
@@ -126,7 +125,8 @@ class Outlook:
         case: the recipe and the sizes, with the largest drawn batch.
         plan: the order of batches; None if nothing is sampled.
         drawn: drawn batches; None likewise, and of a user's own sampling function.
-        order: ids[N], nodes by falling hotness, if the training caches rows by it; else None.
+        order: ids[N], nodes by falling hotness, if the training caches rows by it or has packed ones; else None.
+        cached: whether a cache stands before the table of rows.
         counted: counts of visits by layer, for a history of embeddings; None if they are not known.
         part_of: i32[N], part of each node, for a training by parts; else None.
         row_of: ids[N], row of each node, -1 for none; None if nodes are rows.
@@ -142,6 +142,7 @@ class Outlook:
     plan: Plan | None = None
     drawn: DrawnBatches | None = None
     order: Array | None = None
+    cached: bool = False
     counted: CountedVisits | None = None
     part_of: Array | None = None
     row_of: Array | None = None
@@ -173,7 +174,7 @@ class Outlook:
         """Whether all threads prepare each batch just before its step: rows are at hand, and no cache stands before them."""
         train, execution = self.case.semantic.train, self.case.execution
         at_hand = execution.features == "memory" or self.fits
-        return at_hand and self.order is None and self.case.ranks == 1 and prepared_in_turn(train.trainer, execution)
+        return at_hand and not self.cached and self.case.ranks == 1 and prepared_in_turn(train.trainer, execution)
 
     def with_rows(self, node_ids: Array) -> Array:
         """Returns the nodes that have a row, of ids[n]."""
@@ -270,19 +271,27 @@ def _formula(outlook: Outlook) -> Formula | None:
 def expected_memory(outlook: Outlook) -> dict[str, int]:
     """Returns memory term -> bytes: the terms of the need, but for bounds of which it is known that they are not reached.
 
-    Batches that are prepared in turn do not wait. While the queue is full no rows are kept beside it. It fills by as many batches of an
-    epoch as are prepared before others are trained on. An evaluation is exact or sampled. Ranks wait for rows of each other, so that two
-    batches of each wait, and rows of two are kept. The process that starts them waits, too.
+    Batches that are prepared in turn do not wait, in an evaluation likewise. Rows that fit are mapped, and no thread reads them past the
+    page cache. While the queue is full no rows are kept beside it. It fills by as many batches of an epoch as are prepared before others
+    are trained on. An evaluation is exact or sampled. Ranks wait for rows of each other, so that two batches of each wait, and rows of two
+    are kept. The process that starts them waits, too.
     """
     case, formula = outlook.case, _formula(outlook)
-    need = training_need(case.semantic, case.execution, case.sizes, case.ranks, case.batch)
+    ahead = (
+        case.in_turn and not outlook.in_turn
+    )  # rows are not at hand, so that threads work on batches beside the step
+    execution = replace(case.execution, samplers=case.threads) if ahead else case.execution
+    need = training_need(case.semantic, execution, case.sizes, case.ranks, case.batch)
     left_out = {EVALUATION_BATCHES} if outlook.exact_evaluation else {EXACT_EVALUATION}
     if outlook.in_turn:
         left_out |= {NEXT_BLOCKS, WAITING_BATCHES}
+    left_out |= {READERS} if outlook.fits and case.execution.features == "auto" else set()
     left_out |= {KEPT_ROWS} if case.ranks == 1 else {LAUNCHER}
     terms = need.memory if need else ()
     found = {term.what: term.num_bytes for term in terms if term.num_bytes}
     bounds = _expected_bounds(case, found) | ({} if case.ranks > 1 else {WAITING_BATCHES: _filled_bytes(outlook)})
+    if outlook.in_turn and not _stores_evaluation(outlook):
+        bounds[EVALUATION_BATCHES] = case.batch_bytes
     found = {
         what: min(num_bytes, bounds.get(what, num_bytes)) for what, num_bytes in found.items() if what not in left_out
     }
@@ -295,6 +304,12 @@ def _expected_bounds(case: Case, terms: Mapping[str, int]) -> dict[str, int]:
     exact = case.ranks * expected_exact_bytes(case) - terms.get(ACTIVATIONS, 0)
     found = {EXACT_EVALUATION: max(0, exact)}
     return found if case.ranks == 1 else found | {WAITING_BATCHES: 2 * rows, KEPT_ROWS: 2 * rows, RANK_WINDOWS: rows}
+
+
+def _stores_evaluation(outlook: Outlook) -> bool:
+    """Returns whether the batches of an evaluation may be read: they are stored, so that threads read ahead of it."""
+    config = outlook.sizes.configs.get("samples")
+    return config is not None and config.evaluate
 
 
 def _filled_bytes(outlook: Outlook) -> int:

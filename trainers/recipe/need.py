@@ -24,6 +24,15 @@ from trainers.recipe.in_turn import prepared_in_turn
 from trainers.recipe.queue_bytes import queue_bounds
 from trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes, transposed_layers
 from trainers.recipe.techniques import find_technique
+from trainers.recipe.terms import (
+    ACTIVATIONS,
+    EVALUATION_BATCHES,
+    EXACT_EVALUATION,
+    KEPT_ROWS,
+    NEXT_BLOCKS,
+    READERS,
+    WAITING_BATCHES,
+)
 
 TRAINER_BYTES = 158 << 20
 """Anonymous memory of a process that trains, before it opens data: Python, torch and this project."""
@@ -42,15 +51,6 @@ CHECKPOINT_COPIES, ROW_STEP_COPIES = 2, 2
 READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
 """What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
 BATCH, FANOUTS = "[sampling] batch_size", "[sampling] fanouts"
-NEXT_BLOCKS, WAITING_BATCHES, KEPT_ROWS = (
-    "blocks of the next batches",
-    "batches that wait",
-    "memory of input rows that is kept",
-)
-LAUNCHER, RANK_WINDOWS = "the process that starts the ranks", "windows of rows in file order"
-ACTIVATIONS = "activations of a step"
-EVALUATION_BATCHES, EXACT_EVALUATION = "batches of an evaluation that wait", "an exact evaluation"
-"""Terms of bounds that forecast.py leaves out where it knows that they are not reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,7 +324,7 @@ def row_terms(case: Case) -> list[Term]:
     converted = sizes.width * 4 != sizes.row_bytes
     threads = case.threads + 1
     num_bytes = threads * (READER_BYTES + WINDOW_BYTES * converted)
-    return [Term(what="readers of rows", num_bytes=num_bytes, key="samplers", at_most=where == "auto")]
+    return [Term(what=READERS, num_bytes=num_bytes, key="samplers", at_most=where == "auto")]
 
 
 def tier_terms(case: Case, slots: int = 4) -> list[Term]:

@@ -39,6 +39,8 @@ MOST_COUNTED = 256
 """Batches that stand in for an epoch of hotness at most."""
 EXACT_ROLES = frozenset({"samples", "cache_plan", "packed_chunks"})
 """Artifacts from which the bytes of stored batches follow exactly."""
+CACHING = frozenset({"hotness", "budgets"})
+"""Roles of a training that caches rows of the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +142,7 @@ def outlook_on(
     if not batch.exact and drawn.blocks:
         case = replace(case, batch=drawn.largest._replace(count=batch.count, exact=True))
     order, counted = _hotness(artifacts, at_hand, plan, sampler, roles)
+    common["cached"] = CACHING <= set(artifacts if roles is None else roles)
     return Outlook(case=case, plan=plan, drawn=drawn, order=order, counted=counted, part_of=part_of, **common)
 
 
@@ -190,7 +193,7 @@ def _hotness(
     count = roles is not None and bool({"hotness", "cache_plan"} & known)
     order, counted = _counts(artifacts, at_hand, plan, sampler, count=count)
     # A history reads hotness whether or not rows are cached by it.
-    return order if {"hotness", "budgets"} <= known or "cache_plan" in known else None, counted
+    return order if CACHING <= known or "cache_plan" in known else None, counted
 
 
 def _counts(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from assets.cache_plan.read import open_placement
 from assets.samples.read import Samples, open_samples
 from assets.storage.artifact import Artifact
 from kernels.rows.pages import PAGE_BYTES, padded_bytes
 from kernels.types import Array
 from trainers.batches.stored import batch_uses, require_samples
+from trainers.recipe.drawn import read_nodes
 from trainers.recipe.forecast import Outlook
 from trainers.recipe.need import tier_rows
-from trainers.techniques.row_links import epoch_edges, epoch_inputs
+from trainers.techniques.row_links import DEVICE, HOST, epoch_edges, epoch_inputs
 
 
 class StoredVolumes(NamedTuple):
@@ -69,46 +71,80 @@ def stored_links(outlook: Outlook, *, topology: bool) -> tuple[Mapping[str, floa
     Raises:
         InputError: the stored batches are not those of the training, or too few.
     """
+    volumes, epochs, exact = _volumes(outlook)
+    read = sum(num_bytes for kind, num_bytes in volumes.disk.items() if topology or kind != "topology")
+    on_device = volumes.rows["hits_device"] * outlook.sizes.row_bytes
+    links = {"disk": read, "h2d": volumes.to_device - on_device, "d2d": on_device}
+    return {link: num_bytes / epochs for link, num_bytes in links.items()}, exact
+
+
+def pruned_links(outlook: Outlook, whole: Sequence[Array], left: Sequence[Array]) -> dict[str, float]:
+    """Returns link -> bytes of an epoch on packed rows of which only some are read: those of each tier by the share that is left.
+
+    A page is read if one of its rows is left, so that few pages are spared where a page has several rows of a batch. Errors are those of
+    `stored_links`.
+
+    Args:
+        outlook: the training.
+        whole: ids[n] of drawn batches: the nodes whose rows they have.
+        left: those of them that are read.
+    """
+    volumes, epochs, _ = _volumes(outlook)
+    tiers, row_bytes = _tiers(outlook), outlook.sizes.row_bytes
+    counts = [sum(np.bincount(tiers[ids], minlength=3) for ids in batches) for batches in (left, whole)]
+    behind, device, host = (np.asarray(counts[0]) / np.maximum(1, counts[1])).tolist()
+    rows = volumes.rows
+    from_disk = rows["hits_disk_cache"] + rows["hits_packed"]
+    touched = from_disk * (PAGE_BYTES + row_bytes - 1) / PAGE_BYTES
+    rows_of_page = max(1.0, touched / max(1.0, volumes.disk["feature"] / PAGE_BYTES))
+    found = {
+        "disk": volumes.disk["ids"] + volumes.disk["feature"] * (1 - (1 - behind) ** rows_of_page),
+        "h2d": (rows["hits_host"] * host + from_disk * behind) * row_bytes,
+        "d2d": rows["hits_device"] * device * row_bytes,
+    }
+    return {link: num_bytes / epochs for link, num_bytes in found.items()}
+
+
+def _volumes(outlook: Outlook) -> tuple[StoredVolumes, int, bool]:
+    """Returns (volumes of a training, its number of epochs, whether they are exact)."""
     found = outlook.artifacts
     if not {"samples", "cache_plan", "packed_chunks"} <= found.keys() or outlook.plan is None:
-        return _expected(outlook, topology), False
+        return _expected(outlook), 1, False
     semantic, samples = outlook.case.semantic, open_samples(found["samples"], parts=())
     sampling, epochs = semantic.sampling, semantic.train.epochs
     assert sampling is not None
     require_samples(samples, outlook.plan, epochs, sampling, semantic.sampling_seed)
     times = batch_uses(outlook.plan, epochs, samples)
-    row_bytes = outlook.sizes.row_bytes
-    volumes = stored_volumes(samples, found["cache_plan"], found["packed_chunks"], times, row_bytes)
-    read = sum(num_bytes for kind, num_bytes in volumes.disk.items() if topology or kind != "topology")
-    on_device = volumes.rows["hits_device"] * row_bytes
-    links = {"disk": read, "h2d": volumes.to_device - on_device, "d2d": on_device}
-    return {link: num_bytes / epochs for link, num_bytes in links.items()}, True
+    volumes = stored_volumes(samples, found["cache_plan"], found["packed_chunks"], times, outlook.sizes.row_bytes)
+    return volumes, epochs, True
 
 
-def _expected(outlook: Outlook, topology: bool) -> Mapping[str, float]:
-    """Returns the same of batches that are not packed yet: rows of both caches by hotness, all others from packed chunks."""
+def _expected(outlook: Outlook) -> StoredVolumes:
+    """Returns the same of an epoch that is not packed yet: rows of both caches by hotness, all others from packed chunks."""
     assert outlook.drawn is not None
     sizes, drawn, inputs = outlook.sizes, outlook.drawn, epoch_inputs(outlook)
-    ids = padded_bytes(np.array([4 * drawn.inputs])).item() * drawn.count
-    shares = _tier_shares(outlook)
-    packed = inputs * (1 - sum(shares)) * sizes.row_bytes
-    records = topology * (4 * epoch_edges(outlook) + sizes.id_bytes * inputs)
-    half_pages = drawn.count * PAGE_BYTES / 2
-    return {
-        "disk": packed + ids + records + half_pages,
-        "h2d": inputs * (1 - shares[0]) * sizes.row_bytes,
-        "d2d": inputs * shares[0] * sizes.row_bytes,
+    tiers = _tiers(outlook)
+    counts = sum((np.bincount(tiers[ids], minlength=3) for ids in map(read_nodes, drawn.blocks)), np.zeros(3))
+    packed, device, host = np.rint(inputs * np.asarray(counts) / max(1, np.sum(counts))).astype(int).tolist()
+    disk = {
+        "feature": packed * sizes.row_bytes + drawn.count * PAGE_BYTES // 2,
+        "ids": padded_bytes(np.array([4 * drawn.inputs])).item() * drawn.count,
+        "topology": round(4 * epoch_edges(outlook) + sizes.id_bytes * inputs),
     }
+    rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": 0, "hits_packed": packed}
+    to_device = sum(rows.values()) * sizes.row_bytes
+    return StoredVolumes(rows=rows, disk=disk, read_bytes=packed * sizes.row_bytes, to_device=to_device)
 
 
-def _tier_shares(outlook: Outlook) -> tuple[float, float]:
-    """Returns the shares of input rows on the device and on the host, by the visits of drawn batches."""
-    drawn, sizes = outlook.drawn, outlook.sizes
-    device, host = (tier_rows(sizes, level)[0] for level in ("device", "host"))
-    if drawn is None or not drawn.blocks or outlook.order is None:
-        return 0.0, 0.0
-    place = np.empty(sizes.num_nodes, np.int64)
-    place[np.asarray(outlook.order)] = np.arange(sizes.num_nodes)
-    places = np.concatenate([place[blocks[0].src_ids] for blocks in drawn.blocks])
-    on_device, on_host = np.mean(places < device), np.mean((places >= device) & (places < device + host))
-    return float(on_device), float(on_host)
+def _tiers(outlook: Outlook) -> Array:
+    """Returns u8[N], `BEHIND`, `DEVICE` or `HOST` for each node: by the cache plan, or by hotness where there is none yet."""
+    found = np.zeros(outlook.sizes.num_nodes, np.uint8)
+    if "cache_plan" in outlook.artifacts:
+        placement = open_placement(outlook.artifacts["cache_plan"])
+        found[placement.device_ids], found[placement.host_ids] = DEVICE, HOST
+        return found
+    if outlook.order is not None:
+        device, host = (tier_rows(outlook.sizes, level)[0] for level in ("device", "host"))
+        hottest = np.asarray(outlook.order)
+        found[hottest[:device]], found[hottest[device : device + host]] = DEVICE, HOST
+    return found

@@ -16,9 +16,10 @@ from trainers.recipe.forecast import (
     Outlook,
     side_by_side,
 )
-from trainers.recipe.need import KEPT_ROWS, Case, evaluation_terms, tier_rows
+from trainers.recipe.need import Case, evaluation_terms, tier_rows
 from trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
-from trainers.techniques.disk_volumes import stored_links
+from trainers.recipe.terms import KEPT_ROWS
+from trainers.techniques.disk_volumes import pruned_links, stored_links
 from trainers.techniques.distributed.volumes import (
     ModelSize,
     gradient_bytes,
@@ -230,10 +231,7 @@ def _role_memory(case: Case, found: Mapping[str, int]) -> dict[str, int]:
 def _fresh_links(outlook: Outlook) -> Links:
     history = expected_history(outlook)
     if outlook.settings.rows == "packed":
-        # Rows of the arena are those of the device's cache for the most part, and are counted once.
-        stored = {link: n * history.rows_share for link, n in stored_links(outlook, topology=False)[0].items()}
-        on_device = history.arena_links.get("d2d", 0.0)
-        return stored | {"d2d": max(stored.get("d2d", 0.0), on_device)}, False
+        return added(history.arena_links, pruned_links(outlook, history.whole, history.below)), False
     return added(history.arena_links, history.table_links(outlook)), False
 
 

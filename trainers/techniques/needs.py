@@ -11,11 +11,9 @@ from assets.storage.machine import usable_cores
 from kernels.rows.aligned import space_for
 from trainers.recipe.need import (
     BATCH,
-    LAUNCHER,
     LAUNCHER_BYTES,
     PARAMETER_COPIES,
     PRODUCT_BYTES,
-    RANK_WINDOWS,
     Case,
     evaluation_terms,
     model_terms,
@@ -28,6 +26,7 @@ from trainers.recipe.need import (
     tier_terms,
 )
 from trainers.recipe.step_bytes import item_bytes
+from trainers.recipe.terms import LAUNCHER, RANK_WINDOWS
 
 DISK_QUEUES, DISK_WAITING, DISK_LOADERS, RANGE_BYTES = 3, 3, 6, 256 << 10
 """Of trainers/techniques/disk.py: parts of the queue, batches in one with that in work, loaders, and bytes of a range that one reads."""

@@ -38,12 +38,14 @@ class ExpectedHistory:
 
     Attributes:
         steps: numbers of the batches in their sampling epoch; those of parts that are not worked out are left out.
-        below: ids[n] of each of them: the nodes whose rows come from below the arena.
+        whole: ids[n] of each of them: the nodes whose rows a batch would read without a history.
+        below: those of them whose rows come from below the arena.
         arena_links: link -> bytes of an epoch of embeddings, and of rows that the arena has.
         edges_share, rows_share: shares of edges and of input rows that are left.
     """
 
     steps: list[int]
+    whole: list[Array]
     below: list[Array]
     arena_links: dict[str, float]
     edges_share: float
@@ -96,6 +98,7 @@ class _Sums:
 
     def __init__(self, outlook: Outlook):
         self.outlook, self.random = outlook, np.random.default_rng(DRAW_SEED)
+        self.whole: list[Array] = []
         self.below: list[Array] = []
         self.steps: list[int] = []
         self.hits = self.embeddings = self.edges = self.inputs = 0
@@ -113,6 +116,7 @@ class _Sums:
         ids = self.outlook.with_rows(left.blocks[0].src_ids)
         found = chances.in_arena[ids]
         self.steps.append(step)
+        self.whole.append(self.outlook.with_rows(blocks[0].src_ids))
         self.below.append(ids[~found])
         self.hits, self.inputs = self.hits + int(found.sum()), self.inputs + len(ids)
         self.edges += sum(len(block.indices) for block in left.blocks)
@@ -142,6 +146,7 @@ def _expected(outlook: Outlook) -> ExpectedHistory:
     moved = {"d2d": scale * ((sums.embeddings + sums.admitted) * row_bytes + sums.hits * width)}
     return ExpectedHistory(
         steps=sums.steps,
+        whole=sums.whole,
         below=sums.below,
         arena_links=moved,
         edges_share=sums.edges / max(1, sums.whole_edges),

@@ -20,7 +20,6 @@ from assets.storage.user_code import is_reference
 from trainers.recipe.batch_sizes import batch_sizes
 from trainers.recipe.need import (
     HEAP,
-    LAUNCHER,
     LAUNCHER_BYTES,
     Case,
     evaluation_terms,
@@ -30,6 +29,7 @@ from trainers.recipe.need import (
     sampler_terms,
 )
 from trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes
+from trainers.recipe.terms import LAUNCHER
 from trainers.techniques.fullgraph.memory import (
     ChunkCounts,
     Way,

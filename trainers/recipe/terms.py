@@ -1,0 +1,11 @@
+"""Names of terms of memory that need.py adds up as bounds, and that forecast.py leaves out where it knows that they are not reached."""
+
+NEXT_BLOCKS = "blocks of the next batches"
+WAITING_BATCHES = "batches that wait"
+KEPT_ROWS = "memory of input rows that is kept"
+LAUNCHER = "the process that starts the ranks"
+RANK_WINDOWS = "windows of rows in file order"
+READERS = "readers of rows"
+ACTIVATIONS = "activations of a step"
+EVALUATION_BATCHES = "batches of an evaluation that wait"
+EXACT_EVALUATION = "an exact evaluation"
