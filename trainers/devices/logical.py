@@ -44,6 +44,11 @@ class LogicalDevice(TorchDispatchMode, Device):
     torch_device = torch.device("cpu")
     remote = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Returns that torch need not exclude the class from `torch.compile`: it imports its compiler to do so (models/optimiser.py)."""
+        return False
+
     def __init__(
         self,
         index: int = 0,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import forks
 from trainers.devices.logical import LogicalDevice
 from trainers.devices.protocol import CACHE, OverBudget, kernel_array
 
@@ -99,3 +100,13 @@ def test_rows_of_any_stored_type_are_allocated_under_the_cache_budget() -> None:
     rows = device.alloc((10, 10), np.dtype(np.float64), CACHE)
     assert rows.dtype == torch.float64 and device.live_bytes == 0 and device.peak == {"cache": 800, "total": 800}
     assert kernel_array(rows).shape == (10, 10)
+
+
+def test_torchs_compiler_is_not_imported() -> None:
+    code = (
+        "import sys, torch; from trainers.devices.logical import LogicalDevice; device = LogicalDevice(work_bytes=1 << 20)\n"
+        "with device.active(): kept = torch.zeros(8) + 1\n"
+        "assert device.live_bytes == 32 and 'torch._dynamo' not in sys.modules"
+    )
+    done = forks.run(["-c", code], cwd=forks.ROOT, imports=forks.TRAININGS)
+    assert done.returncode == 0, done.stderr
