@@ -12,24 +12,40 @@ starts them anew after a fork.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ("jobs.cli", "jobs.launch", "jobs.definitions", "matplotlib.backends.backend_agg", "PIL.Image", "duckdb")
-"""What commands import. Polars is not among it: it starts threads when it is imported, and they would not be there after a fork."""
+COMMANDS = (
+    "jobs.cli", "jobs.launch", "jobs.definitions", "jobs.commands.leaderboard", "jobs.figures.pictures",
+    "assets.graph.stage", "assets.features.stage", "assets.sampling_tables.stage", "assets.partitions.stage", "assets.chunks.stage",
+    "assets.shards.stage", "assets.hotness.stage", "assets.budgets.stage", "assets.samples.stage", "assets.cache_plan.stage",
+    "assets.packed_chunks.stage", "assets.storage.remote.collect", "trainers.techniques.needs",
+    "dagster._core.storage.sqlite_storage", "dagster._core.storage.root", "dagster._core.storage.migration.utils",
+    "dagster._core.storage.local_compute_log_manager", "dagster._core.instance.factory", "dagster._core.secrets.loader",
+    "dagster._core.executor.in_process", "dagster._core.execution.execute_in_process",
+    "matplotlib.backends.backend_agg", "matplotlib.figure", "PIL.Image", "duckdb", "upath.implementations.local",
+)  # fmt: skip
+"""What commands import, what they import when they are needed included. Polars is not among it: it starts threads when it is imported, and
+they would not be there after a fork."""
 
-TRAININGS = ("trainers.__main__", "trainers.training.stage", "trainers.loop.loop")
+TRAININGS = ("trainers.__main__", "trainers.training.stage", "trainers.loop.loop", "trainers.training.open_rows")
 """What trainings import."""
+
+READERS = ("assets.sources.dgl.reader", "dgl")
+"""What the processes that read files of DGL import."""
 
 
 def run(
@@ -50,6 +66,11 @@ def run(
         timeout: seconds after which it is killed.
     """
     return _server(imports).run(words, cwd, dict(os.environ if env is None else env), timeout)
+
+
+def parent(imports: tuple[str, ...]) -> int:
+    """Returns the id of the process that programs with these `imports` are children of, for one that ends with its parent."""
+    return _server(imports).process.pid
 
 
 @functools.cache
@@ -107,10 +128,9 @@ def serve() -> None:
         if not child:
             orders.close()
             answers.close()
-            return _become(order)
+            _finish(order)
         answers.write(json.dumps(_wait(child, order["timeout"])) + "\n")
         answers.flush()
-    return None
 
 
 def _wait(child: int, timeout: float) -> int | None:
@@ -127,6 +147,32 @@ def _wait(child: int, timeout: float) -> int | None:
         return code if ended else None
     finally:
         os.close(place)
+
+
+def _finish(order: dict) -> NoReturn:
+    """Runs the program and ends this process as Python ends, its modules apart.
+
+    To take down hundreds of modules would touch, and so copy, the memory that is shared with the process that was forked: most of a second.
+    """
+    code: Any = 0
+    try:
+        _become(order)
+    except KeyboardInterrupt:
+        raise  # Python ends by the signal
+    except SystemExit as exit:
+        code = 0 if exit.code is None else exit.code
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]  # waits for threads, as Python does
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code & 0xFF)
 
 
 def _become(order: dict) -> None:
@@ -157,4 +203,6 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
     for module in sys.argv[1:]:
         importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a collection in a child would touch, and so copy, all that was imported
     serve()

@@ -106,6 +106,8 @@ def run_pytest(*arguments: str) -> int:
     """Runs pytest with this file as a plugin; returns its exit code."""
     # Several processes share the cores. A thread of OpenMP that waits would spin, by default, on a core that another process needs.
     environment = {"OMP_WAIT_POLICY": "PASSIVE"} | os.environ
+    # Hundreds of processes import the same files: each would compile the project anew, and each process of pytest all tests.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "pytest", "-p", "tests.rerun", *arguments]
     return subprocess.run(command, env=environment, check=False).returncode
 

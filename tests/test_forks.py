@@ -32,6 +32,8 @@ def test_it_answers_as_a_process_of_its_own_would(tmp_path: Path) -> None:
     [
         ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL),
         ("raise SystemExit(7)", 7),
+        ("raise SystemExit('why')", 1),
+        ("raise KeyboardInterrupt", -2),
         ("1 / 0", 1),
         ("import atexit; atexit.register(print, 'bye')", 0),
     ],
@@ -39,7 +41,8 @@ def test_it_answers_as_a_process_of_its_own_would(tmp_path: Path) -> None:
 def test_any_end_is_told_and_the_next_one_runs(tmp_path: Path, code: str, ended: int) -> None:
     done = forks.run(["-c", code], cwd=tmp_path)
     assert done.returncode == ended
-    assert ("ZeroDivisionError" in done.stderr) == (ended == 1) and (done.stdout == "bye\n") == (ended == 0)
+    assert ("ZeroDivisionError" in done.stderr) == (code == "1 / 0") and (done.stderr == "why\n") == ("why" in code)
+    assert (done.stdout == "bye\n") == (ended == 0)
     assert forks.run(["-c", "print(6 * 7)"], cwd=tmp_path).stdout == "42\n"
 
 

@@ -16,6 +16,8 @@ from assets.storage.store import Store
 from kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, build, edge_frame, node_frame, write_csv, write_ogb_text
 
+pytestmark = pytest.mark.usefixtures("quick_readers")
+
 KEYS = {"label_column": "y", "split_column": "part", "features": "f*"}
 
 

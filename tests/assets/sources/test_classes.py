@@ -11,6 +11,8 @@ from assets.sources.splits import is_mask, mask_ids
 from kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, build, write_gz, write_ogb_text
 
+pytestmark = pytest.mark.usefixtures("quick_readers")
+
 EDGES = np.array([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
 CLASSES = np.array([2, 0, 1, -1, 2, 0])
 SAVED = {

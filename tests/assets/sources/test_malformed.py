@@ -15,6 +15,8 @@ from kernels.errors import InputError, each_mistake
 from tests.assets.sources.malformed import CASES
 from tests.assets.sources.own_data import FORMS, Drawn, build, staging
 
+pytestmark = pytest.mark.usefixtures("quick_readers")
+
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):

@@ -18,6 +18,8 @@ from kernels.errors import InputError
 from tests.assets.sources import own_data
 from tests.assets.sources.own_data import FORMS, Drawn, build, contents, staging, write_gz
 
+pytestmark = pytest.mark.usefixtures("quick_readers")
+
 
 @pytest.fixture(scope="module")
 def forms(tmp_path_factory):

@@ -12,6 +12,8 @@ from assets.pipeline.file import load_pipeline
 from assets.sources.tables.config import NodeTable, RelationTable
 from tests.assets.sources.own_data import build_config
 
+pytestmark = pytest.mark.usefixtures("quick_readers")
+
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "own-data.md"
 RECIPE = re.compile(r"### Recipe: (.+?)\n\n```python\n(.+?)```\n\n```toml\n(.+?)```", re.S)
 RECIPES = {name: (code, table) for name, code, table in RECIPE.findall(PAGE.read_text(encoding="utf-8"))}

@@ -11,6 +11,8 @@ from assets.sources.unread import named_columns, unread_words
 from tests.assets.sources.own_data import FORMS, Drawn, build, edge_frame, node_frame, write_gz
 from trainers.recipe.config import TrainTable
 
+pytestmark = pytest.mark.usefixtures("quick_readers")
+
 
 def with_npz(folder, keys):
     with np.load(keys["path"]) as archive:

@@ -11,6 +11,8 @@ from assets.pipeline.exports.typed import typed_edges
 from assets.sources.registry import TableConfig
 from tests.assets.sources.own_data import Drawn, build, write_npz
 
+pytestmark = pytest.mark.usefixtures("quick_readers")
+
 TYPES = ("paper", "author", "institution")
 KINDS = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("author", "affiliated_with", "institution")
 REVERSE = tuple((target, f"rev_{name}", source) for source, name, target in KINDS)
