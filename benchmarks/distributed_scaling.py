@@ -1,0 +1,197 @@
+"""An epoch of `distributed` by the number of ranks and by scheme (FastSample, Figure 6), and what of it one rank has to do.
+
+    python -m benchmarks distributed_scaling
+
+One citation graph is cut into four parts by METIS, and one recipe is trained on it by 1, 2 and 4 ranks, in the paper's three schemes:
+vanilla, hybrid with the two-step sampler, hybrid with the fused one. One rank has nothing to ask for, so `vanilla` begins with two. First
+of all the trainings are compared: weights after all epochs are equal to the bit for every number of ranks and every scheme, rounds are
+counted at the calls, and bytes of fetched rows are those of a count outside of the trainer.
+
+Ranks are processes of this machine and share its cores, one thread computing in each. So seconds beyond as many ranks as cores are those of
+a machine that is too small, and say how much work the ranks have together. What a machine of its own would have to do per rank is counted
+beside them: batches, rounds, bytes that it receives, CPU seconds, and what it holds. Starts of 1, 2 and 4 ranks come in drawn order, and so
+do the epochs of a start. The network is modelled: a time per call and 1 GB/s per rank. Each latency is a run and a row of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from assets.building.materialize import materialize
+from assets.shards.config import ShardsConfig, ShardsExecution
+from assets.shards.stage import SHARDS
+from assets.sources.registry import config_class
+from assets.storage.artifact import Artifact
+from assets.storage.store import Store
+from benchmarks.disk_inputs import home
+from benchmarks.distributed import GBPS, SCHEMES, parts_of, remote_rows
+from benchmarks.record import record
+from jobs.report.drawing import ReportFigure
+from jobs.report.plots import bar_chart, line_chart
+from jobs.report.series import Series
+from tests.graphs import GraphArtifacts, build_graph
+from trainers.ranks.launch import run_ranks
+
+PARTS, WORLDS, LAYERS = 4, (1, 2, 4), 3
+LATENCIES = (100.0, 5000.0)
+"""Microseconds of a call."""
+SAMPLING: dict[str, Any] = {"fanouts": [10, 5, 5], "batch_size": 256}
+LABELS = {"vanilla": "vanilla", "unfused": "hybrid", "hybrid": "hybrid, fused"}
+MB = 1e6
+
+
+def main(quick: bool, latencies: Sequence[float] = ()) -> None:
+    """Measures each latency and records a row for it."""
+    with home() as store:
+        inputs = Inputs(store, quick)
+        for latency in latencies or (LATENCIES[1:] if quick else LATENCIES):
+            rows = measured(inputs, latency, *((1, 1) if quick else (2, 2)))
+            show(latency, rows)
+            scale = {"scale": "quick" if quick else "full", "graph": inputs.size, "parts": PARTS, "gbps": GBPS}
+            record("distributed_scaling", scale | {"latency_us": latency, "rows": rows})
+
+
+class Inputs:
+    """The graph in parts, and the rows that its batches fetch by number of ranks.
+
+    Args:
+        store: gets the artifacts.
+        quick: whether the graph is small.
+    """
+
+    def __init__(self, store: Store, quick: bool):
+        self.store = store
+        self.size = {"nodes": 20_000, "edges": 200_000} if quick else {"nodes": 120_000, "edges": 1_200_000}
+        made: dict[str, Any] = {"features": 128, "classes": 16, "undirected": True, "train_ratio": 0.1}
+        self.built: GraphArtifacts = build_graph(store, config_class("citation")(**self.size, **made))
+        self.cut = parts_of(store, self.built.graph, "metis", PARTS)
+        rows = {"features": self.built.features, "partitions": self.cut}
+        shards = materialize(store, SHARDS, ShardsConfig(), ShardsExecution(), rows)
+        self.artifacts: dict[str, Artifact] = {"graph": self.built.graph, **rows, "shards": shards}
+
+    def order(self, world: int, latency: float, repeats: int) -> dict[str, Any]:
+        """Returns the order of the ranks of a start."""
+        return {
+            "home": str(self.store.home), "result": str(self.store.home / "result.json"), "repeats": repeats, "gbps": GBPS,
+            "schemes": [scheme for scheme in SCHEMES if world > 1 or scheme != "vanilla"], "latencies": [latency],
+            "artifacts": {name: each.version for name, each in self.artifacts.items()}, "sampling": SAMPLING,
+            "table": {"layers": LAYERS, "hidden": 64, "epochs": 1, "threads": 1, "dropout": 0.0},
+        }  # fmt: skip
+
+    def fetched_bytes(self, world: int, epochs: int) -> int:
+        """Returns the bytes of rows that ranks fetch, counted from the batches alone."""
+        graph = self.built.open()
+        return remote_rows(graph, self.cut, SAMPLING, epochs, world) * graph.features.row_bytes
+
+
+def measured(inputs: Inputs, latency: float, starts: int, repeats: int) -> list[dict[str, Any]]:
+    """Returns a row for each number of ranks and scheme, after all checks."""
+    found: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    draw = random.Random(0)
+    for _ in range(starts):
+        for world in draw.sample(WORLDS, len(WORLDS)):
+            order = inputs.order(world, latency, repeats)
+            run_ranks([sys.executable, "-m", "benchmarks.distributed_rank"], order, world)
+            for row in json.loads(Path(order["result"]).read_text())["rows"]:
+                found.setdefault((world, row["scheme"]), []).append(row)
+    assert len({row["weights"] for rows in found.values() for row in rows}) == 1, "ranks or schemes differ in weights"
+    epochs = repeats + 1
+    wanted = {world: inputs.fetched_bytes(world, epochs) for world in WORLDS}
+    summaries = []
+    for (world, scheme), rows in sorted(found.items(), key=lambda item: (item[0][0], SCHEMES.index(item[0][1]))):
+        for row in rows:
+            require_counts(row, world, wanted[world])
+        summaries.append({"ranks": world, "scheme": scheme} | summary(rows, epochs))
+    return summaries
+
+
+def require_counts(row: dict[str, Any], world: int, wanted: int) -> None:
+    """Checks rounds and bytes of a training.
+
+    Raises:
+        AssertionError: they are not those of the scheme, or of a count outside of the trainer.
+    """
+    rounds = 0 if world == 1 else 2 * LAYERS if row["scheme"] == "vanilla" else 2
+    assert row["rounds"] == rounds * row["batches"], (world, row["scheme"], row["rounds"], row["batches"])
+    assert row["feature_bytes"] == wanted, (world, row["scheme"], row["feature_bytes"], wanted)
+
+
+def summary(rows: Sequence[dict[str, Any]], epochs: int) -> dict[str, Any]:
+    """Returns median seconds of an epoch, and what the rank with the most of each has of an epoch.
+
+    Args:
+        rows: the same training of each start, which counts alike in all.
+        epochs: epochs of a start, the first one included, which is not timed.
+    """
+    first = rows[0]
+    seconds = [each for row in rows for each in row["seconds"]]
+    cores = [max(each) for row in rows for each in row["cpu_seconds"]]
+    found = {
+        "seconds": round(statistics.median(seconds), 3),
+        "least": round(min(seconds), 3),
+        "most": round(max(seconds), 3),
+    }
+    found["rank_cpu_seconds"] = round(statistics.median(cores), 3)
+    for name in ("batches", "rounds", "feature_bytes", "topology_bytes", "gradient_bytes"):
+        found[f"rank_{name}"] = max(each[name] for each in first["by_rank"]) // epochs
+    for name in ("topology_bytes", "feature_bytes"):
+        found[f"held_{name}"] = max(each[name] for each in first["memory"])
+    return found
+
+
+def show(latency: float, rows: Sequence[dict[str, Any]]) -> None:
+    """Prints the rows of a latency."""
+    print(f"{latency / 1000:g} ms per call; of the rank with the most:")
+    for row in rows:
+        between = ", ".join(
+            f"{row[f'rank_{kind}_bytes'] / MB:.1f} MB of {kind}" for kind in ("feature", "topology", "gradient")
+        )
+        print(
+            f"  {titled(row['ranks']):>7}, {LABELS[row['scheme']]:>13}: {row['seconds']:5.2f} s ({row['least']:.2f} to {row['most']:.2f}), "
+            f"{row['rank_cpu_seconds']:5.2f} CPU s, {row['rank_batches']} batches, {row['rank_rounds']} rounds, receives {between}; "
+            f"holds {row['held_topology_bytes'] / MB:.1f} MB of topology, {row['held_feature_bytes'] / MB:.1f} MB of features"
+        )
+
+
+def titled(ranks: int) -> str:
+    """Returns a number of ranks in words."""
+    return f"{ranks} rank" if ranks == 1 else f"{ranks} ranks"
+
+
+def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
+    """Draws an epoch by ranks and scheme (FastSample, Figure 6), and the CPU seconds of the busiest rank."""
+    last = {row["latency_us"]: row["rows"] for row in rows if row["scale"] == "full"}
+    figures = [_epochs_drawn(latency, of) for latency, of in last.items()]
+    slowest = last[max(last)]
+    curves = []
+    for scheme, label in LABELS.items():
+        found = [row for row in slowest if row["scheme"] == scheme]
+        curves.append(
+            Series(label=label, x=[row["ranks"] for row in found], y=[row["rank_cpu_seconds"] for row in found])
+        )
+    says = "Processor time of an epoch, on the rank that uses the most."
+    axes: dict[str, Any] = {"x_label": "ranks", "y_label": "CPU seconds", "ticks": WORLDS}
+    return [*figures, line_chart("fastsample-rank-work", "Work of one rank by number of ranks", says, curves, **axes)]
+
+
+def _epochs_drawn(latency: float, rows: Sequence[dict[str, Any]]) -> ReportFigure:
+    values: dict[str, dict[str, float]] = {}
+    for row in rows:
+        values.setdefault(titled(row["ranks"]), {})[LABELS[row["scheme"]]] = row["seconds"]
+    milliseconds = f"{latency / 1000:g}"
+    says = "The bars are medians of an epoch; all ranks share two cores."
+    title = f"Epochs by ranks and scheme, {milliseconds} ms per call"
+    return bar_chart(f"fastsample-ranks-{milliseconds}ms", title, says, values, label="seconds")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.distributed_scaling", description=__doc__)
+    parser.add_argument("--latencies", nargs="*", type=float, default=())
+    main(False, parser.parse_args().latencies)
