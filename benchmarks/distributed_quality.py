@@ -15,6 +15,7 @@ GRAPHMILL_BENCH_DIR names are reused.
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 from collections.abc import Sequence
@@ -58,12 +59,12 @@ class Case(NamedTuple):
     table: TrainTable
 
 
-def shipped(name: str, table_name: str, batch_size: int, **keys: Any) -> Case:
-    """Returns a table of a shipped recipe with another batch size."""
+def shipped(name: str, table_name: str, sampled: dict[str, Any], **keys: Any) -> Case:
+    """Returns a table of a shipped recipe, sampled otherwise and with other keys."""
     pipeline = load_pipeline(name, TrainTable)
     (table,) = (each for each in pipeline.train if each.name == table_name)
     assert pipeline.sampling is not None
-    sampling = replace(pipeline.sampling, batch_size=batch_size)
+    sampling = replace(pipeline.sampling, **sampled)
     return Case(pipeline.graph, sampling, replace(table, seeds=(), threads=1, eval_every=2, **keys))
 
 
@@ -75,18 +76,18 @@ def blocks() -> Case:
 
 
 CASES = {
-    "photo": lambda: shipped("photo", "sage", 512),
-    "cora": lambda: shipped("cora", "gcn", 32, epochs=100),
+    "photo": lambda: shipped("photo", "sage", {"fanouts": (10, 5), "batch_size": 256}, hidden=64, epochs=24),
+    "cora": lambda: shipped("cora", "gcn", {"batch_size": 32}, epochs=100),
     "blocks": blocks,
 }
 
 
-def main(quick: bool) -> None:
+def main(quick: bool, graphs: Sequence[str] = ()) -> None:
     """Records a row for each graph."""
     if not quick and not os.environ.get("GRAPHMILL_TEST_DATA"):
         print("distributed_quality: skipped, GRAPHMILL_TEST_DATA names no folder with the graphs")
         return
-    for name in ("blocks",) if quick else ("cora", "photo"):
+    for name in graphs or (("blocks",) if quick else ("cora", "photo")):
         with home() as store:
             rows = measured(store, CASES[name](), PARTS[:2] if quick else PARTS, 1 if quick else NUM_SEEDS)
         record("distributed_quality", {"scale": "quick" if quick else "full", "graph": name, "rows": rows})
@@ -173,3 +174,9 @@ def _drawn(name: str, rows: Sequence[dict[str, Any]]) -> ReportFigure:
 def difference(one: Sequence[float], several: Sequence[float]) -> dict[str, float]:
     """Returns mean and deviation of the differences of scores, seed by seed."""
     return spread([ours - theirs for ours, theirs in zip(several, one, strict=True)])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.distributed_quality", description=__doc__)
+    parser.add_argument("graphs", nargs="*", choices=[*CASES, []], metavar="GRAPH", help="default: cora and photo")
+    main(False, parser.parse_args().graphs)

@@ -9,8 +9,9 @@ counted at the calls, and bytes of fetched rows are those of a count outside of 
 
 Ranks are processes of this machine and share its cores, one thread computing in each. So seconds beyond as many ranks as cores are those of
 a machine that is too small, and say how much work the ranks have together. What a machine of its own would have to do per rank is counted
-beside them: batches, rounds, bytes that it receives, CPU seconds, and what it holds. Starts of 1, 2 and 4 ranks come in drawn order, and so
-do the epochs of a start. The network is modelled: a time per call and 1 GB/s per rank. Each latency is a run and a row of its own.
+beside them: batches, rounds, bytes that it receives, CPU seconds, and what it holds. The network is modelled: a time per call and 1 GB/s
+per rank. Each latency is a run and a row of its own; 1, 2 and 4 ranks start in drawn order, and so do the epochs of a start. Several runs
+of one latency are drawn as one: the medians of all their epochs.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from assets.storage.artifact import Artifact
 from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.distributed import GBPS, SCHEMES, parts_of, remote_rows
+from benchmarks.elsewhere import beside
 from benchmarks.record import record
 from jobs.report.drawing import ReportFigure
 from jobs.report.plots import bar_chart, line_chart
@@ -52,10 +54,11 @@ def main(quick: bool, latencies: Sequence[float] = ()) -> None:
     with home() as store:
         inputs = Inputs(store, quick)
         for latency in latencies or (LATENCIES[1:] if quick else LATENCIES):
-            rows = measured(inputs, latency, *((1, 1) if quick else (2, 2)))
+            rows, cores = beside(lambda latency=latency: measured(inputs, latency, 1 if quick else 3))
             show(latency, rows)
-            scale = {"scale": "quick" if quick else "full", "graph": inputs.size, "parts": PARTS, "gbps": GBPS}
-            record("distributed_scaling", scale | {"latency_us": latency, "rows": rows})
+            print(f"other processes used {cores:.2f} cores meanwhile")
+            run = {"scale": "quick" if quick else "full", "graph": inputs.size, "parts": PARTS, "gbps": GBPS}
+            record("distributed_scaling", run | {"latency_us": latency, "cores_of_others": cores, "rows": rows})
 
 
 class Inputs:
@@ -91,25 +94,22 @@ class Inputs:
         return remote_rows(graph, self.cut, SAMPLING, epochs, world) * graph.features.row_bytes
 
 
-def measured(inputs: Inputs, latency: float, starts: int, repeats: int) -> list[dict[str, Any]]:
+def measured(inputs: Inputs, latency: float, repeats: int) -> list[dict[str, Any]]:
     """Returns a row for each number of ranks and scheme, after all checks."""
-    found: dict[tuple[int, str], list[dict[str, Any]]] = {}
-    draw = random.Random(0)
-    for _ in range(starts):
-        for world in draw.sample(WORLDS, len(WORLDS)):
-            order = inputs.order(world, latency, repeats)
-            run_ranks([sys.executable, "-m", "benchmarks.distributed_rank"], order, world)
-            for row in json.loads(Path(order["result"]).read_text())["rows"]:
-                found.setdefault((world, row["scheme"]), []).append(row)
-    assert len({row["weights"] for rows in found.values() for row in rows}) == 1, "ranks or schemes differ in weights"
-    epochs = repeats + 1
-    wanted = {world: inputs.fetched_bytes(world, epochs) for world in WORLDS}
-    summaries = []
-    for (world, scheme), rows in sorted(found.items(), key=lambda item: (item[0][0], SCHEMES.index(item[0][1]))):
-        for row in rows:
-            require_counts(row, world, wanted[world])
-        summaries.append({"ranks": world, "scheme": scheme} | summary(rows, epochs))
-    return summaries
+    found: dict[int, list[dict[str, Any]]] = {}
+    for world in random.sample(WORLDS, len(WORLDS)):
+        order = inputs.order(world, latency, repeats)
+        run_ranks([sys.executable, "-m", "benchmarks.distributed_rank"], order, world)
+        found[world] = json.loads(Path(order["result"]).read_text())["rows"]
+    weights = {row["weights"] for rows in found.values() for row in rows}
+    assert len(weights) == 1, "ranks or schemes differ in weights"
+    rows = []
+    for world in WORLDS:
+        wanted = inputs.fetched_bytes(world, repeats + 1)
+        for row in found[world]:
+            require_counts(row, world, wanted)
+            rows.append({"ranks": world, "scheme": row["scheme"]} | of_epoch(row, repeats + 1))
+    return rows
 
 
 def require_counts(row: dict[str, Any], world: int, wanted: int) -> None:
@@ -123,26 +123,19 @@ def require_counts(row: dict[str, Any], world: int, wanted: int) -> None:
     assert row["feature_bytes"] == wanted, (world, row["scheme"], row["feature_bytes"], wanted)
 
 
-def summary(rows: Sequence[dict[str, Any]], epochs: int) -> dict[str, Any]:
-    """Returns median seconds of an epoch, and what the rank with the most of each has of an epoch.
+def of_epoch(row: dict[str, Any], epochs: int) -> dict[str, Any]:
+    """Returns seconds of each timed epoch, and what the rank with the most of each has of an epoch.
 
     Args:
-        rows: the same training of each start, which counts alike in all.
-        epochs: epochs of a start, the first one included, which is not timed.
+        row: what was measured of a training.
+        epochs: its epochs, the first one included, which is not timed.
     """
-    first = rows[0]
-    seconds = [each for row in rows for each in row["seconds"]]
-    cores = [max(each) for row in rows for each in row["cpu_seconds"]]
-    found = {
-        "seconds": round(statistics.median(seconds), 3),
-        "least": round(min(seconds), 3),
-        "most": round(max(seconds), 3),
-    }
-    found["rank_cpu_seconds"] = round(statistics.median(cores), 3)
+    found: dict[str, Any] = {"seconds": [round(each, 4) for each in row["seconds"]]}
+    found["rank_cpu_seconds"] = [round(max(each), 4) for each in row["cpu_seconds"]]
     for name in ("batches", "rounds", "feature_bytes", "topology_bytes", "gradient_bytes"):
-        found[f"rank_{name}"] = max(each[name] for each in first["by_rank"]) // epochs
+        found[f"rank_{name}"] = max(each[name] for each in row["by_rank"]) // epochs
     for name in ("topology_bytes", "feature_bytes"):
-        found[f"held_{name}"] = max(each[name] for each in first["memory"])
+        found[f"held_{name}"] = max(each[name] for each in row["memory"])
     return found
 
 
@@ -153,9 +146,10 @@ def show(latency: float, rows: Sequence[dict[str, Any]]) -> None:
         between = ", ".join(
             f"{row[f'rank_{kind}_bytes'] / MB:.1f} MB of {kind}" for kind in ("feature", "topology", "gradient")
         )
+        seconds, cores = statistics.median(row["seconds"]), statistics.median(row["rank_cpu_seconds"])
         print(
-            f"  {titled(row['ranks']):>7}, {LABELS[row['scheme']]:>13}: {row['seconds']:5.2f} s ({row['least']:.2f} to {row['most']:.2f}), "
-            f"{row['rank_cpu_seconds']:5.2f} CPU s, {row['rank_batches']} batches, {row['rank_rounds']} rounds, receives {between}; "
+            f"  {titled(row['ranks']):>7}, {LABELS[row['scheme']]:>13}: {seconds:5.2f} s, {cores:5.2f} CPU s, "
+            f"{row['rank_batches']} batches, {row['rank_rounds']} rounds, receives {between}; "
             f"holds {row['held_topology_bytes'] / MB:.1f} MB of topology, {row['held_feature_bytes'] / MB:.1f} MB of features"
         )
 
@@ -165,30 +159,38 @@ def titled(ranks: int) -> str:
     return f"{ranks} rank" if ranks == 1 else f"{ranks} ranks"
 
 
+def medians(rows: Sequence[dict[str, Any]], value: str) -> dict[float, dict[tuple[int, str], float]]:
+    """Returns the median of a value over the epochs of all full runs, by latency and by ranks and scheme."""
+    found: dict[float, dict[tuple[int, str], list[float]]] = {}
+    for run in rows:
+        for row in run["rows"] if run["scale"] == "full" else ():
+            of = found.setdefault(run["latency_us"], {}).setdefault((row["ranks"], row["scheme"]), [])
+            of += row[value]
+    return {latency: {case: statistics.median(each) for case, each in of.items()} for latency, of in found.items()}
+
+
 def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
     """Draws an epoch by ranks and scheme (FastSample, Figure 6), and the CPU seconds of the busiest rank."""
-    last = {row["latency_us"]: row["rows"] for row in rows if row["scale"] == "full"}
-    figures = [_epochs_drawn(latency, of) for latency, of in last.items()]
-    slowest = last[max(last)]
+    figures = [_epochs_drawn(latency, of) for latency, of in sorted(medians(rows, "seconds").items())]
+    cores = medians(rows, "rank_cpu_seconds")
+    latency = max(cores)
     curves = []
     for scheme, label in LABELS.items():
-        found = [row for row in slowest if row["scheme"] == scheme]
-        curves.append(
-            Series(label=label, x=[row["ranks"] for row in found], y=[row["rank_cpu_seconds"] for row in found])
-        )
-    says = "Processor time of an epoch, on the rank that uses the most."
+        found = {ranks: seconds for (ranks, of), seconds in cores[latency].items() if of == scheme}
+        curves.append(Series(label=label, x=list(found), y=list(found.values())))
+    says = f"Processor time of an epoch, on the rank that uses the most, {latency / 1000:g} ms per call."
     axes: dict[str, Any] = {"x_label": "ranks", "y_label": "CPU seconds", "ticks": WORLDS}
     return [*figures, line_chart("fastsample-rank-work", "Work of one rank by number of ranks", says, curves, **axes)]
 
 
-def _epochs_drawn(latency: float, rows: Sequence[dict[str, Any]]) -> ReportFigure:
+def _epochs_drawn(latency: float, found: dict[tuple[int, str], float]) -> ReportFigure:
     values: dict[str, dict[str, float]] = {}
-    for row in rows:
-        values.setdefault(titled(row["ranks"]), {})[LABELS[row["scheme"]]] = row["seconds"]
-    milliseconds = f"{latency / 1000:g}"
+    for (ranks, scheme), seconds in sorted(found.items(), key=lambda item: (item[0][0], SCHEMES.index(item[0][1]))):
+        values.setdefault(titled(ranks), {})[LABELS[scheme]] = seconds
+    name = f"fastsample-ranks-{latency / 1000:g}ms".replace(".", "-")
+    title = f"Epochs by ranks and scheme, {latency / 1000:g} ms per call"
     says = "The bars are medians of an epoch; all ranks share two cores."
-    title = f"Epochs by ranks and scheme, {milliseconds} ms per call"
-    return bar_chart(f"fastsample-ranks-{milliseconds}ms", title, says, values, label="seconds")
+    return bar_chart(name, title, says, values, label="seconds")
 
 
 if __name__ == "__main__":
