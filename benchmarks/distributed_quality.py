@@ -146,7 +146,7 @@ def steps_of(graph: GraphArtifacts, partitions: Artifact, sampling: SamplingConf
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Returns mean and standard deviation of scores; one score has the deviation 0."""
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return {"mean": round(statistics.fmean(values), 2), "deviation": round(deviation, 2)}
+    return {"mean": round(statistics.fmean(values), 2) + 0.0, "deviation": round(deviation, 2)}  # not -0.0
 
 
 def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
