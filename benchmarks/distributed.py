@@ -94,15 +94,18 @@ def parts_of(store: Store, graph: Artifact, method: str, parts: int = 4) -> Arti
     return materialize(store, PARTITIONS, config, Threads(threads=2), {"graph": graph})
 
 
-def remote_rows(graph: OpenedGraph, partitions: Artifact, sampling: dict[str, Any], epochs: int) -> int:
-    """Returns how many distinct rows of other parts the batches need, one part per rank."""
+def remote_rows(
+    graph: OpenedGraph, partitions: Artifact, sampling: dict[str, Any], epochs: int, ranks: int | None = None
+) -> int:
+    """Returns how many distinct rows of other ranks the batches need; by default each part has a rank of its own."""
     cut, train_ids = open_partitions(partitions), np.array(graph.train_ids)
+    share = cut.num_parts // (ranks or cut.num_parts)
     plan = PartPlan(train_ids, cut.part_of[train_ids], cut.num_parts, sampling["batch_size"], seed=0)
     sampler, rows = Sampler(graph.topology, sampling["fanouts"], seed=0), 0
     for epoch in range(epochs):
         for item in plan.batches(epoch):
             inputs = sampler.sample(item.key, item.seeds, transpose="none")[0].src_ids
-            rows += int(np.count_nonzero(cut.part_of[inputs] != item.key.step % cut.num_parts))
+            rows += int(np.count_nonzero(cut.part_of[inputs] // share != item.key.step % cut.num_parts // share))
     return rows
 
 

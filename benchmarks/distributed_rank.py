@@ -54,26 +54,47 @@ def measured(order: Mapping[str, Any], ranks: Ranks) -> dict[str, Any]:
     equal = ranks.main.gather_values([digests[scheme] for scheme in order["schemes"]])
     assert all(len(set(map(tuple, of_rank))) == 1 for of_rank in equal), "schemes differ in their blocks"
     draw, seconds = random.Random(0), {case: [] for case in trainings}
+    used: dict[tuple[str, float], list[list[float]]] = {case: [] for case in trainings}
     for repeat in range(order["repeats"] + 1):
         for case in draw.sample(list(trainings), len(trainings)):
             ranks.main.most(0)  # all begin together
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.process_time()
             one_epoch(trainings[case], repeat)
             took = max(ranks.main.gather_values(time.perf_counter() - began))
+            cores = ranks.main.gather_values(time.process_time() - worked)
             if repeat:
                 seconds[case].append(took)
-    rows = []
-    for (scheme, latency), training in trainings.items():
-        whole = training.loop.whole_ledger().rows()
-        memory = ranks.main.gather_values(held(training))
-        counts = {row["name"]: row["n"] for row in whole["counts"]}
-        moves = {f"{row['link']} {row['kind']}": row["moved_bytes"] for row in whole["moves"]}
-        rows.append(
-            {"scheme": scheme, "latency_us": latency, "seconds": seconds[scheme, latency], "memory": memory}
-            | {"rounds": counts["rounds"], "batches": counts["batches"], "remote_rows": counts["hits_remote"]}
-            | {"feature_bytes": moves["rank feature"], "topology_bytes": moves.get("rank topology", 0)}
-        )
+                used[case].append(cores)
+    rows = [
+        {"scheme": scheme, "latency_us": latency, "seconds": seconds[scheme, latency]}
+        | {"cpu_seconds": used[scheme, latency], **totals(training, ranks)}
+        for (scheme, latency), training in trainings.items()
+    ]
     return {"rows": rows, "epochs": order["repeats"] + 1}
+
+
+def totals(training: Training, ranks: Ranks) -> dict[str, Any]:
+    """Returns what a training has counted so far, of all ranks together and by rank, and a digest of its weights; all ranks call it."""
+    own = counted(training.loop.ledger.rows())
+    weights = b"".join(each.detach().numpy().tobytes() for each in training.model.parameters())
+    return counted(training.loop.whole_ledger().rows()) | {
+        "by_rank": ranks.main.gather_values(own),
+        "memory": ranks.main.gather_values(held(training)),
+        "weights": xxhash.xxh3_64_hexdigest(weights),
+    }
+
+
+def counted(ledger: Mapping[str, Any]) -> dict[str, int]:
+    """Returns batches, rounds, rows of other ranks, and bytes between ranks; one rank alone has no rounds and no such bytes."""
+    counts = {row["name"]: row["n"] for row in ledger["counts"] if row["layer"] == 0}
+    moves = {kind: 0 for kind in ("feature", "topology", "gradient")}
+    for row in ledger["moves"]:
+        if row["link"] == "rank" and row["kind"] in moves:
+            moves[row["kind"]] += row["moved_bytes"]
+    names = {"rounds": "rounds", "batches": "batches", "remote_rows": "hits_remote"}
+    return {name: counts.get(count, 0) for name, count in names.items()} | {
+        f"{kind}_bytes": moved for kind, moved in moves.items()
+    }
 
 
 def opened(order: Mapping[str, Any], scheme: str, latency: float, ranks: Ranks) -> Training:

@@ -21,6 +21,8 @@ DRAWN = (
     "disk_accuracy",
     "disk_space",
     "disk_systems",
+    "distributed_quality",
+    "distributed_scaling",
     "extract",
     "factored",
     "factored_dgl",
