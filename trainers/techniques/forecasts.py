@@ -323,8 +323,8 @@ def _ranked_seconds(
     moved = links.get("rank", 0.0) / each.count / speeds.rank_rate if ranks > 1 and speeds.rank_rate else 0.0
     calls = speeds.call * (ranks > 1)
     ahead = each.prepare(1) + each.gather(1) * rows_share
-    step = each.step(each.threads) * edges_share
-    work = ranks * (ahead + moved + each.step_work * edges_share)
+    step = each.handed(each.threads) * edges_share  # another thread exchanges rows beside it
+    work = ranks * (ahead + moved + each.threads * step)
     # Ranks of a machine read from one disk, those rows that others ask for, too.
     read = ranks * _rows_read_seconds(outlook, links, each.count)
     lanes, rounds = max(1, outlook.case.threads), each.count / ranks
