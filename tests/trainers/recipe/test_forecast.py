@@ -12,9 +12,12 @@ import pytest
 
 from assets.building.needs import Sizes
 from assets.building.stage import Silent
+from assets.samples.config import SamplesTable, samples_config
 from assets.sampling.config import SamplingConfig
 from assets.storage.artifact import Artifact
+from assets.storage.machine import usable_cores
 from jobs.planning.graph import stand_in
+from kernels.rows.aligned import space_for
 from kernels.sampling.epoch_plan import EpochPlan
 from kernels.sampling.sample import Sampler
 from kernels.sampling.transpose import transpose
@@ -26,6 +29,7 @@ from trainers.recipe.batch_sizes import batch_sizes
 from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.recipe.drawn import draw_batches, pages_of
 from trainers.recipe.forecast import Outlook, Speeds, expected_memory
+from trainers.recipe.in_turn import MOST_CORES_IN_TURN
 from trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
 from trainers.recipe.need import Case, training_need
 from trainers.recipe.outlook import outlook_on
@@ -152,6 +156,55 @@ def test_an_arena_holds_rows_though_no_cache_does(tmp_path: Path) -> None:
     assert found["d2d"] == pytest.approx(counted["d2d"], rel=0.15)
     never = train_fresh(tmp_path / "never", epochs=2, fresh=fresh | {"t_stale": 0}, accumulate=1, cache="none")
     assert predicted(never)["bytes_per_epoch"]["d2d"] == pytest.approx(moved(never)["d2d"], rel=0.05), "none is kept"
+
+
+@pytest.mark.parametrize("arena", ["10%", "60%"])
+def test_a_history_leaves_of_packed_rows_what_it_spares_and_what_its_arena_has(tmp_path: Path, arena: str) -> None:
+    """Rows of 300 columns lie on two pages of a chunk with others, so that fewer bytes are spared than rows."""
+    packed = build_packed(tmp_path, epochs=2)
+    fresh = {"t_stale": 6, "policy": "performance+features", "arena": arena}
+    model = train_fresh(tmp_path, packed=packed, epochs=6, fresh=fresh, accumulate=1)
+    found, counted = predicted(model)["bytes_per_epoch"], moved(model)
+    assert found.keys() == counted.keys() >= {"disk", "h2d", "d2d"}
+    for link, num_bytes in counted.items():
+        assert found[link] == pytest.approx(num_bytes, rel=0.15), (link, found, counted)
+    whole = train_packed(packed, tmp_path, "disk", epochs=6)
+    assert counted["h2d"] < 0.95 * moved(whole)["h2d"], "it spares rows"
+
+
+def test_an_evaluation_of_rows_at_hand_keeps_one_batch() -> None:
+    """`disk` evaluates batches that are drawn in turn; stored ones and those behind a cache are prepared ahead, and wait."""
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=32)
+    table = TrainTable(name="sage", trainer="disk", eval="sampled", queue="1GiB")
+    semantic = ModelConfig(seed=1, train=table.config, sampling=sampling)
+    found = {}
+    for evaluate in (False, True):
+        config = samples_config(SamplesTable(evaluate=evaluate), replace(sampling, reuse=1), 0)
+        sizes = Sizes(
+            num_nodes=1000, num_edges=10**4, num_train=500, num_valid=300, num_classes=3, width=256, row_bytes=1024
+        )
+        sizes = replace(sizes, configs={"samples": config})
+        case = Case(semantic=semantic, execution=table.execution, sizes=sizes, batch=batch_sizes(sampling, sizes))
+        for cached in (False, True):
+            outlook = Outlook(case=case, cached=cached)
+            found[evaluate, cached] = expected_memory(outlook)["batches of an evaluation that wait"] / case.batch_bytes
+    assert all(each > 5 for each in (found[True, False], found[True, True], found[False, True]))
+    assert found[False, False] == 1 if usable_cores() <= MOST_CORES_IN_TURN else found[False, False] > 5
+
+
+@pytest.mark.parametrize(("features", "fits", "there"), [("auto", True, 0), ("auto", False, 1), ("direct", True, 1)])
+def test_rows_that_are_mapped_have_no_readers_and_others_come_ahead(features: Any, fits: bool, there: int) -> None:
+    """Where two cores prepare batches in turn, rows that turn out to be read directly have threads that work ahead of the step."""
+    sizes = Sizes(num_nodes=1000, num_edges=10**4, num_train=500, num_classes=3, width=256, row_bytes=1024)
+    table, sampling = TrainTable(name="sage", features=features), SamplingConfig(fanouts=(4, 3), batch_size=32)
+    semantic = ModelConfig(seed=1, train=table.config, sampling=sampling)
+    batch = batch_sizes(sampling, sizes)
+    case = Case(semantic=semantic, execution=table.execution, sizes=sizes, batch=batch)
+    found = expected_memory(Outlook(case=case, fits=fits))
+    each = space_for(batch.inputs * case.row_bytes) + case.block_bytes
+    in_turn = fits and case.in_turn
+    assert ("readers of rows" in found) == there
+    assert found["batches in work"] == (1 if in_turn else 1 + case.threads) * each
 
 
 def test_speeds_are_kept_and_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
