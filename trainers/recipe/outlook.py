@@ -142,7 +142,7 @@ def outlook_on(
     if not batch.exact and drawn.blocks:
         case = replace(case, batch=drawn.largest._replace(count=batch.count, exact=True))
     order, counted = _hotness(artifacts, at_hand, plan, sampler, roles)
-    common["cached"] = CACHING <= set(artifacts if roles is None else roles)
+    common["cached"] = set(artifacts if roles is None else roles) >= CACHING
     return Outlook(case=case, plan=plan, drawn=drawn, order=order, counted=counted, part_of=part_of, **common)
 
 
@@ -193,7 +193,7 @@ def _hotness(
     count = roles is not None and bool({"hotness", "cache_plan"} & known)
     order, counted = _counts(artifacts, at_hand, plan, sampler, count=count)
     # A history reads hotness whether or not rows are cached by it.
-    return order if CACHING <= known or "cache_plan" in known else None, counted
+    return order if known >= CACHING or "cache_plan" in known else None, counted
 
 
 def _counts(
