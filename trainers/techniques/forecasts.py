@@ -18,7 +18,7 @@ from trainers.recipe.forecast import (
 )
 from trainers.recipe.need import Case, evaluation_terms, tier_rows
 from trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
-from trainers.recipe.terms import KEPT_ROWS
+from trainers.recipe.terms import KEPT_ROWS, ROWS_ON_THEIR_WAY
 from trainers.techniques.disk_volumes import pruned_links, stored_links
 from trainers.techniques.distributed.volumes import (
     ModelSize,
@@ -30,6 +30,7 @@ from trainers.techniques.factored.standby import StandbyShare, standby_rows, sta
 from trainers.techniques.fresh.expected import ExpectedHistory, expected_history
 from trainers.techniques.fullgraph.need import expected_terms
 from trainers.techniques.fullgraph.volumes import pass_links, pass_seconds
+from trainers.techniques.needs import WINDOW_COPIES, reader_bytes
 from trainers.techniques.remote_rows import remote_links
 from trainers.techniques.row_links import added, epoch_edges, epoch_inputs, stored_counts, table_links
 
@@ -235,6 +236,12 @@ def _fresh_links(outlook: Outlook) -> Links:
     return added(history.arena_links, history.table_links(outlook)), False
 
 
+def _fresh_memory(case: Case, found: Mapping[str, int]) -> dict[str, int]:
+    """Returns memory term -> bytes: a batch whose rows are smaller than the windows in which they come takes no more than they do."""
+    rows = WINDOW_COPIES * case.batch.inputs * case.row_bytes + reader_bytes(case, 1)
+    return {what: min(rows, num) if what == ROWS_ON_THEIR_WAY else num for what, num in found.items()}
+
+
 def _behind(each: Pieces, history: ExpectedHistory, threads: int) -> float:
     """Returns the seconds of a batch between two updates: pruned, gathered through a window and from there, and trained on."""
     rows = (each.gather(threads) + each.gather(1)) * history.rows_share
@@ -360,7 +367,7 @@ def _fresh_distributed_seconds(outlook: Outlook) -> Seconds:
 MINIBATCH = Formula(_minibatch_links, _minibatch_seconds, lanes=_minibatch_lanes)
 DISK = Formula(_disk_links, _disk_epoch_seconds)
 FACTORED = Formula(_factored_links, _factored_seconds, memory=_role_memory, ranges=_factored_ranges)
-FRESH = Formula(_fresh_links, _fresh_seconds)
+FRESH = Formula(_fresh_links, _fresh_seconds, memory=_fresh_memory)
 FRESH_FACTORED = Formula(_fresh_links, _fresh_factored_seconds, memory=_role_memory)
 FULLGRAPH = Formula(pass_links, pass_seconds, memory=expected_terms)
 DISTRIBUTED = Formula(_distributed_links, _distributed_seconds)

@@ -26,7 +26,7 @@ from trainers.recipe.need import (
     tier_terms,
 )
 from trainers.recipe.step_bytes import item_bytes
-from trainers.recipe.terms import LAUNCHER, RANK_WINDOWS
+from trainers.recipe.terms import LAUNCHER, RANK_WINDOWS, ROWS_ON_THEIR_WAY
 
 DISK_QUEUES, DISK_WAITING, DISK_LOADERS, RANGE_BYTES = 3, 3, 6, 256 << 10
 """Of trainers/techniques/disk.py: parts of the queue, batches in one with that in work, loaders, and bytes of a range that one reads."""
@@ -34,8 +34,8 @@ RANK_WINDOW_BYTES = 32 << 20
 """Of trainers/techniques/distributed/own_rows.py: rows of a shard that are read at once."""
 FACTORED_BATCHES = 2
 """Batches of a trainer (trainers/techniques/factored/queue.py): one is trained on, and rows of the next are extracted."""
-ARENA_WINDOW_BYTES = 16 << 20
-"""Of trainers/techniques/fresh/arena_rows.py: rows on their way to the arena's batch."""
+ARENA_WINDOW_BYTES, WINDOW_COPIES = 16 << 20, 3
+"""Of trainers/techniques/fresh/arena_rows.py: rows on their way to the arena's batch; packed ones as read, as staged and put together."""
 
 
 def minibatch_terms(case: Case) -> list[Term]:
@@ -73,7 +73,7 @@ def _from_disk_terms(case: Case, ranks: int = 1) -> list[Term]:
         "staged rows that wait": ((stagings - 1) * staged, "queue", not sure),
         "inputs of batches": (inputs * ready, "queue", not sure),
         "blocks of batches": (graphs * case.block_bytes, "queue", True),
-        "readers of cached rows": (_reader_bytes(case, DISK_LOADERS), "io_depth", True),
+        "readers of cached rows": (reader_bytes(case, DISK_LOADERS), "io_depth", True),
     }
     return [
         Term(what=what, num_bytes=ranks * num_bytes, key=key, at_most=at_most)
@@ -90,11 +90,11 @@ def fresh_terms(case: Case) -> list[Term]:
     settings: Any = case.semantic.train.settings
     packed = settings.rows == "packed"
     rows = tier_terms(case, 0) if packed else [*row_terms(case), *tier_terms(case)]
-    windows = ARENA_WINDOW_BYTES * (3 if packed else 1)
+    windows = ARENA_WINDOW_BYTES * (WINDOW_COPIES if packed else 1)
     return [
         *process_terms(case),
         *_pruned_terms(case),
-        Term(what="rows on their way to a batch", num_bytes=windows, at_most=True),
+        Term(what=ROWS_ON_THEIR_WAY, num_bytes=windows, at_most=True),
         *_arena_terms(case, settings),
         *model_terms(case, extra_rows=_history_bytes(case)),
         *sampler_terms(case),
@@ -106,10 +106,10 @@ def fresh_factored_terms(case: Case) -> list[Term]:
     """Returns the terms of `fresh-factored`: those of `factored`, whose trainers load packed rows themselves, and the arena."""
     settings: Any = case.semantic.train.settings
     trainers = sum(settings.roles(usable_cores()))
-    windows = trainers * ARENA_WINDOW_BYTES * (3 if settings.rows == "packed" else 1)
+    windows = trainers * ARENA_WINDOW_BYTES * (WINDOW_COPIES if settings.rows == "packed" else 1)
     return [
         *factored_terms(case, staged=0, extra_rows=_history_bytes(case)),
-        Term(what="rows on their way to a batch", num_bytes=windows, at_most=True),
+        Term(what=ROWS_ON_THEIR_WAY, num_bytes=windows, at_most=True),
         *_arena_terms(case, settings),
     ]
 
@@ -139,7 +139,7 @@ def factored_terms(case: Case, staged: int | None = None, extra_rows: int = 0) -
         Term(what="staged rows of sampled batches", num_bytes=waiting * staged, key="queue", at_most=True),
         Term(
             what="readers of cached rows",
-            num_bytes=_reader_bytes(case, samplers) * packed,
+            num_bytes=reader_bytes(case, samplers) * packed,
             key="io_depth",
             at_most=True,
         ),
@@ -240,7 +240,7 @@ def _history_bytes(case: Case) -> int:
     return 2 * sum(case.batch.rows[1:-1]) * train.hidden * item_bytes(train)
 
 
-def _reader_bytes(case: Case, loaders: int) -> int:
+def reader_bytes(case: Case, loaders: int) -> int:
     """Returns the bytes of the ranges of cached rows that a number of loaders read at once; 0 if the plan has no such rows."""
     plan = case.sizes.artifacts.get("cache_plan")
     cached = plan is None or bool(plan.array("tier_rows")[:, 2].any())
