@@ -9,6 +9,8 @@ Graphs: a generated citation graph, whose 3 % training nodes are as few as those
 GRAPHMILL_TEST_DATA names. Models: GraphSAGE and GAT, three seeds. Test scores are those of the epoch that was best on validation, with all
 neighbours. Equality first: with all nodes in memory, resident training gives the very model of `minibatch`; and on the same samples
 training from disk does (GraphSAGE, seed 0).
+
+    python -m benchmarks.disk_accuracy cora
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from assets.sampling.config import SamplingConfig
 from assets.sources.registry import GraphConfig, config_class
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
+from benchmarks.command_line import asked_for
 from benchmarks.disk_quality import store_rows
 from benchmarks.disk_resident import resident_training
 from benchmarks.record import record
@@ -39,6 +42,7 @@ from trainers.recipe.config import TrainTable
 from trainers.run import train_table
 
 SHARES = {"resident 10 %": 0.1, "resident 50 %": 0.5}
+GRAPHS = ("citation", "cora")
 MODELS = ("sage", "gat")
 NUM_SEEDS, REUSE = 3, 5
 MEMORY = MemoryConfig(device="5%", host="10%", disk="100x")
@@ -60,9 +64,9 @@ SMALL: dict[str, Any] = CITATION | {"nodes": 50_000, "edges": 500_000}
 QUICK: dict[str, Any] = CITATION | {"nodes": 20_000, "edges": 200_000}
 
 
-def main(quick: bool) -> None:
+def main(quick: bool, graphs: Sequence[str] = GRAPHS) -> None:
     """Records a row for each graph and model."""
-    for graph in ("citation", "cora"):
+    for graph in graphs:
         if graph == "cora" and (quick or not os.environ.get("GRAPHMILL_TEST_DATA")):
             print("cora: left out of quick runs, and if GRAPHMILL_TEST_DATA names no folder with it")
             continue
@@ -182,3 +186,7 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
     return [
         bar_chart("diskgnn-accuracy", "Accuracy by way of sampling from disk", says, values, label="test accuracy, %")
     ]
+
+
+if __name__ == "__main__":
+    main(*asked_for(GRAPHS, "graph"))

@@ -16,7 +16,6 @@ fetched rows are compared with a count outside of the trainer. Epochs are traine
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -37,6 +36,7 @@ from assets.shards.stage import SHARDS
 from assets.sources.registry import config_class
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
+from benchmarks.command_line import asked_for
 from benchmarks.distributed_history import history_bytes
 from benchmarks.distributed_packed import packed_epochs
 from benchmarks.elsewhere import beside
@@ -190,8 +190,4 @@ def steps(graph: OpenedGraph, batch_sizes: tuple[int, ...]) -> list[dict[str, An
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.distributed", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help="default: all")
-    parser.add_argument("--quick", action="store_true", help="under a minute")
-    asked = parser.parse_args()
-    main(asked.quick, tuple(asked.parts) or PARTS)
+    main(*asked_for(PARTS, "part"))

@@ -14,7 +14,6 @@ that the timed batches come from.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 import tempfile
@@ -29,6 +28,7 @@ import torch
 from assets.sources.registry import config_class
 from assets.storage.store import Store
 from assets.storage.table import FeatureTable
+from benchmarks.command_line import asked_for
 from benchmarks.factored_runs import SKEW
 from benchmarks.hotness import SEED, Case, open_method
 from benchmarks.record import interleave, record
@@ -241,8 +241,4 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.extract", description="Some graphs.")
-    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help=f"of {', '.join(GRAPHS)}; default: all")
-    parser.add_argument("--quick", action="store_true", help="under a minute")
-    asked = parser.parse_args()
-    main(asked.quick, tuple(asked.graphs) or tuple(GRAPHS))
+    main(*asked_for(tuple(GRAPHS), "graph"))

@@ -14,9 +14,7 @@ we and DGL need as many rows and edges, but for the draw.
 
 from __future__ import annotations
 
-import argparse
 import json
-import random
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -30,11 +28,12 @@ import torch
 from assets.figures.style import SERIES
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
+from benchmarks.command_line import asked_for
 from benchmarks.elsewhere import beside
 from benchmarks.factored_epochs import COLUMNS, FULL, GBPS, SAMPLING, SYSTEMS
 from benchmarks.factored_overlap import ALONE
 from benchmarks.factored_runs import CACHE, Runs, epoch_seconds, weights
-from benchmarks.record import record
+from benchmarks.record import in_turn, record
 from benchmarks.rival_process import RivalProcess, interpreter, spec_of
 from jobs.report.drawing import ReportFigure
 from jobs.report.plots import bar_chart, stacked
@@ -104,13 +103,7 @@ def measure(runs: Runs, model: str, rounds: int) -> dict[str, Any]:
                 key = f"{devices}: {name}"
                 ours = lambda system=system: our_epoch(runs, model, system, options)  # noqa: E731
                 systems[key] = rival.epoch if system is None else ours
-        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in systems}
-        order = random.Random(0)
-        for turn in range(rounds + 1):
-            for name in order.sample(list(systems), len(systems)):
-                row = systems[name]()
-                if turn:
-                    rows[name].append(row)
+        rows = in_turn(systems, rounds)
     check(rows, ("rows", "bytes") if model == "gat" else ("rows", "bytes", "edges"))
     found = {name: medians(each) for name, each in rows.items()}
     show(model, found)
@@ -234,8 +227,4 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.factored_dgl", description="Some models.")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; default: all")
-    parser.add_argument("--quick", action="store_true", help="under a minute")
-    asked = parser.parse_args()
-    main(asked.quick, tuple(asked.models) or tuple(MODELS))
+    main(*asked_for(tuple(MODELS), "model"))

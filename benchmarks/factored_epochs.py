@@ -10,7 +10,6 @@ measurement, and the seconds are those of its last epoch.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import tempfile
@@ -21,6 +20,7 @@ from assets.sampling.config import SamplingConfig
 from assets.sizes import format_bytes
 from assets.storage.store import Store
 from benchmarks import factored_overlap
+from benchmarks.command_line import asked_for
 from benchmarks.elsewhere import beside
 from benchmarks.factored_runs import CACHE, Runs, epoch_seconds, weights
 from benchmarks.record import record
@@ -131,8 +131,4 @@ def preprocessing(runs: Runs) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.factored_epochs", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help="default: all")
-    parser.add_argument("--quick", action="store_true", help="under a minute")
-    asked = parser.parse_args()
-    main(asked.quick, tuple(asked.parts) or PARTS)
+    main(*asked_for(PARTS, "part"))

@@ -16,11 +16,11 @@ measures some figures.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.command_line import asked_for
 from benchmarks.disk_inputs import home
 from benchmarks.fresh import ARENA_SHARE, QUICK_SHARE, Cell, measured
 from benchmarks.fresh_graphs import BANDS, DEGREES, hops_from, made
@@ -51,12 +51,12 @@ QUICK: dict[str, tuple[Cell, ...]] = {
 }
 
 
-def main(quick: bool, figures: Sequence[str] = ()) -> None:
+def main(quick: bool, figures: Sequence[str] = tuple(FIGURES)) -> None:
     """Measures the cells of some figures, of all by default, and records a row for each cell."""
     keep_freed_memory()
     with home() as store:
         for figure, cells in (QUICK if quick else FIGURES).items():
-            if figures and figure not in figures:
+            if figure not in figures:
                 continue
             for cell in cells:
                 row = measured(store, cell, *((20, 20) if quick else (WARM, STEPS)))
@@ -136,4 +136,4 @@ def _band(row: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main(False, sys.argv[1:])
+    main(*asked_for(tuple(FIGURES), "figure"))

@@ -2,9 +2,10 @@
 
     generator   seconds of sampling the batches of an epoch, by us and by DGL 1.1.3, on one thread and on two, in drawn order. Before:
                 both take min(degree, fan-out) neighbours of every node, and all are edges of the graph
-    overhead    seconds of reading graph and features from the disk, of presampling (the only preprocessing), and of an epoch of plain
-                mini-batches and of `fresh`; of that, lookups, pruning with its transposes, and the policy (norms of the gradients,
-                admission, eviction, copies of rows). Before: rows kept and pruned add up to the rows of plain sampling
+    overhead    median seconds, in drawn order, of reading graph and features from the disk, of presampling (the only preprocessing), and
+                of an epoch of plain mini-batches and of `fresh`; of that, lookups, pruning with its transposes, and the policy (norms
+                of the gradients, admission, eviction, copies of rows). Checked: rows kept and pruned add up to the rows of plain
+                sampling, and every training of one kind has the same counts
 
 R-MAT of 2M nodes and 33M edges, 128 columns, GraphSAGE of three layers, hidden 256, [20, 15, 10], 100 batches of 100 per epoch. Few nodes
 have labels, so evaluations take no time. Each part leaves a row of its own:
@@ -14,9 +15,7 @@ have labels, so evaluations take no time. Each part leaves a row of its own:
 
 from __future__ import annotations
 
-import random
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -35,10 +34,11 @@ from assets.sampling.config import SamplingConfig
 from assets.sources.registry import config_class
 from assets.storage.artifact import Artifact
 from assets.storage.store import Store
+from benchmarks.command_line import asked_for
 from benchmarks.disk_inputs import drop_pages, home
 from benchmarks.elsewhere import beside
 from benchmarks.fresh_graphs import SKEW
-from benchmarks.record import interleave, record
+from benchmarks.record import in_turn, interleave, record
 from benchmarks.sampling import Field, check
 from jobs.report.drawing import ReportFigure
 from jobs.report.plots import bar_chart
@@ -67,10 +67,13 @@ PHASES = {
     "update": "optimiser",
 }
 """Phase of an epoch -> its name in the figure."""
+PARTS = ("generator", "overhead")
 SEED, THREADS, EPOCHS, READ_BYTES = 0, 2, 2, 8 << 20
+ROUNDS = 5
+"""Measurements of which the median is told, after one that is not counted."""
 
 
-def main(quick: bool, parts: Sequence[str] = ("generator", "overhead")) -> None:
+def main(quick: bool, parts: Sequence[str] = PARTS) -> None:
     """Measures some parts and records a row for each."""
     keep_freed_memory()
     with home() as store:
@@ -120,20 +123,51 @@ def generator(graph: GraphArtifacts, quick: bool) -> dict[str, Any]:
 def overhead(graph: GraphArtifacts, quick: bool) -> dict[str, Any]:
     """Returns the seconds of reading, presampling and an epoch, those of a `fresh` epoch by phase, and the rows of both epochs."""
     paths = [path for each in graph for path in sorted(each.path.iterdir())]
-    found: dict[str, Any] = {"bytes": sum(path.stat().st_size for path in paths)}
-    for each in graph:
-        drop_pages(each)
-    found["disk to memory"], _ = _timed(lambda: _read(paths))
+    config = hotness_config(HotnessTable(layers="inputs"), SAMPLING, SEED)
+
+    def presample(folder: Path) -> Artifact:
+        return materialize(Store(folder), HOTNESS, config, Threads(threads=THREADS), {"graph": graph.graph})
+
+    def read(_: Path) -> None:
+        _read(paths)
+
     with tempfile.TemporaryDirectory() as folder:
-        store, config = Store(Path(folder)), hotness_config(HotnessTable(layers="inputs"), SAMPLING, SEED)
-        given = HOTNESS, config, Threads(threads=THREADS), {"graph": graph.graph}
-        found["presampling"], hotness = _timed(lambda: materialize(store, *given))
-        order = random.Random(0).sample(["minibatch", "fresh"], 2)
-        trained = {name: _train(graph, hotness, name, store.home) for name in order}
-    plain, fresh = (trained[name].pop("counts") for name in ("minibatch", "fresh"))
-    assert plain["inputs", 0] == fresh["inputs", 0] + fresh["pruned_nodes", 0], "rows are lost or come twice"
-    found |= {name: round(found[name], 3) for name in ("disk to memory", "presampling")}
-    return found | {"rows_left": round(fresh["inputs", 0] / plain["inputs", 0], 4)} | trained
+        hotness = presample(Path(folder))
+        runs: dict[str, Callable[[], dict[str, Any]]] = {
+            "disk to memory": lambda: _once(read, before=lambda: [drop_pages(each) for each in graph]),
+            "presampling": lambda: _once(presample),
+            "minibatch": lambda: _train(graph, None),
+            "fresh": lambda: _train(graph, hotness),
+        }
+        found = in_turn(runs, 1 if quick else ROUNDS)
+    counts = [
+        (plain["counts"], fresh["counts"]) for plain, fresh in zip(found["minibatch"], found["fresh"], strict=True)
+    ]
+    for plain, fresh in counts:
+        assert plain["inputs", 0] == fresh["inputs", 0] + fresh["pruned_nodes", 0], "rows are lost or come twice"
+    assert all(each == counts[0] for each in counts), "the same training had other rows"
+    plain, fresh = counts[0]
+    row: dict[str, Any] = {"bytes": sum(path.stat().st_size for path in paths), "rounds": len(counts)}
+    row["rows_left"] = round(fresh["inputs", 0] / plain["inputs", 0], 4)
+    row |= {name: median_of(found[name])["seconds"] for name in ("disk to memory", "presampling")}
+    row |= {name: median_of(found[name]) | {"batches": found[name][0]["batches"]} for name in ("minibatch", "fresh")}
+    return row | {"seconds": {name: [round(each["seconds"], 4) for each in rows] for name, rows in found.items()}}
+
+
+def _once(call: Callable[[Path], object], before: Callable[[], object] = lambda: None) -> dict[str, Any]:
+    """Returns the seconds of a call, which gets an empty folder."""
+    before()
+    with tempfile.TemporaryDirectory() as folder:
+        return {"seconds": _timed(lambda: call(Path(folder)))[0]}
+
+
+def median_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the median seconds of repeated measurements, and the median of each phase if they have phases."""
+    found: dict[str, Any] = {"seconds": round(statistics.median(row["seconds"] for row in rows), 4)}
+    if "phases" in rows[0]:
+        phases = rows[0]["phases"]
+        found["phases"] = {name: round(statistics.median(row["phases"][name] for row in rows), 4) for name in phases}
+    return found
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -151,19 +185,23 @@ def _read(paths: Sequence[Path]) -> None:
                 pass
 
 
-def _train(graph: GraphArtifacts, hotness: Artifact, trainer: str, folder: Path) -> dict[str, Any]:
-    """Returns the seconds of the last epoch, those of its phases, and the counts of all epochs."""
-    fresh: dict[str, Any] = {"settings": SETTINGS} if trainer == "fresh" else {}
+def _train(graph: GraphArtifacts, hotness: Artifact | None) -> dict[str, Any]:
+    """Trains anew, `fresh` if hotness is given. Returns seconds and phases of the last epoch, and the counts of all epochs."""
+    trainer: dict[str, Any] = (
+        {"trainer": "minibatch"} if hotness is None else {"trainer": "fresh", "settings": SETTINGS}
+    )
     table = TrainTable(
-        name="timed", trainer=trainer, layers=3, hidden=256, epochs=EPOCHS, features="memory", eval="sampled", eval_every=EPOCHS,
-        threads=THREADS, **fresh,
+        name="timed", layers=3, hidden=256, epochs=EPOCHS, features="memory", eval="sampled", eval_every=EPOCHS, threads=THREADS,
+        **trainer,
     )  # fmt: skip
     semantic = ModelConfig(seed=SEED, train=table.config, sampling=SAMPLING)
-    execution = RunExecution(**vars(table.execution), checkpoints=folder / "checkpoints")
-    inputs = graph.inputs | ({"hotness": hotness} if fresh else {})
-    training = Training(inputs, {}, semantic, execution, "0" * 64, Silent())
-    looked_up = _clocked(training.loop.executor.history, "slots") if fresh else [0.0]  # pyright: ignore[reportAttributeAccessIssue]
-    training.train()
+    inputs = graph.inputs | ({} if hotness is None else {"hotness": hotness})
+    with tempfile.TemporaryDirectory() as folder:
+        execution = RunExecution(**vars(table.execution), checkpoints=Path(folder) / "checkpoints")
+        training = Training(inputs, {}, semantic, execution, "0" * 64, Silent())
+        history = None if hotness is None else training.loop.executor.history  # pyright: ignore[reportAttributeAccessIssue]
+        looked_up = [0.0] if history is None else _clocked(history, "slots")
+        training.train()
     record, batches = training.timeline.record, training.data.plan.num_batches
     counts = Counter({(row["name"], row["layer"]): row["n"] for row in training.ledger.rows()["counts"]})
     found = {"seconds": record["seconds"], "phases": phases(record["busy_seconds"], sum(looked_up[-batches:]))}
@@ -226,4 +264,4 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
 
 
 if __name__ == "__main__":
-    main(False, sys.argv[1:] or ("generator", "overhead"))
+    main(*asked_for(PARTS, "part"))

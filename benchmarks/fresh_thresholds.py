@@ -63,7 +63,7 @@ class Blocks(Case):
 GRID_CASES = {
     "blocks": Blocks(
         sampling=SamplingConfig(fanouts=(8, 5, 5), batch_size=50),
-        table=CASES["sbm"].table | {"epochs": 6, "eval_every": 2},
+        table=CASES["sbm"].table | {"epochs": 40, "eval_every": 5},
     ),
     "photo": CASES["photo"],
 }

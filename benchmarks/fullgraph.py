@@ -14,7 +14,6 @@ devices with links of their own. The time of a layer is compared with the bytes 
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -30,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks.command_line import asked_for
 from benchmarks.record import interleave, ratio, record
 from benchmarks.whole_graphs import rmat, stored
 from kernels.chunks.steps import chunk_steps
@@ -63,6 +63,7 @@ FAVOURING_TRANSFER = 3.0
 """Layers whose transfer takes so many times their computing are compared with bytes / bandwidth."""
 RANDOM = StepRandom(1, 0, 0)
 PACKAGES = ("torch", "numpy", "dgl")
+MEASURED = ("ways", "links", "preprocessing")
 DGL_NAMES = {
     "gcn": {"linear.weight": "weight", "linear.bias": "bias"},
     "sage": {"own.weight": "fc_self.weight", "own.bias": "fc_self.bias", "neighbours.weight": "fc_neigh.weight"},
@@ -239,7 +240,7 @@ class InMemory:
         return self.steps[step][part]
 
 
-def main(quick: bool, parts: Sequence[str] = ("ways", "links", "preprocessing")) -> None:
+def main(quick: bool, parts: Sequence[str] = MEASURED) -> None:
     """Measures, and records a row per part; `ways` once more in a process that does not keep freed memory."""
     torch.set_num_threads(THREADS)
     if os.environ.get("FREED_MEMORY") != "returned":
@@ -417,8 +418,4 @@ def shaped_as(layer: Any, name: str, value: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fullgraph", description="Some parts of the benchmark.")
-    parser.add_argument("parts", nargs="+", choices=("ways", "links", "preprocessing"))
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
-    main(options.quick, options.parts)
+    main(*asked_for(MEASURED, "part"))

@@ -17,7 +17,6 @@ of V_ori, V_+p2p and V_+ru by sets. `python -m benchmarks.fullgraph_breakdown ga
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ import numpy as np
 import torch
 
 from assets.figures.style import BLUE, CYAN, GREY, PURPLE, YELLOW
+from benchmarks.command_line import asked_for
 from benchmarks.fullgraph import CHUNKS, HOST_GBPS, MODES, PARTS, PEER_GBPS, THREADS, Case, Cut, InMemory
 from benchmarks.record import interleave, ratio, record
 from benchmarks.whole_graphs import rmat
@@ -133,8 +133,4 @@ def drawings(rows: Sequence[dict[str, Any]]) -> list[ReportFigure]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fullgraph_breakdown", description="Some models.")
-    parser.add_argument("models", nargs="+", choices=MODELS)
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
-    main(options.quick, options.models)
+    main(*asked_for(MODELS, "model"))

@@ -26,35 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.limited_home import RIVALS, LimitedHome, folder_of, show
+from benchmarks.limited_home import RECIPE, RIVALS, LimitedHome, folder_of, show
 from benchmarks.record import record
 
 QUICK = {"nodes": 100_000, "edges": 800_000, "limit": 1100}
 FULL = {"nodes": 1_000_000, "edges": 8_000_000, "limit": 1100}
-RECIPE = """
-name = "limited"
-[graph]
-source = "rmat"
-nodes = {nodes}
-edges = {edges}
-features = 1024
-classes = 16
-labelled = 0.014
-train_ratio = 0.73
-valid_ratio = 0.07
-[sampling]
-fanouts = [10, 10]
-batch_size = 256
-reuse = 1
-[samples]
-[hotness]
-[memory]
-host = "100MiB"
-device = "50MiB"
-disk = "20GiB"
-[cache_plan]
-[packed]
-"""
 TRAIN = """
 [[train]]
 name = "{name}"
@@ -87,8 +63,7 @@ def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = 
     size, parts = (QUICK if quick else FULL), parts or PARTS
     assert set(parts) <= set(PARTS), f"parts are {', '.join(PARTS)}"
     with folder_of(home, "graphmill-limited-") as folder:
-        recipe = RECIPE.format(**size) + "".join(TRAIN.format(name=name, more=more) for name, more in TABLES.items())
-        (folder / "limited.toml").write_text(recipe)
+        (folder / "limited.toml").write_text(recipe(size))
         limited = LimitedHome(folder, size["limit"] << 20, again)
         if "build" in parts and limited.command("build", "build", "limited.toml")["ended"] != "well":
             sys.exit("the stages were not built")
@@ -107,6 +82,12 @@ def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = 
         failed = report(limited, size, quick)
     if failed:
         sys.exit(f"not ended well: {', '.join(failed)}")
+
+
+def recipe(size: dict[str, Any]) -> str:
+    """Returns the text of the pipeline file for a graph of this size."""
+    begin = RECIPE.format(name="limited", features=1024, classes=16, batch_size=256, **size) + "[packed]\n"
+    return begin + "".join(TRAIN.format(name=name, more=more) for name, more in TABLES.items())
 
 
 def report(limited: LimitedHome, size: dict[str, Any], quick: bool) -> list[str]:

@@ -28,6 +28,30 @@ SECONDS_AT_MOST = 3600
 RIVALS = ("dgl", "graphbolt")
 GRAPHBOLT = "GRAPHBOLT_PYTHON"
 """Environment variable that names an interpreter with GraphBolt: DGL 2.1 wants another torch than graphmill."""
+RECIPE = """
+name = "{name}"
+[graph]
+source = "rmat"
+nodes = {nodes}
+edges = {edges}
+features = {features}
+classes = {classes}
+labelled = 0.014
+train_ratio = 0.73
+valid_ratio = 0.07
+[sampling]
+fanouts = [10, 10]
+batch_size = {batch_size}
+reuse = 1
+[samples]
+[hotness]
+[memory]
+host = "100MiB"
+device = "50MiB"
+disk = "20GiB"
+[cache_plan]
+"""
+"""Beginning of a pipeline file: few labelled nodes, undirected edges, features of far more than the bytes of `[memory]`."""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.storage.home import ROOT
-from benchmarks.limited_home import LimitedHome, folder_of
+from benchmarks.limited_home import RECIPE, LimitedHome, folder_of
 from benchmarks.record import record
 from jobs.planning.check import error_lines, prediction_errors
 from jobs.planning.plan import TIE
@@ -31,33 +31,7 @@ ALL_MEMORY = 1 << 40
 SHIPPED = ROOT / "jobs" / "pipelines"
 GRAPHS = {
     "showcase": "",
-    "rmat-disk": """
-name = "rmat-disk"
-[graph]
-source = "rmat"
-nodes = {nodes}
-edges = {edges}
-features = 1152
-classes = 8
-undirected = true
-labelled = 0.014
-train_ratio = 0.73
-valid_ratio = 0.07
-[sampling]
-fanouts = [10, 10]
-batch_size = 128
-reuse = 1
-[samples]
-[partitions]
-parts = 2
-method = "ldg"
-[hotness]
-[memory]
-host = "100MiB"
-device = "50MiB"
-disk = "20GiB"
-[cache_plan]
-""",
+    "rmat-disk": RECIPE + '[partitions]\nparts = 2\nmethod = "ldg"\n',
     "photo": """
 name = "photo"
 [graph]
@@ -83,6 +57,7 @@ disk = "5x"
 }
 GRAPHS["minesweeper"] = GRAPHS["photo"].replace("photo", "minesweeper")
 SIZES = {True: {"nodes": 50_000, "edges": 400_000}, False: {"nodes": 1_000_000, "edges": 8_000_000}}
+RMAT: dict[str, Any] = {"name": "rmat-disk", "features": 1152, "classes": 8, "batch_size": 128}
 LIMITS = {"rmat-disk": 1100 << 20}
 SAMPLED = {
     "online": 'cache = "none"',
@@ -153,7 +128,7 @@ def recipe(name: str, quick: bool) -> str:
     """Returns the text of a pipeline file with a table for each technique."""
     tables = {each: OF_SAMPLED + more for each, more in SAMPLED.items()} | ({} if name == "rmat-disk" else WHOLE)
     text = "".join(TABLE.format(name=each, more=more) for each, more in tables.items())
-    return GRAPHS[name].format(**SIZES[quick]) + text
+    return GRAPHS[name].format(**RMAT | SIZES[quick]) + text
 
 
 def wrong_pairs(planned: dict[str, float], measured: dict[str, float]) -> list[tuple[str, str]]:

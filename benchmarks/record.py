@@ -1,4 +1,4 @@
-"""Interleaved timing, and the rows that benchmarks leave in benchmarks/results/."""
+"""Timing in drawn order, and the rows that benchmarks leave in benchmarks/results/."""
 
 from __future__ import annotations
 
@@ -13,27 +13,38 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from assets.storage.machine import processor_name
 
+T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"
 
 
-def interleave(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Times the runs in turn, in an order drawn anew for each round, after one round that is not counted. Returns seconds by name.
+def in_turn(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+    """Makes each run once in a round, in an order drawn anew for each, after one round that is not counted. Returns what each gave by name.
 
     Whoever comes next finds the caches as its predecessor left them. In rotation (A B C, B C A) that was nearly always the same one.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    found: dict[str, list[T]] = {name: [] for name in runs}
     order = random.Random(0)
-    for repeat in range(repeats + 1):
+    for turn in range(rounds + 1):
         for name in order.sample(list(runs), len(runs)):
-            started = time.perf_counter()
-            runs[name]()
-            if repeat:
-                seconds[name].append(time.perf_counter() - started)
-    return seconds
+            given = runs[name]()
+            if turn:
+                found[name].append(given)
+    return found
+
+
+def interleave(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Times runs as `in_turn` makes them. Returns seconds by name."""
+    return in_turn({name: lambda run=run: _seconds_of(run) for name, run in runs.items()}, repeats)
+
+
+def _seconds_of(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
 
 
 def ratio(seconds: Mapping[str, list[float]], baseline: str, ours: str) -> float:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -158,18 +157,6 @@ def spec_of(graph: GraphArtifacts, config: TrainConfig, fanouts: tuple[int, ...]
     model = {name: getattr(config, name) for name in ("model", "hidden", "heads", "norm", "dropout", "lr", "threads")}
     shape = {"fanouts": list(fanouts), "batch_size": batch_size, "rows": str(graph.features.path / "rows.npy")}
     return files | model | shape | {"classes": graph.graph.summary["numbers"]["num_classes"]}
-
-
-def in_turn(runs: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Runs contestants in an order drawn for each round, after one round that is not counted. Returns the seconds that each told."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    order = random.Random(0)
-    for turn in range(rounds + 1):
-        for name in order.sample(list(runs), len(runs)):
-            taken = runs[name]()
-            if turn:
-                seconds[name].append(taken)
-    return seconds
 
 
 def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:

@@ -17,7 +17,8 @@ import torch
 from assets.sources.registry import config_class
 from benchmarks.disk_inputs import home
 from benchmarks.epoch import OurEpochs
-from benchmarks.rival_process import RivalProcess, contestants, in_turn, medians, ratios, spec_of
+from benchmarks.record import in_turn
+from benchmarks.rival_process import RivalProcess, contestants, medians, ratios, spec_of
 from benchmarks.worker import Worker
 from tests.graphs import GraphArtifacts, build_graph, open_paths
 from trainers.devices.malloc import keep_freed_memory

@@ -17,7 +17,8 @@ import numpy as np
 
 from assets.sources.registry import config_class
 from benchmarks.disk_inputs import home
-from benchmarks.rival_process import RivalProcess, contestants, in_turn, medians, ratios
+from benchmarks.record import in_turn
+from benchmarks.rival_process import RivalProcess, contestants, medians, ratios
 from benchmarks.sampling import are_edges
 from kernels.sampling.sample import Sampler
 from kernels.types import BatchKey, Stream

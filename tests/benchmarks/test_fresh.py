@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.fresh_graphs import banded_edges, hops_from
-from benchmarks.fresh_overhead import phases
+from benchmarks.fresh_overhead import median_of, phases
 from kernels.types import Topology
 
 
@@ -44,3 +44,9 @@ def test_phases_are_summed_over_lanes_without_waiting_and_lookups_are_taken_out_
         "prune": 0.75,
         "lookup": 0.25,
     }
+
+
+def test_repeated_measurements_have_the_median_of_each_phase() -> None:
+    rows = [{"seconds": total, "phases": {"train": total - 1, "sample": 5 - total}} for total in (3.0, 1.0, 4.0)]
+    assert median_of(rows) == {"seconds": 3.0, "phases": {"train": 2.0, "sample": 2.0}}
+    assert median_of([{"seconds": 2.0}, {"seconds": 1.0}]) == {"seconds": 1.5}

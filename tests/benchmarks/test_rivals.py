@@ -12,9 +12,10 @@ from assets.sources.registry import config_class
 from assets.storage.store import Store
 from benchmarks import rival_process, rivals
 from benchmarks.limited_home import GRAPHBOLT
+from benchmarks.record import in_turn
 from benchmarks.rival_child import with_own_edges
 from benchmarks.rival_environment import older_python, works
-from benchmarks.rival_process import RivalProcess, contestants, in_turn, ratios, spec_of
+from benchmarks.rival_process import RivalProcess, contestants, ratios, spec_of
 from benchmarks.rivals_accuracy import until
 from benchmarks.rivals_sampling import _check
 from tests.graphs import GraphArtifacts, build_graph
