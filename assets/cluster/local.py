@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from assets.building.child import child_environment
@@ -33,19 +34,23 @@ def local_nodes(count: int, variables: Mapping[int, Mapping[str, str]] | None = 
     """
     from ray.cluster_utils import Cluster
 
-    # A folder of its own for logs and sockets, short since paths of sockets are: in Ray's own, the file that "auto" reads would name these.
+    # A folder of its own for logs and sockets, short since paths of sockets are, and for the file that "auto" reads: in Ray's own folder,
+    # which a machine may lack, it names a cluster that others have started.
     folder = tempfile.mkdtemp(prefix="ray-")
+    (Path(folder) / "ray").mkdir()
+    own_folder = {"RAY_TMPDIR": folder}
     cluster = Cluster(shutdown_at_exit=True)
     try:
         # Workers inherit the variables by which they find this checkout's modules, and no module from the user's folder.
-        with _environment(child_environment()):
+        with _environment(child_environment() | own_folder):
             for number in range(count):
                 given: dict[str, Any] = share_of_machine(count) | more
                 own = dict((variables or {}).get(number, {}))
                 cluster.add_node(include_dashboard=False, env_vars=own, temp_dir=folder, **given)
         yield cluster
     finally:
-        cluster.shutdown()
+        with _environment(own_folder):
+            cluster.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
 
 
