@@ -83,8 +83,14 @@ class LimitedHome:
     def command(self, part: str, *arguments: str, seconds: float = SECONDS_AT_MOST) -> dict[str, Any]:
         """Runs `graphmill ARGUMENTS`, unless this part has ended well before. Returns its row."""
         code = "import sys; from jobs.cli import main; sys.exit(main())"
-        again = ["--retrain"] if self.again and arguments[0] == "train" else []
+        asked = self.again and arguments[0] == "train" and "--retrain" not in arguments
+        again = ["--retrain"] if asked else []
         return self._row(part, [sys.executable, "-c", code, *arguments, *again], seconds, bool(again))
+
+    def note(self, part: str, **values: Any) -> dict[str, Any]:
+        """Keeps more values of a part. Returns its row."""
+        self._keep(part, self.found[part] | values)
+        return self.found[part]
 
     def rival(self, system: str, *, hidden: int, seconds: float) -> dict[str, Any] | None:
         """Trains batches of an epoch in DGL or GraphBolt on mapped files; without an interpreter that has it, returns None.
