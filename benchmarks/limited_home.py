@@ -71,7 +71,7 @@ class LimitedHome:
     Args:
         folder: holds the pipeline file, `home` and `found.json`.
         limit_bytes: memory of each command.
-        again: whether to train once more what is trained already.
+        again: whether to plan and train once more what is planned and trained already.
     """
 
     def __init__(self, folder: Path, limit_bytes: int, again: bool = False):
@@ -83,9 +83,9 @@ class LimitedHome:
     def command(self, part: str, *arguments: str, seconds: float = SECONDS_AT_MOST) -> dict[str, Any]:
         """Runs `graphmill ARGUMENTS`, unless this part has ended well before. Returns its row."""
         code = "import sys; from jobs.cli import main; sys.exit(main())"
-        asked = self.again and arguments[0] == "train" and "--retrain" not in arguments
-        again = ["--retrain"] if asked else []
-        return self._row(part, [sys.executable, "-c", code, *arguments, *again], seconds, bool(again))
+        again = self.again and arguments[0] in ("plan", "train")
+        retrain = ["--retrain"] if again and arguments[0] == "train" and "--retrain" not in arguments else []
+        return self._row(part, [sys.executable, "-c", code, *arguments, *retrain], seconds, again)
 
     def note(self, part: str, **values: Any) -> dict[str, Any]:
         """Keeps more values of a part. Returns its row."""

@@ -98,7 +98,7 @@ def measure(name: str, folder: Path, quick: bool, again: bool) -> None:
     file.write_text(recipe(name, quick) if GRAPHS[name] else (SHIPPED / file.name).read_text())
     limited = LimitedHome(folder, LIMITS.get(name, ALL_MEMORY), again)
     assert limited.command("build", "build", str(file))["ended"] == "well", f"{name} was not built"
-    rounds = [in_order(limited, file, number) for number in range(1 if quick else ROUNDS)]
+    rounds = [plan_and_train(limited, file, number) for number in range(1 if quick else ROUNDS)]
     planned = {table: statistics.mean(each[0][table] for each in rounds) for table in rounds[0][0]}
     ended = [table for table in planned if all(table in each[1] for each in rounds)]
     measured = {table: statistics.mean(each[1][table] for each in rounds) for table in ended}
@@ -116,7 +116,7 @@ def measure(name: str, folder: Path, quick: bool, again: bool) -> None:
     record("plans", {"pipeline": name, "quick": quick, "rounds": len(rounds)} | found)
 
 
-def in_order(limited: LimitedHome, file: Path, number: int) -> tuple[dict[str, float], dict[str, float]]:
+def plan_and_train(limited: LimitedHome, file: Path, number: int) -> tuple[dict[str, float], dict[str, float]]:
     """Plans with newly measured pieces, then trains each table, in another order in each round.
 
     Args:
@@ -128,7 +128,9 @@ def in_order(limited: LimitedHome, file: Path, number: int) -> tuple[dict[str, f
         (table -> planned seconds of an epoch, table -> measured ones), without those that did not end well.
     """
     behind = f", round {number + 1}" if number else ""
-    plan = limited.command(f"plan{behind}", "plan", str(file), "--json", *(["--refresh"] if number else []))
+    plan = limited.command(
+        f"plan{behind}", "plan", str(file), "--json", *(["--refresh"] if number or limited.again else [])
+    )
     assert plan["ended"] == "well", f"the plan of {file.stem} did not end"
     planned = {each["name"]: each["epoch_seconds"] for each in plan_of(plan["said"])["rows"] if each["own"]}
     drawn, measured = random.Random(0).sample(list(planned), len(planned)), {}

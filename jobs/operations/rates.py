@@ -96,9 +96,8 @@ def _read_pages(path: Path) -> None:
     reader = PageReader()
     try:
         file = reader.open(path)
-    except (
-        InputError
-    ):  # no O_DIRECT here: rows come through the page cache, which has all of a file that was just written
+    except InputError:
+        # No O_DIRECT here: rows come through the page cache, which has all of a file that was just written.
         reader = PageReader(ReadExecution(method="buffered"))
         file = reader.open(path)
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

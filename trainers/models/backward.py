@@ -1,7 +1,7 @@
 """A backward pass from a gradient that is given.
 
 `tensor.backward(gradient)` of torch compares shapes by its symbolic shapes, and loads a library of algebra for it: 45 MiB and about a
-second, in every process that trains. So the pass begins at a number instead, whose gradient is the given one.
+second, in each process of a full-graph training. So the pass begins at a number instead, whose gradient is the given one.
 """
 
 from __future__ import annotations

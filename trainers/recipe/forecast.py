@@ -277,9 +277,8 @@ def expected_memory(outlook: Outlook) -> dict[str, int]:
     are kept. The process that starts them waits, too.
     """
     case, formula = outlook.case, _formula(outlook)
-    ahead = (
-        case.in_turn and not outlook.in_turn
-    )  # rows are not at hand, so that threads work on batches beside the step
+    # Rows that turn out not to be at hand have threads that work on batches beside the step.
+    ahead = case.in_turn and not outlook.in_turn
     execution = replace(case.execution, samplers=case.threads) if ahead else case.execution
     need = training_need(case.semantic, execution, case.sizes, case.ranks, case.batch)
     left_out = {EVALUATION_BATCHES} if outlook.exact_evaluation else {EXACT_EVALUATION}
@@ -308,6 +307,8 @@ def _expected_bounds(case: Case, terms: Mapping[str, int]) -> dict[str, int]:
 
 def _stores_evaluation(outlook: Outlook) -> bool:
     """Returns whether the batches of an evaluation may be read: they are stored, so that threads read ahead of it."""
+    if "samples" in outlook.artifacts:
+        return bool(outlook.artifacts["samples"].config.get("evaluate"))
     config = outlook.sizes.configs.get("samples")
     return config is not None and config.evaluate
 

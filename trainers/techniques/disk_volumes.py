@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +15,7 @@ from kernels.types import Array
 from trainers.batches.stored import batch_uses, require_samples
 from trainers.recipe.drawn import read_nodes
 from trainers.recipe.forecast import Outlook
-from trainers.recipe.need import tier_rows
-from trainers.techniques.row_links import DEVICE, HOST, epoch_edges, epoch_inputs
+from trainers.techniques.row_links import DEVICE, HOST, by_hotness, epoch_edges, epoch_inputs
 
 
 class StoredVolumes(NamedTuple):
@@ -91,8 +90,7 @@ def pruned_links(outlook: Outlook, whole: Sequence[Array], left: Sequence[Array]
     """
     volumes, epochs, _ = _volumes(outlook)
     tiers, row_bytes = _tiers(outlook), outlook.sizes.row_bytes
-    counts = [sum(np.bincount(tiers[ids], minlength=3) for ids in batches) for batches in (left, whole)]
-    behind, device, host = (np.asarray(counts[0]) / np.maximum(1, counts[1])).tolist()
+    behind, device, host = (_counted(tiers, left) / np.maximum(1, _counted(tiers, whole))).tolist()
     rows = volumes.rows
     from_disk = rows["hits_disk_cache"] + rows["hits_packed"]
     touched = from_disk * (PAGE_BYTES + row_bytes - 1) / PAGE_BYTES
@@ -123,9 +121,8 @@ def _expected(outlook: Outlook) -> StoredVolumes:
     """Returns the same of an epoch that is not packed yet: rows of both caches by hotness, all others from packed chunks."""
     assert outlook.drawn is not None
     sizes, drawn, inputs = outlook.sizes, outlook.drawn, epoch_inputs(outlook)
-    tiers = _tiers(outlook)
-    counts = sum((np.bincount(tiers[ids], minlength=3) for ids in map(read_nodes, drawn.blocks)), np.zeros(3))
-    packed, device, host = np.rint(inputs * np.asarray(counts) / max(1, np.sum(counts))).astype(int).tolist()
+    counts = _counted(_tiers(outlook), map(read_nodes, drawn.blocks))
+    packed, device, host = np.rint(inputs * counts / max(1, counts.sum())).astype(int).tolist()
     disk = {
         "feature": packed * sizes.row_bytes + drawn.count * PAGE_BYTES // 2,
         "ids": padded_bytes(np.array([4 * drawn.inputs])).item() * drawn.count,
@@ -143,8 +140,9 @@ def _tiers(outlook: Outlook) -> Array:
         placement = open_placement(outlook.artifacts["cache_plan"])
         found[placement.device_ids], found[placement.host_ids] = DEVICE, HOST
         return found
-    if outlook.order is not None:
-        device, host = (tier_rows(outlook.sizes, level)[0] for level in ("device", "host"))
-        hottest = np.asarray(outlook.order)
-        found[hottest[:device]], found[hottest[device : device + host]] = DEVICE, HOST
-    return found
+    return found if outlook.order is None else by_hotness(outlook)
+
+
+def _counted(tiers: Array, batches: Iterable[Array]) -> Array:
+    """Returns i64[3], the rows of batches, ids[n] each, in each tier."""
+    return sum((np.bincount(tiers[ids], minlength=3) for ids in batches), np.zeros(3, np.int64))

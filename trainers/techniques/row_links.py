@@ -104,14 +104,23 @@ def placed(outlook: Outlook, device_rows: int | None = None) -> Array | None:
     """
     if outlook.order is None:
         return None
-    in_memory = outlook.case.execution.features == "memory"
+    tier = by_hotness(outlook)
+    if outlook.case.execution.features == "memory":
+        tier[tier == HOST] = BEHIND
+    if device_rows is not None:
+        fewer = outlook.with_rows(np.asarray(outlook.order))[:device_rows]
+        tier[tier == DEVICE] = BEHIND
+        tier[fewer] = DEVICE
+    return tier
+
+
+def by_hotness(outlook: Outlook) -> Array:
+    """Returns u8[N], the place of each node's row if the hottest ones fill the device's cache and the next ones the host's."""
     device, host = (tier_rows(outlook.sizes, level)[0] for level in ("device", "host"))
     hottest = outlook.with_rows(np.asarray(outlook.order))
-    tier = np.zeros(outlook.sizes.num_nodes, np.uint8)
-    tier[hottest[: device if device_rows is None else device_rows]] = DEVICE
-    if not in_memory:
-        tier[hottest[device : device + host]] = HOST
-    return tier
+    found = np.full(outlook.sizes.num_nodes, BEHIND, np.uint8)
+    found[hottest[:device]], found[hottest[device : device + host]] = DEVICE, HOST
+    return found
 
 
 def added(*parts: Mapping[str, float]) -> dict[str, float]:
