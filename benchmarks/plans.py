@@ -71,13 +71,15 @@ SAMPLED = {
     "distributed": 'trainer = "distributed"\ncache = "none"\n[train.distributed]\nranks = 2',
 }
 WHOLE = {"fullgraph": 'trainer = "fullgraph"', "uncut": 'trainer = "fullgraph"\n[train.fullgraph]\nmode = "device"'}
+EPOCHS, WHOLE_EPOCHS = 3, 12
+"""Epochs of a table; more of those that are one step, since the first ones of a process take longer than the others."""
 OF_SAMPLED = 'eval = "sampled"\nqueue = "160MiB"\n'
 TABLE = """
 [[train]]
 name = "{name}"
 trial = "{name}"
 hidden = 64
-epochs = 3
+epochs = {epochs}
 eval_every = 0
 eval_workspace = "64MiB"
 {more}
@@ -152,7 +154,8 @@ def plan_of(said: str) -> dict[str, Any]:
 def recipe(name: str, quick: bool) -> str:
     """Returns the text of a pipeline file with a table for each technique."""
     tables = {each: OF_SAMPLED + more for each, more in SAMPLED.items()} | ({} if name == "rmat-disk" else WHOLE)
-    text = "".join(TABLE.format(name=each, more=more) for each, more in tables.items())
+    epochs = dict.fromkeys(WHOLE, WHOLE_EPOCHS)
+    text = "".join(TABLE.format(name=each, epochs=epochs.get(each, EPOCHS), more=more) for each, more in tables.items())
     return GRAPHS[name].format(**RMAT | SIZES[quick]) + text
 
 

@@ -55,6 +55,7 @@ class Speeds:
         layers: threads -> seconds of a forward and a backward pass over all nodes and edges in chunks, scaled from one of them; empty
             likewise.
         whole: threads -> the same in one piece, in which each node is a source once.
+        visit: parts -> seconds of a chunk in both passes of all layers apart from its edges and rows; empty likewise.
         edges: mean number of edges of the measured batches, or of the graph if passes over it were measured.
         inputs: mean number of their input rows.
         disk_rate: bytes that the disk of the home reads per second in order, past the page cache.
@@ -72,6 +73,7 @@ class Speeds:
     prune: float = 0.0
     layers: Mapping[int, float] = field(default_factory=dict)
     whole: Mapping[int, float] = field(default_factory=dict)
+    visit: Mapping[int, float] = field(default_factory=dict)
     edges: float = 0.0
     inputs: float = 0.0
     disk_rate: float = 0.0
@@ -90,8 +92,8 @@ class Speeds:
         """Returns the seconds of a piece on a number of threads, by the nearest measured number.
 
         Args:
-            piece: "step", "handed", "draw", "gather", "layers" or "whole".
-            threads: the number.
+            piece: "step", "handed", "draw", "gather", "layers", "whole" or "visit".
+            threads: the number; of "visit" the number of parts.
         """
         found: Mapping[int, float] = getattr(self, piece)
         if not found:

@@ -27,7 +27,7 @@ from trainers.recipe.forecast import Speeds
 from trainers.recipe.techniques import find_technique
 
 FOLDER = Path("measured") / "pieces"
-BY_THREADS = ("step", "handed", "draw", "gather", "layers", "whole")
+BY_NUMBER = ("step", "handed", "draw", "gather", "layers", "whole", "visit")
 
 
 def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes, *, built: bool) -> Path:
@@ -68,8 +68,8 @@ def keep_speeds(path: Path, speeds: Speeds) -> None:
     """
     make_folder(path.parent)
     values = asdict(speeds)
-    by_threads = {name: {str(threads): each for threads, each in values[name].items()} for name in BY_THREADS}
-    keep_numbers(path, values | by_threads)
+    by_number = {name: {str(number): each for number, each in values[name].items()} for name in BY_NUMBER}
+    keep_numbers(path, values | by_number)
 
 
 def kept_speeds(path: Path) -> Speeds | None:
@@ -79,10 +79,10 @@ def kept_speeds(path: Path) -> Speeds | None:
     if not names <= found.keys():
         return None
     read: dict[str, Any] = {
-        name: _by_threads(found[name]) if name in BY_THREADS else float(found[name]) for name in names
+        name: _by_number(found[name]) if name in BY_NUMBER else float(found[name]) for name in names
     }
     return Speeds(**read)
 
 
-def _by_threads(values: Mapping[str, float]) -> dict[int, float]:
-    return {int(threads): float(seconds) for threads, seconds in values.items()}
+def _by_number(values: Mapping[str, float]) -> dict[int, float]:
+    return {int(number): float(seconds) for number, seconds in values.items()}

@@ -39,6 +39,8 @@ class Technique:
         limited: "module:name" of its limits, the cells of the table of options that are more than "yes"; "" without one.
         need: "module:name" of the function that adds up the memory of a training, `terms(case)` (trainers/recipe/need.py); "" without one.
         forecast: "module:name" of its formulas of bytes and seconds, a `Formula` (trainers/techniques/forecasts.py); "" without them.
+        visit: "module:name" of the function that measures what a visit to a chunk takes apart from its rows, `visit_seconds(outlook,
+            model)`; "" without chunks.
         queue_share: parts of `queue` of which one must hold the rows of a batch; 0 if a batch may be smaller than it was drawn.
         by_parts: whether several processes may share a training, each with some of the parts of the graph.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
@@ -63,6 +65,7 @@ class Technique:
     limited: str = ""
     need: str = ""
     forecast: str = ""
+    visit: str = ""
     queue_share: int = 0
     by_parts: bool = False
     whole_graph: bool = False
@@ -90,6 +93,10 @@ class Technique:
     def forecast_function(self) -> Any:
         """Imports its formulas of bytes and seconds; returns None if the technique has none."""
         return _named(self.forecast) if self.forecast else None
+
+    def visit_function(self) -> Any:
+        """Imports the function that measures a visit to a chunk; returns None if the technique has none."""
+        return _named(self.visit) if self.visit else None
 
     def limits(self) -> tuple[Limit, ...]:
         """Imports what does not go with the technique."""
@@ -191,6 +198,7 @@ TECHNIQUES: dict[str, Technique] = {
             limited="trainers.techniques.limits:FULLGRAPH",
             need="trainers.techniques.fullgraph.need:terms",
             forecast="trainers.techniques.forecasts:FULLGRAPH",
+            visit="trainers.techniques.fullgraph.visits:visit_seconds",
             needs=("partitions", "chunks"),
             defaults={"partitions": {"parts": 1}, "chunks": {}},
             inputs=("chunks",),

@@ -35,6 +35,7 @@ from trainers.models.optimiser import make_optimiser
 from trainers.models.own import Model, dtype_of
 from trainers.recipe.forecast import Outlook, Speeds
 from trainers.recipe.outlook import GraphAtHand, batch_sampler, transposes
+from trainers.recipe.techniques import find_technique
 
 MOST_STEPS, MOST_SECONDS = 16, 1.0
 """Batches that a piece is timed on at most, and seconds after which no further one is."""
@@ -76,7 +77,9 @@ def _measure(outlook: Outlook, at_hand: GraphAtHand, num_classes: int, types: No
                 for name, each in pieces.items()
             }
             layers, whole = ({threads: min(each, by[1]) for threads, each in by.items()} for by in found.values())
-            return Speeds(layers=layers, whole=whole, edges=float(outlook.sizes.num_edges))
+            measure_visit = find_technique(semantic.train.trainer).visit_function()
+            visit = {} if measure_visit is None else measure_visit(outlook, model)
+            return Speeds(layers=layers, whole=whole, visit=visit, edges=float(outlook.sizes.num_edges))
         table = _table(outlook)
         found = {threads: _walked(outlook, at_hand, model, table, threads) for threads in counts}
         with ThreadPoolExecutor(1) as other:

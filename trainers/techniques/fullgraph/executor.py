@@ -51,9 +51,10 @@ from trainers.inference.exact import EVALUATION
 from trainers.loop.executor import Done, Executor, Run
 from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
-from trainers.models.own import require_layers
+from trainers.models.own import Model, require_layers
 from trainers.models.precision import computing, kept_dtype, widened
 from trainers.ranks.group import Lane, PeerError
+from trainers.recipe.config import TrainConfig
 from trainers.record.checks import count_name, move_name
 from trainers.record.timeline import STEP
 from trainers.rows.source import RowIds
@@ -161,7 +162,7 @@ class OneStep(Executor):
         assert isinstance(model, LayeredModel)
         for index, layer in enumerate(model.layers):
             first = index == 0 and model.projection is None
-            if first and keeps_first(run):
+            if first and keeps_first(run.semantic.train, model):
                 continue  # its aggregates are known, and nothing below it needs a gradient
             columns = run.features.table.width if first else self._width_below(model, index)
             apart = maps_apart(layer, columns)
@@ -257,7 +258,7 @@ class FullGraph(OneStep):
     def total_loss(self, random: StepRandom) -> float | Tensor:
         """Walks over the chunks of all layers and back; the first call keeps the first layer's aggregates, if they stay the same."""
         run, whole = self.run, self.whole
-        if whole.summed is None and keeps_first(run):
+        if whole.summed is None and keeps_first(run.semantic.train, run.model):
             # Not a part of an epoch: a training that goes on computes them once more.
             whole.summed = whole.first_sums(run.features.device.traffic, random)
         loss = whole(random)
@@ -345,7 +346,7 @@ class Uncut(OneStep):
     def _logits(self, random: StepRandom) -> Tensor:
         """Returns float[N, num_classes]; the first call keeps the first layer's aggregates of the features, if they stay the same."""
         layer: Any = self.model.layers[0]
-        if self.summed is None and keeps_first(self.run):
+        if self.summed is None and keeps_first(self.run.semantic.train, self.model):
             with torch.no_grad():
                 self.summed = layer.aggregate(self.block, self.x, random.layer(1, self.block.dst_ids))
             if not layer.reads_own:
@@ -359,10 +360,9 @@ def _facts(device: Device) -> dict[str, Any]:
     return {"device": str(device.torch_device), "peak_bytes": dict(device.peak)}
 
 
-def keeps_first(run: Run) -> bool:
-    """Returns whether the first layer's aggregates of the features are kept over the passes of a run."""
-    train, model = run.semantic.train, run.model
-    if is_reference(train.model) or not train.settings.keep_first:  # pyright: ignore[reportOptionalMemberAccess]
+def keeps_first(train: TrainConfig, model: Model) -> bool:
+    """Returns whether the first layer's aggregates of the features are kept over the passes of a training."""
+    if is_reference(train.model) or not train.own_settings.keep_first:  # pyright: ignore[reportAttributeAccessIssue]
         return False
     return isinstance(model, LayeredModel) and model.keeps_first_sums
 

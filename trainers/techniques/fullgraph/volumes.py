@@ -140,7 +140,7 @@ def pass_links(outlook: Outlook) -> tuple[Mapping[str, float], bool]:
 
 
 def pass_seconds(outlook: Outlook) -> tuple[Mapping[str, float], float]:
-    """Returns (piece -> seconds of an epoch, seconds of an epoch): a pass over all nodes, and copies of rows of chunks."""
+    """Returns (piece -> seconds of an epoch, seconds of an epoch): a pass over all nodes, visits to chunks, and copies of their rows."""
     speeds, ranks, train = outlook.speeds, outlook.case.ranks, outlook.case.semantic.train
     assert speeds is not None
     threads = outlook.cores if isinstance(train.threads, str) else train.threads
@@ -150,6 +150,7 @@ def pass_seconds(outlook: Outlook) -> tuple[Mapping[str, float], float]:
     grown = outlook.sizes.num_edges / max(1.0, speeds.edges)
     found = volumes(outlook) if outlook.settings.mode != "device" else None
     computing = grown * speeds.at("whole" if found is None else "layers", threads) * threads / used
+    visits = 0.0 if found is None else speeds.at("visit", found.parts) * found.parts * found.steps / ranks
     moved = sum(links.get(link, 0.0) for link in ("h2d", "d2h", "d2d"))
     copied = ROW_COPIES * moved / speeds.copy_rate / ranks if speeds.copy_rate else 0.0
     exchanging = 0.0
@@ -157,4 +158,4 @@ def pass_seconds(outlook: Outlook) -> tuple[Mapping[str, float], float]:
         calls = 2 * train.layers * (found.steps if found else 1)
         moved = links.get("rank", 0.0) / ranks / speeds.rank_rate if speeds.rank_rate else 0.0
         exchanging = moved + calls * speeds.call
-    return {COMPUTING: computing, EXCHANGING: exchanging}, computing + copied + exchanging
+    return {COMPUTING: computing + visits, EXCHANGING: exchanging}, computing + visits + copied + exchanging

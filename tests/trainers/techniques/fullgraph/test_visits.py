@@ -1,0 +1,81 @@
+"""What a visit to a chunk takes apart from its rows: it can be measured of every model, and a plan adds it for each chunk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from assets.building.needs import Sizes
+from assets.features.read import NodeTypes
+from jobs.planning.graph import stand_in
+from trainers.models.build import build_model
+from trainers.models.layer import LayeredModel
+from trainers.recipe.config import ModelConfig, TrainTable
+from trainers.recipe.forecast import Outlook, Speeds
+from trainers.recipe.outlook import outlook_on
+from trainers.techniques.fullgraph.settings import FullGraphSettings
+from trainers.techniques.fullgraph.visits import visit_seconds
+from trainers.techniques.fullgraph.volumes import pass_seconds, volumes
+
+SIZES = Sizes(num_nodes=300, num_edges=2400, num_train=200, num_classes=3, width=8, row_bytes=32)
+TYPES = NodeTypes(starts=(0, 20, 40, 300), columns=(8, 0, 4))
+CASES: dict[str, dict[str, Any]] = {
+    "sage": {},
+    "by weights of the data": {"edge_weight": True},
+    "gcn, projected, dropout": {"model": "gcn", "input": "linear", "input_dropout": 0.5, "dropout": 0.5},
+    "gat": {"model": "gat", "heads": 2},
+    "rgcn": {"model": "rgcn"},
+    "all layers to the head": {"jk": "cat", "head": "linear"},
+    "bfloat16": {"dtype": "bf16"},
+    "counted memory": {"workspace": 64 << 20},
+    "one device": {"settings": FullGraphSettings(devices=1, overlap=False)},
+    "typed": {"input": "typed"},
+    "vanilla": {"settings": FullGraphSettings(mode="vanilla", hybrid=False)},
+    "not cut": {"settings": FullGraphSettings(mode="device")},
+}
+
+
+def outlook_of(sizes: Sizes = SIZES, **keys: Any) -> Outlook:
+    table = TrainTable(name="whole", trainer="fullgraph", threads=1, **{"hidden": 4} | keys)
+    semantic = ModelConfig(seed=1, train=table.config, sampling=None)
+    return outlook_on(semantic, table.execution, sizes, stand_in(sizes, 1, None), {})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_model_can_be_visited(case: str) -> None:
+    outlook = outlook_of(**CASES[case])
+    train = outlook.case.semantic.train
+    types = TYPES if train.input == "typed" else None
+    model = build_model(train, SIZES.width, 3, 1, 2 if train.model == "rgcn" else 0, types)
+    assert isinstance(model, LayeredModel)
+    before = [parameter.clone() for parameter in model.parameters()]
+    found = visit_seconds(outlook, model)
+    assert found.keys() == {1, 2} and min(found.values()) > 0
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_a_model_that_cannot_be_cut_has_no_visits() -> None:
+    outlook = outlook_of(norm="batch", settings=FullGraphSettings(mode="device"))
+    model = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
+    assert isinstance(model, LayeredModel) and visit_seconds(outlook, model) == {}
+
+
+def test_a_graph_may_have_fewer_nodes_than_the_chunks() -> None:
+    few = replace(SIZES, num_nodes=3, num_edges=6, num_train=2)
+    outlook = outlook_of(few)
+    model = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
+    assert isinstance(model, LayeredModel) and min(visit_seconds(outlook, model).values()) > 0
+
+
+def test_each_chunk_is_visited_once_in_an_epoch() -> None:
+    outlook, speeds = outlook_of(), Speeds(layers={1: 0.5}, whole={1: 0.25}, edges=float(SIZES.num_edges))
+    visited = replace(speeds, visit={1: 0.125, 2: 2.0})
+    found = volumes(outlook)
+    plain, visits = (pass_seconds(replace(outlook, speeds=each))[1] for each in (speeds, visited))
+    assert found.parts == 1 and visits - plain == pytest.approx(0.125 * found.steps)
+    uncut = outlook_of(settings=FullGraphSettings(mode="device"))
+    assert pass_seconds(replace(uncut, speeds=visited)) == pass_seconds(replace(uncut, speeds=speeds))
