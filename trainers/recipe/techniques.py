@@ -39,8 +39,8 @@ class Technique:
         limited: "module:name" of its limits, the cells of the table of options that are more than "yes"; "" without one.
         need: "module:name" of the function that adds up the memory of a training, `terms(case)` (trainers/recipe/need.py); "" without one.
         forecast: "module:name" of its formulas of bytes and seconds, a `Formula` (trainers/techniques/forecasts.py); "" without them.
-        visit: "module:name" of the function that measures what a visit to a chunk takes apart from its rows, `visit_seconds(outlook,
-            model)`; "" without chunks.
+        pieces: "module:name" of the function that measures the pieces of a training without batches, `measure_pieces(outlook, at_hand,
+            model, most_bytes)` (trainers/training/speeds.py); "" for batches.
         queue_share: parts of `queue` of which one must hold the rows of a batch; 0 if a batch may be smaller than it was drawn.
         by_parts: whether several processes may share a training, each with some of the parts of the graph.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
@@ -65,7 +65,7 @@ class Technique:
     limited: str = ""
     need: str = ""
     forecast: str = ""
-    visit: str = ""
+    pieces: str = ""
     queue_share: int = 0
     by_parts: bool = False
     whole_graph: bool = False
@@ -94,9 +94,9 @@ class Technique:
         """Imports its formulas of bytes and seconds; returns None if the technique has none."""
         return _named(self.forecast) if self.forecast else None
 
-    def visit_function(self) -> Any:
-        """Imports the function that measures a visit to a chunk; returns None if the technique has none."""
-        return _named(self.visit) if self.visit else None
+    def pieces_function(self) -> Any:
+        """Imports the function that measures the pieces of a training without batches; returns None if the technique has none."""
+        return _named(self.pieces) if self.pieces else None
 
     def limits(self) -> tuple[Limit, ...]:
         """Imports what does not go with the technique."""
@@ -198,7 +198,7 @@ TECHNIQUES: dict[str, Technique] = {
             limited="trainers.techniques.limits:FULLGRAPH",
             need="trainers.techniques.fullgraph.need:terms",
             forecast="trainers.techniques.forecasts:FULLGRAPH",
-            visit="trainers.techniques.fullgraph.visits:visit_seconds",
+            pieces="trainers.techniques.fullgraph.pieces:measure_pieces",
             needs=("partitions", "chunks"),
             defaults={"partitions": {"parts": 1}, "chunks": {}},
             inputs=("chunks",),

@@ -1,7 +1,7 @@
 """Measures the pieces of a batch on this machine: drawing, gathering, transposing, pruning, and training steps on a few drawn batches.
 
-A model and an optimiser of the recipe take the steps on random rows, since no time depends on values; neither survives. Layers of a
-full-graph pass are timed on the in-edges of some nodes, and their seconds scaled by the edges. Everything takes some seconds.
+A model and an optimiser of the recipe take the steps on random rows, since no time depends on values; neither survives. A technique
+without batches measures pieces of its own (`Technique.pieces`). Everything takes some seconds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,14 +21,12 @@ from assets.storage.machine import usable_cores
 from kernels.history.csr2 import prune
 from kernels.rows.gather import gather
 from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.sampling.sample import Sampler
 from kernels.sampling.transpose import transpose
-from kernels.types import BatchKey, Block, Stream
+from kernels.types import Block
 from trainers.batches.batch import attach_weights
 from trainers.devices.malloc import keep_freed_memory, return_freed_memory
 from trainers.devices.torch_threads import torch_threads
 from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel
 from trainers.models.masks import StepRandom
 from trainers.models.optimiser import make_optimiser
 from trainers.models.own import Model, dtype_of
@@ -41,8 +38,6 @@ MOST_STEPS, MOST_SECONDS = 16, 1.0
 """Batches that a piece is timed on at most, and seconds after which no further one is."""
 TABLE_BYTES, TABLE_SHARE = 256 << 20, 8
 """Bytes of rows from which rows are gathered, and the part of free memory that they take at most, as its divisor."""
-PASS_EDGES = 500_000
-"""Edges of the part of a graph on which layers are timed, at most."""
 
 
 def measure_speeds(outlook: Outlook, at_hand: GraphAtHand, num_classes: int, types: NodeTypes | None = None) -> Speeds:
@@ -67,19 +62,11 @@ def _measure(outlook: Outlook, at_hand: GraphAtHand, num_classes: int, types: No
     with torch.random.fork_rng(devices=[]):
         semantic, relations = outlook.case.semantic, len(at_hand.graph.relations)
         model = build_model(semantic.train, outlook.sizes.width, num_classes, semantic.seed, relations, types)
+        own_pieces = find_technique(semantic.train.trainer).pieces_function()
+        if own_pieces is not None:
+            return own_pieces(outlook, at_hand, model, _most_bytes())
         if outlook.plan is None or drawn is None or not drawn.blocks:
-            block = _part_of_pass(outlook, at_hand, model)
-            if block is None:
-                return Speeds(layers=dict.fromkeys(counts, 0.0), edges=float(outlook.sizes.num_edges))
-            pieces = {"layers": block, "whole": transpose(folded_block(block))}
-            found = {
-                name: {threads: _pass_seconds(outlook, each, model, threads) for threads in counts}
-                for name, each in pieces.items()
-            }
-            layers, whole = ({threads: min(each, by[1]) for threads, each in by.items()} for by in found.values())
-            measure_visit = find_technique(semantic.train.trainer).visit_function()
-            visit = {} if measure_visit is None else measure_visit(outlook, model)
-            return Speeds(layers=layers, whole=whole, visit=visit, edges=float(outlook.sizes.num_edges))
+            return Speeds()
         table = _table(outlook)
         found = {threads: _walked(outlook, at_hand, model, table, threads) for threads in counts}
         with ThreadPoolExecutor(1) as other:
@@ -188,51 +175,3 @@ def _timed(items: Sequence[Any], work: Callable[[Any], Any]) -> float:
 
 def _pruned(blocks: tuple[Block, ...]) -> None:
     prune(blocks, [np.full(block.num_src, -1, np.int32) for block in blocks[1:]], "hidden")
-
-
-def _part_of_pass(outlook: Outlook, at_hand: GraphAtHand, model: Model) -> Block | None:
-    """Returns all in-edges of some nodes as a block with its transpose; None if the model is one module, or without edges.
-
-    Each edge of the part may have a row of its own, so there are few edges if rows are long and memory is short.
-    """
-    topology = at_hand.graph.topology
-    if not isinstance(model, LayeredModel) or not topology.num_edges:
-        return None
-    mean = max(1.0, topology.num_edges / topology.num_nodes)
-    edges = min(PASS_EDGES, _most_bytes() // (4 * max(outlook.sizes.width, outlook.case.semantic.train.hidden)))
-    seeds = np.unique(np.linspace(0, topology.num_nodes - 1, max(1, int(edges / mean))).astype(np.int64))
-    ids = seeds.astype(topology.indices.dtype)
-    (block,) = Sampler(topology, (-1,), seed=0).sample(BatchKey(int(Stream.PROBE), 0, 0), ids, transpose="all")
-    attach_weights((block,), topology, model.edge_weight)
-    return block
-
-
-def folded_block(block: Block) -> Block:
-    """Returns a block whose destinations are its only sources, with as many edges: a whole graph has no source besides its nodes."""
-    count = block.num_dst
-    return replace(block, num_src=count, src_ids=block.src_ids[:count], indices=block.indices % count)
-
-
-def _pass_seconds(outlook: Outlook, block: Block, model: Model, threads: int) -> float:
-    """Returns the seconds of a forward and a backward pass of all layers over the whole graph, scaled from a part of it."""
-    assert isinstance(model, LayeredModel)
-    found = 0.0
-    with torch_threads(threads):
-        for number, layer in enumerate(model.layers):
-            first = number == 0 and model.projection is None
-            width = outlook.sizes.width if first else outlook.case.semantic.train.hidden
-            found += _layer_seconds(layer, block, width, dtype_of(model), first)
-    return found * outlook.sizes.num_nodes / block.num_dst
-
-
-def _layer_seconds(layer: Any, block: Block, width: int, dtype: torch.dtype, first: bool) -> float:
-    """Returns the seconds of both passes of a layer on a block; the aggregates of a first layer are there, if they may be kept."""
-    rows = torch.rand((block.num_src, width), dtype=dtype, requires_grad=not first)
-    random = StepRandom(0).layer(1, block.dst_ids)
-    kept = layer.aggregate(block, rows, random).detach() if first and layer.cacheable else None
-
-    def both(_: int) -> None:
-        aggregate = layer.aggregate(block, rows, random) if kept is None else kept
-        layer.update(aggregate, rows[: block.num_dst], random).sum().backward()
-
-    return _timed([0, 1, 2, 3], both)

@@ -35,7 +35,8 @@ from trainers.recipe.need import Case, training_need
 from trainers.recipe.outlook import outlook_on
 from trainers.record.ledger import Ledger
 from trainers.techniques.factored.settings import FactoredSettings
-from trainers.training.speeds import folded_block, measure_speeds
+from trainers.techniques.fullgraph.pieces import folded_block
+from trainers.training.speeds import measure_speeds
 
 
 def predicted(model: Artifact) -> dict[str, Any]:

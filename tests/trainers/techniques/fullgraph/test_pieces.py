@@ -1,10 +1,11 @@
-"""What a visit to a chunk takes apart from its rows: it can be measured of every model, and a plan adds it for each chunk."""
+"""The pieces of a pass over the whole graph can be measured of every model, and a plan adds a visit for each chunk."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from trainers.models.layer import LayeredModel
 from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.recipe.forecast import Outlook, Speeds
 from trainers.recipe.outlook import outlook_on
+from trainers.techniques.fullgraph.pieces import measure_pieces
 from trainers.techniques.fullgraph.settings import FullGraphSettings
 from trainers.techniques.fullgraph.visits import visit_seconds
 from trainers.techniques.fullgraph.volumes import pass_seconds, volumes
@@ -26,6 +28,9 @@ CASES: dict[str, dict[str, Any]] = {
     "sage": {},
     "by weights of the data": {"edge_weight": True},
     "gcn, projected, dropout": {"model": "gcn", "input": "linear", "input_dropout": 0.5, "dropout": 0.5},
+    "gin": {"model": "gin"},
+    "a wide layer behind a narrow one": {"hidden": 2},
+    "layer norms and residuals": {"norm": "layer", "residual": True, "layers": 3},
     "gat": {"model": "gat", "heads": 2},
     "rgcn": {"model": "rgcn"},
     "all layers to the head": {"jk": "cat", "head": "linear"},
@@ -45,15 +50,20 @@ def outlook_of(sizes: Sizes = SIZES, **keys: Any) -> Outlook:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_model_can_be_visited(case: str) -> None:
+def test_pieces_of_every_model_can_be_measured(case: str) -> None:
     outlook = outlook_of(**CASES[case])
+    at_hand = stand_in(SIZES, 1, None)
     train = outlook.case.semantic.train
     types = TYPES if train.input == "typed" else None
     model = build_model(train, SIZES.width, 3, 1, 2 if train.model == "rgcn" else 0, types)
     assert isinstance(model, LayeredModel)
     before = [parameter.clone() for parameter in model.parameters()]
-    found = visit_seconds(outlook, model)
-    assert found.keys() == {1, 2} and min(found.values()) > 0
+    ones = np.ones(SIZES.num_edges)
+    topology = replace(at_hand.graph.topology, weights=ones.astype(np.float32), edge_types=ones.astype(np.uint8))
+    at_hand = replace(at_hand, graph=replace(at_hand.graph, topology=topology))
+    found = measure_pieces(outlook, at_hand, model, 1 << 20)
+    assert found.visit.keys() == {1, 2} and found.layers.keys() == found.whole.keys() >= {1}
+    assert min(*found.visit.values(), *found.layers.values(), *found.whole.values()) > 0
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(map(torch.equal, before, model.parameters()))
 
