@@ -31,7 +31,10 @@ def quick_launches() -> Iterator[None]:
     def run(self: ChildProcesses, command: Sequence[str], environment: dict[str, str], canceled: Any) -> int:
         done = forks.run(command[1:], cwd=ROOT, env=environment, imports=forks.TRAININGS)
         print(done.stdout, end="")
-        os.write(sys.stderr.fileno() if self.stderr is None else self.stderr, done.stderr.encode())
+        if self.stderr is None:
+            print(done.stderr, end="", file=sys.stderr)
+        else:
+            os.write(self.stderr, done.stderr.encode())
         return done.returncode
 
     with pytest.MonkeyPatch.context() as patch:
