@@ -3,6 +3,9 @@
 `pytest -m gpu` runs the tests that need a CUDA device, and fails when none of them ran; otherwise they are skipped, visibly. `pytest -m
 slow` ends with the list of what slow tests cover alone: each says it in its mark.
 
+Tests build thousands of artifacts. In the test's own process a stage composes its figures and no test pays for their pixels, but for those
+that ask for `drawn`; and files are not forced to the disk, since nothing here outlives a loss of power. Processes that tests start do both.
+
 Nothing heavy is imported here: on a GPU machine the kernels' tests run beside NumPy, torch and CuPy alone.
 """
 
@@ -10,6 +13,7 @@ import gc
 import os
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -41,6 +45,26 @@ class _Passed:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed and "gpu" in report.keywords:
             self.passed.append(report.nodeid)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drawing() -> Iterator[Callable[[Any], bytes]]:
+    """The function that draws a figure. In its place nothing is drawn, and no file is forced to the disk."""
+    from assets.figures import style
+
+    draw = style.png
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "png", lambda figure: b"not drawn")
+        patch.setattr(os, "fsync", os.fstat)  # it refuses what is no open file, too
+        yield draw
+
+
+@pytest.fixture(scope="module")
+def drawn(drawing: Callable[[Any], bytes]) -> Iterator[None]:
+    """For a file whose tests look at drawn figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("assets.figures.style.png", drawing)
+        yield
 
 
 def asked_for_gpu(config: pytest.Config) -> bool:

@@ -181,9 +181,10 @@ def _build_all(
                     else:
                         held[part] = claim
                         builder.start(part)
-            for part in builder.finished(POLL_SECONDS):
+            finished = builder.finished(POLL_SECONDS)
+            for part in finished:
                 held.pop(part).close()
-            if waiting and not held:
+            if waiting and not held and not finished:  # all that is left is built by other processes
                 progress.advance(0)  # a cancelled run is noticed here
                 time.sleep(POLL_SECONDS)
     finally:

@@ -10,15 +10,20 @@ import xxhash
 
 from assets.storage.filesystem import read_whole_file
 from assets.storage.refused import is_unread
-from assets.storage.version import canonical, canonical_json
+from assets.storage.version import canonical, spelled
 
 DIGEST = "digest"
 
 
 def seal(document: dict[str, Any]) -> bytes:
     """Returns the document as indented JSON with a `digest` field over all its other fields."""
-    content = canonical({key: value for key, value in document.items() if key != DIGEST})
-    content[DIGEST] = xxhash.xxh3_128_hexdigest(canonical_json(content))
+    return _sealed(canonical(document))
+
+
+def _sealed(document: dict[str, Any]) -> bytes:
+    """Does what `seal` does with a document of plain JSON values."""
+    content = {key: value for key, value in document.items() if key != DIGEST}
+    content[DIGEST] = xxhash.xxh3_128_hexdigest(spelled(content))
     return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode("ascii")
 
 
@@ -54,8 +59,8 @@ def unseal_bytes(data: bytes, name: str) -> dict[str, Any]:
         raise ValueError(f"{name} is no JSON: {error}") from error
     # Comparing bytes, not only the digest, finds damage in white space and in the digest itself.
     try:
-        intact = isinstance(document, dict) and seal(document) == data
-    except TypeError:  # damage can spell values that were never sealed, such as NaN
+        intact = isinstance(document, dict) and _sealed(document) == data
+    except ValueError:  # damage can spell values that were never sealed, such as NaN
         intact = False
     if not intact:
         raise ValueError(f"{name} does not match its own digest")

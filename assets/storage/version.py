@@ -23,6 +23,8 @@ import numpy as np
 from assets.storage.user_code import Reference
 
 SHORT_DIGITS = 12
+_AS_THEY_ARE = frozenset({type(None), bool, int, str})
+"""Types whose values are their own canonical form."""
 
 
 def canonical(config: Any) -> Any:
@@ -34,7 +36,10 @@ def canonical(config: Any) -> Any:
     Raises:
         TypeError: a value that has no exact JSON form (a set, an object, a float that is not finite).
     """
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+    kind = type(config)
+    if kind in _AS_THEY_ARE:  # most values, so they are asked for first
+        return config
+    if kind is not dict and dataclasses.is_dataclass(config) and not isinstance(config, type):
         config = {
             field.name: getattr(config, field.name) for field in dataclasses.fields(config) if _is_hashed(config, field)
         }
@@ -46,7 +51,7 @@ def canonical(config: Any) -> Any:
         return canonical(config.value)
     if isinstance(config, np.generic):
         return canonical(config.item())
-    if config is None or isinstance(config, bool | int | str):
+    if isinstance(config, int | str):
         return config
     if isinstance(config, float) and config - config == 0:
         return config
@@ -84,7 +89,16 @@ def locations(config: Any, prefix: str = "") -> dict[str, str]:
 
 def canonical_json(value: Any) -> bytes:
     """Returns the one spelling of a JSON value that digests are computed over."""
-    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return spelled(canonical(value))
+
+
+def spelled(value: Any) -> bytes:
+    """Returns `canonical_json` of a value that consists of plain JSON values.
+
+    Raises:
+        ValueError: a number in it is not finite.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def version_of(

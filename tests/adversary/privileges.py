@@ -2,17 +2,13 @@
 
 import ctypes
 import subprocess
-import sys
 from pathlib import Path
 
+from tests import forks
 from tests.e2e.commands import ROOT, environment
 
 VERSION_3, DAC_OVERRIDE, DAC_READ_SEARCH = 0x20080522, 1, 2
-COMMAND = [
-    sys.executable,
-    "-c",
-    "from tests.adversary.privileges import drop; drop(); from jobs.cli import main; main()",
-]
+PROGRAM = "from tests.adversary.privileges import drop; drop(); from jobs.cli import main; main()"
 
 
 def drop() -> None:
@@ -25,12 +21,5 @@ def drop() -> None:
 
 def graphmill_without_rights(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
     """Runs `graphmill ARGUMENTS` to its end."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=ROOT,
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = ["-c", PROGRAM, *arguments]
+    return forks.run(words, cwd=ROOT, env=environment(home), imports=forks.COMMANDS, timeout=120)

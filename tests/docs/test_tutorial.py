@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -62,8 +60,8 @@ def run(command: str, folder: Path) -> str:
     if words[0] == "graphmill":
         done = forks.run([*COMMAND[1:], *words[1:]], cwd=folder, env=variables, imports=forks.COMMANDS)
     else:
-        program = [sys.executable, *words[1:]]
-        done = subprocess.run(program, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+        program = f"import runpy; runpy.run_path({words[1]!r}, run_name='__main__')"
+        done = forks.run(["-c", program, *words[2:]], cwd=folder, env=variables, imports=forks.TRAININGS)
     said = done.stdout + done.stderr
     assert done.returncode == 0, f"{command}\n{said}"
     return said.replace(f"{folder.resolve()}/", "")

@@ -26,17 +26,17 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def quick_launches() -> Iterator[None]:
-    """For tests of what a launch builds: its trainings are forks of a process that has imported torch, without a guard, and no figure
-    is drawn.
-    """
+    """For tests of what a launch builds: its trainings are forks of a process that has imported torch, without a guard."""
 
     def run(self: ChildProcesses, command: Sequence[str], environment: dict[str, str], canceled: Any) -> int:
         done = forks.run(command[1:], cwd=ROOT, env=environment, imports=forks.TRAININGS)
         print(done.stdout, end="")
-        os.write(sys.stderr.fileno() if self.stderr is None else self.stderr, done.stderr.encode())
+        if self.stderr is None:
+            print(done.stderr, end="", file=sys.stderr)
+        else:
+            os.write(self.stderr, done.stderr.encode())
         return done.returncode
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ChildProcesses, "_run_to_end", run)
-        patch.setattr("assets.figures.style.png", lambda figure: b"no PNG")
         yield

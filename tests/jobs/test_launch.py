@@ -25,7 +25,7 @@ from tests.recipes import load_tiny, write_tiny
 from trainers.recipe.config import TrainTable
 from trainers.record.checkpoint_head import waiting_run
 
-pytestmark = pytest.mark.first
+pytestmark = [pytest.mark.first, pytest.mark.usefixtures("drawn")]
 
 
 @pytest.fixture(autouse=True)

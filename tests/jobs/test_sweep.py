@@ -32,7 +32,6 @@ from jobs.operations.difference import find_difference
 from jobs.runs.instance import open_instance
 from jobs.runs.training import training_steps
 from kernels.errors import InputError
-from tests.e2e.commands import graphmill as called
 from tests.recipes import recipe
 from trainers.recipe.config import TrainTable
 
@@ -133,18 +132,19 @@ def test_a_sweep_that_was_stopped_shows_what_is_there_and_goes_on(
     assert again.results() == whole.results()
 
 
-def test_a_run_may_go_split_by_split(tmp_path: Path) -> None:
+def test_a_run_may_go_split_by_split(tmp_path: Path, quick_launches: None) -> None:
     """All models of a split come before the next split, and the lines say which split they are about."""
     path = write(tmp_path, "[0, 1]")
     path.write_text(
         path.read_text() + '\n[[train]]\nname = "second"\nlayers = 1\nepochs = 1\nfanouts = [2]\nhidden = 4\n'
     )
-    done = called("run", str(path), "--order", "splits", home=tmp_path / "home")
-    assert done.returncode == 0, done.stderr
-    trained = re.findall(r"(sage|second): trained .*\(split (\d), seed", done.stderr + done.stdout)
+    words = ["--home", str(tmp_path / "home"), "run", str(path), "--order", "splits"]
+    done = CliRunner().invoke(graphmill, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    trained = re.findall(r"(sage|second): trained .*\(split (\d), seed", done.output)
     assert [split for _, split in trained] == sorted(split for _, split in trained) and len(trained) == 6
     assert {name for name, split in trained if split == "0"} == {"sage", "second"}
-    assert "mean ± deviation over 4 models, 2 per split; splits 0, 1." in done.stdout
+    assert "mean ± deviation over 4 models, 2 per split; splits 0, 1." in done.output
 
 
 def test_scores_are_of_the_nodes_of_their_own_split(swept: tuple[Path, Path]) -> None:

@@ -13,16 +13,17 @@ import random
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.features.config import features_config
-from assets.features.stage import FEATURES
-from assets.sources.registry import config_class
+from assets.storage import writer
 from assets.storage.store import Store
 from tests.assets.sources.own_data import build, contents, staging
 from tests.laws.crashes import at_line, die
+
+
+class Published(Exception):
+    """The first artifact of an import is there."""
 
 
 def main(folder: Path, num_kills: int) -> None:
@@ -32,8 +33,8 @@ def main(folder: Path, num_kills: int) -> None:
     draw, outcome = random.Random(0), {"absent": 0, "between": 0, "whole": 0}
     problems = []
     reference = in_fork(lambda: digest(folder / "reference", keys))
-    between = int(in_fork(lambda: at_line(0, die, lambda: build_features(folder / "features", keys))) or 0)
-    # Drawn lines, and some behind the first publication, which comes at about as many lines as features alone take.
+    between = int(in_fork(lambda: at_line(0, die, lambda: build_until_published(folder / "first", keys))) or 0)
+    # Drawn lines, and some behind the first publication.
     counts = {*draw.sample(range(1, num_lines), num_kills), *(between + step for step in (20, 200, 400))}
     for count in sorted(each for each in counts if each < num_lines):
         home = folder / "killed"
@@ -53,9 +54,17 @@ def main(folder: Path, num_kills: int) -> None:
     print(json.dumps({"lines": num_lines, "problems": problems} | outcome))
 
 
-def build_features(home, keys):
-    config = config_class("edges")(**keys)
-    return materialize(Store(home), FEATURES, features_config(config), Threads(threads=2), {})
+def build_until_published(home, keys):
+    """Ends an import behind its first publication."""
+    publish = writer.rename_folder
+
+    def publish_and_end(*given):
+        assert publish(*given)
+        raise Published
+
+    writer.rename_folder = publish_and_end
+    with suppress(Published):
+        build(home, "edges", **keys)
 
 
 def digest(home, keys):

@@ -6,6 +6,7 @@ database that holds staged tables, lie in the folder that the writer sweeps, so 
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import tempfile
@@ -43,29 +44,35 @@ class Duck:
     """
 
     def __init__(self, folder: Path | None, memory_bytes: int, threads: int):
-        import duckdb
-
         self.folder, self.memory_bytes, self.threads = folder, memory_bytes, threads
         self._own_scratch: tempfile.TemporaryDirectory[str] | None = None
+
+    @functools.cached_property
+    def _connection(self) -> Any:
+        """The connection, opened by the first statement: it takes 25 ms, and many tables are read without one."""
+        import duckdb
+
         config: dict[str, Any] = {
-            "threads": threads,
-            "memory_limit": f"{memory_bytes}B",
+            "threads": self.threads,
+            "memory_limit": f"{self.memory_bytes}B",
             "autoload_known_extensions": False,
         }
-        if folder is not None:
-            config["temp_directory"] = str(folder / "spill")
-        with self._translated(str(folder or "DuckDB")):
-            self._connection = duckdb.connect(
-                ":memory:" if folder is None else str(folder / "staged.duckdb"), config=config
+        if self.folder is not None:
+            config["temp_directory"] = str(self.folder / "spill")
+        with self._translated(str(self.folder or "DuckDB")):
+            connection = duckdb.connect(
+                ":memory:" if self.folder is None else str(self.folder / "staged.duckdb"), config=config
             )
         # It decides the text of times, the same on every machine; GLOBAL, since cursors have settings of their own.
-        self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        return connection
 
     def __enter__(self) -> Duck:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._connection.close()
+        if "_connection" in vars(self):
+            self._connection.close()
         if self._own_scratch is not None:
             self._own_scratch.cleanup()
 

@@ -134,6 +134,7 @@ def test_the_check_and_the_picture_have_the_numbers_of_the_levels(tmp_path, grap
     assert host["the logical device"] == host["budget that no row needs"] == 4 * GB and whole.summary["figures"]
 
 
+@pytest.mark.usefixtures("drawn")
 def test_given_budgets_are_drawn_without_a_machine(tmp_path, graph):
     artifact = resolve(tmp_path, graph, device="10%", host="20%", disk="2x")
     (check,), (figure,) = artifact.summary["checks"], artifact.summary["figures"].values()

@@ -69,6 +69,11 @@ def test_the_parent_lists_its_parts_and_progress_is_their_sum(store, workers):
     assert build(store).reused and not list((store.root / ".claims").iterdir())
 
 
+def test_a_part_that_is_built_here_waits_for_nobody(store, monkeypatch):
+    monkeypatch.setattr(parts, "POLL_SECONDS", "no wait")
+    assert list(build(store).parts) == ["p0", "p1", "p2", "p3"]
+
+
 def test_any_number_of_processes_builds_the_same_bytes(tmp_path):
     homes = [Store(tmp_path / str(workers)) for workers in (1, 2, 4)]
     made = [digests(build(home, workers=workers)) for home, workers in zip(homes, (1, 2, 4), strict=True)]

@@ -15,6 +15,7 @@ from assets.figures.style import BLUE, DPI, WIDTH, byte_unit, new_figure, png
 from assets.figures.tiers import packing_figure, page_curves, tier_shares
 from assets.figures.visits import access_figure, hit_ratio_curves
 
+pytestmark = pytest.mark.usefixtures("drawn")
 RATIOS = (0, 0.1, 0.5, 1)
 PARTS = ("packed rows", "disk caches", "addresses and padding")
 

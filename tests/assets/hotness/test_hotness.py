@@ -110,6 +110,7 @@ def test_the_blend_is_the_default_and_stores_only_what_was_asked_for(graph, tmp_
     assert made.layer_visits is None and made.layer_inputs is None
 
 
+@pytest.mark.usefixtures("drawn")
 def test_evaluation_measures_every_policy_on_training_epochs(graph, tmp_path):
     artifact = build(graph, tmp_path, policy="presample", evaluate_epochs=4, rounds=2)
     numbers, visits = artifact.summary["numbers"], reference(graph, Stream.TRAIN, 4)[0]
@@ -127,6 +128,7 @@ def test_evaluation_measures_every_policy_on_training_epochs(graph, tmp_path):
     assert artifact.file("hit_ratio.png").stat().st_size < 100_000
 
 
+@pytest.mark.usefixtures("drawn")
 @pytest.mark.parametrize(("policy", "within"), [("bayes", 0.02), ("presample", 0.03)])
 def test_what_a_policy_expects_of_its_caches_is_near_what_training_measures(graph, tmp_path, policy, within):
     artifact = build(graph, tmp_path, policy=policy, rounds=4)

@@ -122,6 +122,7 @@ def test_checks_and_picture_have_the_numbers_of_what_is_packed(tmp_path: Path, m
     assert reads["disk caches"].tolist() == (np.asarray(packed.cache_plan.array("pages")) * PAGE_BYTES).tolist()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_picture_is_drawn_by_default(tmp_path: Path) -> None:
     made = build_packed(tmp_path).packed_chunks
     (figure,) = made.summary["figures"].values()

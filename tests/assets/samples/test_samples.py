@@ -22,6 +22,8 @@ from tests.assets.storage.damage import flip
 from tests.kernels.graphs import assert_same_blocks
 from tests.trainers.graphs import random_graph_artifacts
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):

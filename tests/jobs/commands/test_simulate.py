@@ -20,6 +20,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(graphmill, ["simulate", *arguments])
 
 
+@pytest.mark.usefixtures("drawn")
 def test_given_times_are_simulated_for_every_split(tmp_path: Path) -> None:
     given = ("--sample", "0.02", "--train", "0.06", "--batches", "30", "--devices", "4", "--group", "2")
     found = json.loads(run(*given, "--json").output)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -13,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from assets.storage.artifact import Artifact
-from assets.storage.home import ROOT
 from assets.storage.store import Store
 from jobs.cli import graphmill
 from jobs.commands.options import Asked
@@ -21,6 +18,7 @@ from jobs.commands.runs import _grown
 from jobs.commands.tuned import _keys
 from jobs.runs.instance import open_instance
 from tests.docs.cli_page import all_commands
+from tests.e2e.commands import graphmill as run_graphmill
 from tests.recipes import write_tiny
 
 
@@ -37,8 +35,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def said(home: Path, *words: object, code: int = 0) -> str:
     """Runs a command and returns what it printed."""
-    command = [sys.executable, "-c", "from jobs.cli import main; main()", "--home", str(home), *map(str, words)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    ended = run_graphmill(*map(str, words), home=home)
     assert ended.returncode == code, ended.stdout + ended.stderr
     return ended.stdout
 

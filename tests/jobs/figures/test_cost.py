@@ -12,6 +12,8 @@ from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import parts_inputs, train_fresh, train_packed, train_parts, train_small
 from trainers.record.checks import TIERS
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 
 def counts_of(model):
     return {

@@ -22,6 +22,7 @@ from tests.jobs.trained import trained_home
 from trainers.record.timeline import COMPUTE, SYNCHRONISE, TRAIN, WAIT
 from trainers.techniques.factored.roles import COPY, EXTRACT, MARK, SAMPLE
 
+pytestmark = pytest.mark.usefixtures("drawn")
 PNG = b"\x89PNG"
 
 

@@ -98,8 +98,8 @@ def test_rows_of_every_size_equal_a_recount(seed, num_batches, num_nodes, dtype,
 def test_batches_that_threads_share_count_alike(threads):
     """Large enough for several pieces a batch."""
     rng = np.random.default_rng(0)
-    batches = [rng.choice(900_000, 600_000, replace=False) for _ in range(6)]
-    ptr, ids, slot = np.arange(7) * 600_000, np.concatenate(batches), np.full(900_000, ELSEWHERE, np.int32)
+    batches = [rng.choice(300_000, 200_000, replace=False) for _ in range(6)]
+    ptr, ids, slot = np.arange(7) * 200_000, np.concatenate(batches), np.full(300_000, ELSEWHERE, np.int32)
     sizes = SegmentSizes(slot, 6, exact_sizes=2)
     sizes.add(ptr, ids, threads)
     for size in sizes.sizes():

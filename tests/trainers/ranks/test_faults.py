@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.commands import graphmill
 from tests.recipes import recipe, sbm
 
 ROOT = Path(__file__).parents[3]
@@ -40,10 +41,7 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
     (folder / "faulty.toml").write_text(RECIPE)
     (folder / "impatient.toml").write_text(RECIPE.replace("timeout = 120", "timeout = 6"))
-    built = subprocess.run(
-        [GRAPHMILL, "--home", str(folder / "home"), "build", str(folder / "faulty.toml")],
-        cwd=ROOT, env=os.environ | PATHS, capture_output=True, text=True, timeout=170, check=False,
-    )  # fmt: skip
+    built = graphmill("build", str(folder / "faulty.toml"), home=folder / "home")
     assert built.returncode == 0, built.stderr
     return folder
 

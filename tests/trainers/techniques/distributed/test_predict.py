@@ -1,7 +1,5 @@
 """`graphmill predict --ranks 2`: processes that each have the rows of their parts write what one process writes."""
 
-import subprocess
-
 import numpy as np
 import polars
 import pytest
@@ -9,8 +7,8 @@ from click.testing import CliRunner
 
 from jobs.cli import graphmill
 from kernels.errors import InputError
+from tests.e2e.commands import graphmill as run_graphmill
 from tests.recipes import recipe, sbm
-from tests.trainers.ranks.test_faults import GRAPHMILL, ROOT
 from trainers.techniques.distributed import predict
 
 RECIPE = recipe(
@@ -28,9 +26,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranked")
     path, home = folder / "ranked.toml", ["--home", str(folder / "home")]
     path.write_text(RECIPE)
-    told = subprocess.run(
-        [GRAPHMILL, *home, "run", str(path)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
+    told = run_graphmill("run", str(path), home=folder / "home")
     assert told.returncode == 0, told.stderr
     return path, home
 
