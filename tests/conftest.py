@@ -4,7 +4,8 @@
 slow` ends with the list of what slow tests cover alone: each says it in its mark.
 
 Tests build thousands of artifacts. In the test's own process a stage composes its figures and no test pays for their pixels, but for those
-that ask for `drawn`; and files are not forced to the disk, since nothing here outlives a loss of power. Processes that tests start do both.
+that ask for `drawn`; and files are not forced to the disk, but for tests that ask for `forced`, since nothing here outlives a loss of
+power. Processes that tests start do both.
 
 Nothing heavy is imported here: on a GPU machine the kernels' tests run beside NumPy, torch and CuPy alone.
 """
@@ -49,13 +50,12 @@ class _Passed:
 
 @pytest.fixture(scope="session", autouse=True)
 def drawing() -> Iterator[Callable[[Any], bytes]]:
-    """The function that draws a figure. In its place nothing is drawn, and no file is forced to the disk."""
+    """The function that draws a figure. In its place nothing is drawn."""
     from assets.figures import style
 
     draw = style.png
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(style, "png", lambda figure: b"not drawn")
-        patch.setattr(os, "fsync", os.fstat)  # it refuses what is no open file, too
         yield draw
 
 
@@ -64,6 +64,23 @@ def drawn(drawing: Callable[[Any], bytes]) -> Iterator[None]:
     """For a file whose tests look at drawn figures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("assets.figures.style.png", drawing)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forcing() -> Iterator[Callable[[int], None]]:
+    """The function that forces a file to the disk. In its place none is."""
+    force = os.fsync
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # it refuses what is no open file, too
+        yield force
+
+
+@pytest.fixture(scope="module")
+def forced(forcing: Callable[[int], None]) -> Iterator[None]:
+    """For a file whose tests drop pages from the page cache: only what is on the disk can be dropped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", forcing)
         yield
 
 

@@ -28,7 +28,7 @@ def any_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(Path, "mkdir", refused)
 
 
-@pytest.mark.usefixtures("any_machine")
+@pytest.mark.usefixtures("any_machine", "forced")
 def test_what_a_command_holds_and_reads_is_counted(tmp_path):
     (tmp_path / "file").write_bytes(b"x" * 8 * MIB)
     code = "held = b'1' * (100 << 20); print(len(open('file', 'rb').read())); import time; time.sleep(0.3)"
