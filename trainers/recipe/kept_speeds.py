@@ -2,9 +2,10 @@
 
     $GRAPHMILL_HOME/measured/pieces/KEY.json     the fields of `Speeds`
 
-KEY is a digest of the facts that decide the time of a batch apart from its size: the architecture, the sampling, the columns and bytes of a
-row, the number of classes, whether the graph is built, the number of nodes to a power of two, and the processor with its cores. Sizes are
-scaled when the seconds are used, so a graph that has grown a little needs no new measurement.
+KEY is a digest of the facts that decide the time of a batch apart from its size: the architecture, the sampling, the settings of a
+technique that measures pieces of its own, the columns and bytes of a row, the number of classes, whether the graph is built, the number of
+nodes to a power of two, and the processor with its cores. Sizes are scaled when the seconds are used, so a graph that has grown a little
+needs no new measurement.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes, *, built: bool)
         "dtype": train.dtype,
         "optimizer": train.optimizer,
         "sampling": _drawn(semantic),
-        "whole": find_technique(train.trainer).whole_graph,
+        "own": _own_settings(semantic),
         "row": [sizes.width, sizes.row_bytes],
         "graph": {"built": built, "nodes": sizes.num_nodes.bit_length(), "classes": sizes.num_classes},
         "machine": [processor_name(), usable_cores()],
@@ -58,6 +59,15 @@ def _drawn(semantic: ModelConfig) -> dict[str, Any]:
     """Returns the keys of [sampling] that decide how a batch is drawn."""
     found: dict[str, Any] = {} if semantic.sampling is None else dict(canonical(semantic.sampling))
     return {name: value for name, value in found.items() if name not in ("reuse", "schedule", "sampling_seed")}
+
+
+def _own_settings(semantic: ModelConfig) -> dict[str, Any]:
+    """Returns the settings of a technique that measures pieces of its own, which they decide, but for those of its processes."""
+    if not find_technique(semantic.train.trainer).pieces:
+        return {}
+    settings = semantic.train.own_settings
+    names = [each.name for each in fields(settings) if each.name not in ("ranks", "timeout")]
+    return {name: getattr(settings, name) for name in names}
 
 
 def keep_speeds(path: Path, speeds: Speeds) -> None:

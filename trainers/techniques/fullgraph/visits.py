@@ -7,7 +7,6 @@ kernels. That takes some milliseconds, which a plan adds for each chunk; on a sm
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 
 import numpy as np
 
@@ -52,7 +51,7 @@ class _FewSteps:
         self.num_parts, self.chunks_per_part = num_parts, chunks_per_part
         part_of = np.arange(topology.num_nodes, dtype=np.int32) * num_parts // topology.num_nodes
         self._steps = chunk_steps(
-            topology.indptr, topology.indices, part_of.astype(np.int32), num_parts, chunks_per_part=chunks_per_part
+            topology.indptr, topology.indices, part_of, num_parts, chunks_per_part=chunks_per_part
         )
 
     def step(self, part: int, step: int) -> ChunkStep:
@@ -76,14 +75,11 @@ def visit_seconds(outlook: Outlook, model: LayeredModel) -> dict[int, float]:
 
 
 def _seconds_of_parts(outlook: Outlook, model: LayeredModel, parts: int) -> float:
-    train, execution = outlook.case.semantic.train, outlook.case.execution
+    train = outlook.case.semantic.train
     topology = _few_nodes(min(outlook.sizes.num_nodes, parts * STEPS * CHUNK_NODES), model)
     threads = outlook.cores if isinstance(train.threads, str) else train.threads
-    device = LogicalDevice()
-    # A bound makes a device look at every result, which takes longer than most of them; devices of parts do it in any case.
-    booked = nullcontext() if execution.workspace is None else device.active()
-    with torch_threads(threads), booked:
-        whole = _whole_pass(outlook, model, topology, parts, device, threads)
+    with torch_threads(threads):
+        whole = _whole_pass(outlook, model, topology, parts, threads)
         if keeps_first(train, model):
             whole.summed = whole.first_sums(Ledger(), StepRandom(0))
         seconds, began = [], time.perf_counter()
@@ -110,12 +106,10 @@ def _few_nodes(num_nodes: int, model: LayeredModel) -> Topology:
     )
 
 
-def _whole_pass(
-    outlook: Outlook, model: LayeredModel, topology: Topology, parts: int, device: LogicalDevice, threads: int
-) -> WholePass:
+def _whole_pass(outlook: Outlook, model: LayeredModel, topology: Topology, parts: int, threads: int) -> WholePass:
     """Returns the pass of a training over the small graph, each of whose nodes has a label."""
     train, settings, num_nodes = outlook.case.semantic.train, outlook.settings, topology.num_nodes
-    places = open_places(device, parts, min(settings.devices, 1))
+    places = open_places(LogicalDevice(), parts, min(settings.devices, 1))
     replicas, steps, ledger = Replicas(model, places), _FewSteps(topology, parts, STEPS), Ledger()
     passes = Passes(
         replicas=replicas,

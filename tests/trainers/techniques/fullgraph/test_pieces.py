@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from trainers.models.build import build_model
 from trainers.models.layer import LayeredModel
 from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.recipe.forecast import Outlook, Speeds
+from trainers.recipe.kept_speeds import speeds_path
 from trainers.recipe.outlook import outlook_on
-from trainers.techniques.fullgraph.pieces import measure_pieces
+from trainers.techniques.fullgraph.pieces import _chunk_pass, _part, measure_pieces
 from trainers.techniques.fullgraph.settings import FullGraphSettings
 from trainers.techniques.fullgraph.visits import visit_seconds
 from trainers.techniques.fullgraph.volumes import pass_seconds, volumes
@@ -35,12 +37,30 @@ CASES: dict[str, dict[str, Any]] = {
     "rgcn": {"model": "rgcn"},
     "all layers to the head": {"jk": "cat", "head": "linear"},
     "bfloat16": {"dtype": "bf16"},
-    "counted memory": {"workspace": 64 << 20},
     "one device": {"settings": FullGraphSettings(devices=1, overlap=False)},
     "typed": {"input": "typed"},
     "vanilla": {"settings": FullGraphSettings(mode="vanilla", hybrid=False)},
+    "layers of the user": {"model": f"{__name__}:own_layers"},
     "not cut": {"settings": FullGraphSettings(mode="device")},
 }
+
+
+class OwnLayer(torch.nn.Module):
+    """A layer as a user writes it: without a gradient of its own."""
+
+    def __init__(self, in_width: int, out_width: int):
+        super().__init__()
+        self.map = torch.nn.Linear(in_width, out_width)
+
+    def aggregate(self, block: Any, rows: torch.Tensor, rng: Any) -> torch.Tensor:
+        return rows.mean(0, keepdim=True).expand(block.num_dst, -1)
+
+    def update(self, aggregate: torch.Tensor, own: torch.Tensor, rng: Any) -> torch.Tensor:
+        return self.map(aggregate + own)
+
+
+def own_layers(in_width: int, num_classes: int, config: Any) -> list[OwnLayer]:
+    return [OwnLayer(in_width, 4), OwnLayer(4, num_classes)]
 
 
 def outlook_of(sizes: Sizes = SIZES, **keys: Any) -> Outlook:
@@ -66,6 +86,33 @@ def test_pieces_of_every_model_can_be_measured(case: str) -> None:
     assert min(*found.visit.values(), *found.layers.values(), *found.whole.values()) > 0
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_a_chunk_maps_the_rows_of_its_own_nodes_and_sums_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timed layer does what the passes do: each source is mapped in the chunk that it belongs to, and gradients need no second sum."""
+    outlook, at_hand = outlook_of(hidden=8), stand_in(SIZES, 1, None)
+    model = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
+    layer: Any = model.layers[1]  # pyright: ignore[reportAttributeAccessIssue]
+    block = _part(outlook, at_hand, model, 1 << 12)  # pyright: ignore[reportArgumentType]
+    both = _chunk_pass(outlook, model, 1, block, 8)  # pyright: ignore[reportArgumentType]
+    mapped: list[int] = []
+    summed: list[int] = []
+    project, aggregate = layer.project, layer.aggregate_projected
+    monkeypatch.setattr(layer, "project", lambda rows: mapped.append(len(rows)) or project(rows))
+    monkeypatch.setattr(
+        layer, "aggregate_projected", lambda block, rows, rng: summed.append(len(rows)) or aggregate(block, rows, rng)
+    )
+    both()
+    assert mapped == [block.num_dst] and summed == [block.num_src] and block.num_dst < block.num_src
+
+
+def test_other_settings_have_other_pieces(tmp_path: Path) -> None:
+    def kept(**settings: Any) -> Path:
+        semantic = outlook_of(settings=FullGraphSettings(**settings)).case.semantic
+        return speeds_path(tmp_path, semantic, SIZES, built=True)
+
+    assert len({kept(), kept(hybrid=False), kept(mode="device")}) == 3
+    assert kept(ranks=2, timeout=7) == kept()
 
 
 def test_a_model_that_cannot_be_cut_has_no_visits() -> None:
