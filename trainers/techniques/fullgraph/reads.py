@@ -14,7 +14,7 @@ from kernels.types import Array, Block
 from trainers.devices.protocol import Device
 from trainers.models.backward import backward_from
 from trainers.models.precision import widened
-from trainers.record.ledger import Line
+from trainers.record.ledger import Ledger, Line
 from trainers.techniques.fullgraph.buffers import Loadable
 from trainers.techniques.fullgraph.host_rows import HostRows
 from trainers.techniques.fullgraph.supply import HostRequest
@@ -90,11 +90,14 @@ class Reads:
         return held[torch.as_tensor(block.dst_pos, device=held.device).long()] if found is None else found
 
     def result(self, ids: Array, device: Device) -> Tensor | None:
-        """Returns the output rows of a chunk where they are, if the gradient of the update follows from them; else None."""
+        """Returns the output rows of a chunk, where they are or collected, if the gradient of the update follows from them; else None.
+
+        Nothing is booked as crossing: `output` is given where the device computes in the memory in which they are.
+        """
         layer = self.layer
         if self.output is None or not hasattr(layer, "update_backward") or not layer.finish.tells_gradient:
             return None
-        return self.output.in_place(ids, device)
+        return self.output.stage(ids, device, Ledger())[0]
 
 
 def differentiated(

@@ -47,3 +47,30 @@ def test_only_aligned_rows_of_consecutive_nodes_are_lent_and_they_are_booked():
     assert rows_in_place(values, np.array([2, 1]), device, "staged") is None
     assert rows_in_place(values[:, :15].copy(), np.array([1]), device, "staged") is None
     assert rows_in_place(values, np.array([1]), LogicalDevice(link_gbps=1.0), "staged") is None
+
+
+@pytest.mark.parametrize(
+    "options", [{"model": "gcn"}, {"model": "sage"}, {"model": "sage", "aggregator": "gcn"}], ids=str
+)
+def test_an_update_is_made_once_though_the_nodes_of_a_chunk_are_scattered(options, monkeypatch):
+    """The output rows of a chunk tell its gradient wherever they lie, with the bits of an update that is made again."""
+    graph, x, labels, train_ids, _ = problem(300, 1500, 2, 4, 1, width=32, classes=3)
+    steps = KernelSteps(graph, np.arange(300, dtype=np.int32) % 2, 2, 4)
+    assert not any(consecutive(steps.step(part, j).dst_ids) for part in range(2) for j in range(4))
+
+    def updates():
+        model, made = made_model(32, 3, layers=3, hidden=16, dropout=0.3, **options), []
+        for layer in model.layers:
+            update = layer.update
+            layer.update = lambda *args, update=update: made.append(0) or update(*args)
+        ledger = Ledger()
+        loss, found = cut(graph, x, labels, train_ids, model, steps, ledger=ledger)
+        return len(made), loss, found, ledger.rows()["moves"]
+
+    once, loss, found, moves = updates()
+    for module in (in_place, whole_pass):
+        monkeypatch.setattr(module, "shares_memory", lambda device: False)
+    twice, again_loss, again, again_moves = updates()
+    assert (once, twice) == (3 * 2 * 4, 2 * 3 * 2 * 4)
+    assert loss == again_loss and moves == again_moves
+    assert found.keys() == again.keys() and all(torch.equal(found[name], again[name]) for name in again)
