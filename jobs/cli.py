@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from assets.building.child import begin_as_trainings
 from assets.storage.home import one_home
 from jobs.commands.options import json_option
 from jobs.commands.paper import PAPER_COMMANDS
@@ -19,11 +20,15 @@ from jobs.report.commands import REPORT_COMMANDS
 from kernels.errors import InputError
 
 EXIT_INPUT, EXIT_UNFIT, EXIT_INTERRUPTED = 1, 1, 130
+TIMING = {"plan", "new"}
+"""Commands that time pieces of trainings, with the heap and the threads that trainings have."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; input errors and refusals of the machine exit with 1 and one message, an interrupt with 130."""
     _open_standard_streams()
+    if arguments is None and TIMING & set(sys.argv):
+        begin_as_trainings()
     try:
         graphmill(arguments, prog_name="graphmill", standalone_mode=False)
         sys.stdout.flush()

@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.building.child import end_with_parent, runtime_environment
+from assets.building.child import begin_as_trainings, end_with_parent
 from assets.pipeline.file import parse_pipeline, read_pipeline_file
 from assets.storage.artifact import Artifact
 from assets.storage.home import one_home
@@ -311,9 +311,7 @@ def _stage_and_version(text: str) -> tuple[str, str]:
 
 def _run() -> None:
     """Trains and ends the process; after a failure at once, since threads may still work or wait for ranks that do not come."""
-    if any(os.environ.get(name) != value for name, value in runtime_environment().items()):
-        # Not started by this project, so heap and threads are not set: the program begins again, in the same process.
-        os.execve(sys.executable, sys.orig_argv, os.environ | runtime_environment())
+    begin_as_trainings()
     try:
         code = main()
     except Exception as error:

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,6 +55,12 @@ def runtime_environment() -> dict[str, str]:
     given = os.environ.get(TUNABLES, "")
     heap = {TUNABLES: given if NO_CACHE in given else ":".join(filter(None, [given, f"{NO_CACHE}=0"]))}
     return heap if {SPINS, WAIT_POLICY} & set(os.environ) else heap | {SPINS: NUM_SPINS}
+
+
+def begin_as_trainings() -> None:
+    """Begins this program again, in the same process, with `runtime_environment`, unless it has that: they are read at the start alone."""
+    if any(os.environ.get(name) != value for name, value in runtime_environment().items()):
+        os.execve(sys.executable, sys.orig_argv, os.environ | runtime_environment())
 
 
 def start_child(

@@ -334,8 +334,10 @@ class _Planner:
         from trainers.training.speeds import measure_speeds
 
         self.report(f"measuring batches of {semantic.train.model}, some seconds")
+        rates = Speeds(disk_rate=self._rates[DISK], pages_rate=self._rates[PAGES], copy_rate=self._rates[COPY])
         try:
             types = None if features is None else node_types(at_hand.graph.topology, open_features(features))
+            outlook = replace(outlook, speeds=rates)
             found = measure_speeds(outlook, at_hand, at_hand.graph.num_classes, types)
         except InputError as error:
             self.report(f"not measured: {error.problem}")
@@ -343,7 +345,7 @@ class _Planner:
         except Exception as error:  # the plan of other trainings does not end because a user's own model does
             self.report(f"not measured: {type(error).__name__}: {error}")
             return None
-        return replace(found, disk_rate=self._rates[DISK], pages_rate=self._rates[PAGES], copy_rate=self._rates[COPY])
+        return replace(found, disk_rate=rates.disk_rate, pages_rate=rates.pages_rate, copy_rate=rates.copy_rate)
 
     def _with_exchange(self, speeds: Speeds) -> Speeds:
         """Returns speeds with those of exchanges between ranks, which are measured once."""

@@ -136,7 +136,7 @@ class Outlook:
         stand_in: whether batches are drawn of a smaller graph than the one that is trained on.
         exact_evaluation: whether evaluations are exact.
         cores: cores that the training may use.
-        speeds: measured seconds; None if nothing was measured.
+        speeds: measured seconds; while pieces are measured the rates of the machine alone; None if nothing was measured.
         shared: key -> result that several formulas need; of this outlook alone.
     """
 
@@ -170,6 +170,12 @@ class Outlook:
     def settings(self) -> Any:
         """The technique's own settings."""
         return self.case.semantic.train.own_settings
+
+    @property
+    def threads(self) -> int:
+        """The threads of a trainer; all cores if the table leaves them to the machine."""
+        threads = self.case.semantic.train.threads
+        return self.cores if isinstance(threads, str) else threads
 
     @property
     def in_turn(self) -> bool:

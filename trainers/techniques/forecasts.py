@@ -59,8 +59,7 @@ class Pieces:
         # Edges and rows of the training's own batches over those of the measured ones, which may have been drawn of another graph.
         self._edges = epoch_edges(outlook) / self.count / max(1.0, self.speeds.edges)
         self._rows = epoch_inputs(outlook) / self.count / max(1.0, self.speeds.inputs)
-        train = outlook.case.semantic.train
-        self.threads = threads or (outlook.cores if isinstance(train.threads, str) else train.threads)
+        self.threads = threads or outlook.threads
 
     def prepare(self, threads: int) -> float:
         """Returns the seconds of drawing a batch, or of reading a stored one, on some threads."""

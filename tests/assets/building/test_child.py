@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.building.child import child_environment
+from assets.building.child import NUM_SPINS, SPINS, TUNABLES, WAIT_POLICY, begin_as_trainings, child_environment
+from jobs import cli
 from jobs.commands.ui import server_environment
 
 
@@ -39,3 +40,28 @@ def test_modules_in_the_users_folder_are_not_imported(tmp_path: Path, whose: str
         [sys.executable, "-m", "inner"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert "No module named inner" in missing.stderr
+
+
+def test_a_program_begins_again_with_the_heap_and_threads_of_trainings_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (SPINS, TUNABLES, WAIT_POLICY):
+        monkeypatch.delenv(name, raising=False)
+    begun: list[dict[str, str]] = []
+    monkeypatch.setattr(os, "execve", lambda program, arguments, environment: begun.append(environment))
+    begin_as_trainings()
+    assert [each[SPINS] for each in begun] == [NUM_SPINS] and TUNABLES in begun[0]
+    for name in (SPINS, TUNABLES):
+        monkeypatch.setenv(name, begun[0][name])
+    begin_as_trainings()
+    assert len(begun) == 1
+
+
+@pytest.mark.parametrize(("command", "times"), [("plan", True), ("new", True), ("validate", False)])
+def test_commands_that_time_trainings_begin_as_these_do(
+    command: str, times: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(sys, "argv", ["graphmill", command, "--help"])
+    monkeypatch.setattr(cli, "begin_as_trainings", lambda: begun.append(command))
+    cli.main()
+    cli.main([command, "--help"])  # a function that is called, and not a program, must not begin again
+    assert begun == [command] * times

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from assets.building.needs import Sizes
 from assets.building.stage import Silent
@@ -25,6 +26,10 @@ from kernels.types import BatchKey
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import content, parts_inputs, train_fresh, train_packed, train_parts, train_small, train_whole
+from trainers.batches.batch import attach_weights
+from trainers.models.build import build_model
+from trainers.models.masks import StepRandom
+from trainers.models.optimiser import make_optimiser
 from trainers.recipe.batch_sizes import batch_sizes
 from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.recipe.drawn import draw_batches, pages_of
@@ -36,7 +41,7 @@ from trainers.recipe.outlook import outlook_on
 from trainers.record.ledger import Ledger
 from trainers.techniques.factored.settings import FactoredSettings
 from trainers.techniques.fullgraph.pieces import folded_block
-from trainers.training.speeds import measure_speeds
+from trainers.training.speeds import _step, measure_speeds
 
 
 def predicted(model: Artifact) -> dict[str, Any]:
@@ -250,6 +255,24 @@ def test_pieces_are_measured_on_drawn_batches(trainer: str) -> None:
     pieces = (found.layers, found.whole) if trainer == "fullgraph" else (found.step, found.handed)
     assert pieces[0].keys() == pieces[1].keys() >= {1} and min(*pieces[0].values(), *pieces[1].values()) > 0
     assert all(found.handed[threads] >= seconds for threads, seconds in found.step.items())
+
+
+def test_timed_steps_learn_nothing_however_many_there_are() -> None:
+    """A model that has learnt its labels has gradients below the normal numbers, with which processors compute many times slower."""
+    sizes = Sizes(num_nodes=300, num_edges=2400, num_train=200, num_classes=3, width=8, row_bytes=32)
+    train = TrainTable(name="sage", hidden=32, threads=1, lr=0.05).config
+    sampling = SamplingConfig(fanouts=(4, 3), batch_size=32)
+    at_hand = stand_in(sizes, 1, sampling)
+    model, ids = build_model(train, 8, 3, 1), np.arange(32, dtype=np.int32)
+    optimiser = make_optimiser(model.parameters(), train)
+    blocks = Sampler(at_hand.graph.topology, (4, 3), seed=0).sample(BatchKey(0, 0, 0), ids, transpose="all")
+    attach_weights(blocks, at_hand.graph.topology, model.edge_weight)
+    rows = torch.ones((blocks[0].num_src, 8))
+    for _ in range(300):
+        _step(model, optimiser, blocks, rows)
+    logits = model(blocks, rows, StepRandom(0)).detach()
+    loss = torch.nn.functional.cross_entropy(logits, torch.arange(32) % 3)
+    assert loss.item() == pytest.approx(np.log(3), rel=0.1), "logits do not grow"
 
 
 def test_a_whole_graph_has_no_source_besides_its_nodes() -> None:

@@ -61,8 +61,8 @@ def measure_pieces(outlook: Outlook, at_hand: GraphAtHand, model: Model, most_by
         by_threads = {threads: _seconds(outlook, block, model, both, threads) for threads in counts}
         # Threads that wait for cores on which other processes run take longer than one thread does: that is the moment, not the machine.
         found[name] = {threads: min(each, by_threads[1]) for threads, each in by_threads.items()}
-    visit = visit_seconds(outlook, model)
-    return Speeds(layers=found["layers"], whole=found["whole"], visit=visit, edges=edges)
+    speeds = Speeds(layers=found["layers"], whole=found["whole"], edges=edges)
+    return replace(speeds, visit=visit_seconds(outlook, model, speeds.at("layers", outlook.threads), most_bytes))
 
 
 def _part(outlook: Outlook, at_hand: GraphAtHand, model: LayeredModel, most_bytes: int) -> Block:

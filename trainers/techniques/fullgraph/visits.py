@@ -1,15 +1,21 @@
-"""Measures what a visit to a chunk takes apart from its edges and rows: the passes of a training, over chunks of a few nodes each.
+"""Measures what a visit to a chunk takes apart from its edges and rows: the passes of a training, over a few chunks.
 
 A pass goes through the same code for a chunk of 10 nodes and for one of a million: lists, buffers, the booking of memory, the starts of
-kernels. That takes some milliseconds, which a plan adds for each chunk; on a small graph they are most of an epoch.
+kernels and of their threads. That takes some milliseconds, which a plan adds for each chunk; on a small graph they are most of an epoch.
+Threads start for loops over many rows alone, and rows of new tensors take longer to write than others. So the passes are timed over chunks
+of a few nodes, and over chunks as large as those of the training, up to some thousand nodes, less the seconds that their edges and rows are
+planned with; the larger of the two counts.
 """
 
 from __future__ import annotations
 
 import time
+from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
+from assets.chunks.read import open_chunks
 from kernels.chunks.steps import chunk_steps
 from kernels.types import Array, ChunkStep, Topology
 from trainers.batches.batch import DATA_WEIGHTS
@@ -26,17 +32,37 @@ from trainers.rows.source import TableSource
 from trainers.techniques.fullgraph.buffers import Mover
 from trainers.techniques.fullgraph.chunk_gradients import open_gradients
 from trainers.techniques.fullgraph.executor import keeps_first
+from trainers.techniques.fullgraph.in_place import consecutive
 from trainers.techniques.fullgraph.lists import walk
 from trainers.techniques.fullgraph.passes import Passes
 from trainers.techniques.fullgraph.replicas import Replicas
 from trainers.techniques.fullgraph.shares import open_places
 from trainers.techniques.fullgraph.supply import ChunkBlocks
+from trainers.techniques.fullgraph.volumes import ROW_COPIES, volumes
 from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
 CHUNK_NODES, NEIGHBOURS, STEPS = 16, 4, 2
-"""Nodes of a chunk, in-edges of a node, and chunks of a part in the passes that are timed."""
+"""Nodes of a small chunk, in-edges of each, and chunks of a part in the passes that are timed."""
+MOST_NODES, MOST_EDGES = 2048, 65_536
+"""Nodes and edges of a large chunk at most."""
 MOST_PASSES, MOST_SECONDS = 6, 1.0
 """Passes that are timed at most after the first one, and seconds after which no further one is."""
+
+
+class _Shape(NamedTuple):
+    """The chunks of a pass that is timed.
+
+    Attributes:
+        parts: number of parts, each with a device of its own.
+        nodes: nodes of each chunk.
+        neighbours: in-edges of each node.
+        scattered: whether the nodes of a chunk have no consecutive ids, so that their rows are copied.
+    """
+
+    parts: int
+    nodes: int = CHUNK_NODES
+    neighbours: int = NEIGHBOURS
+    scattered: bool = False
 
 
 class _FewSteps:
@@ -44,14 +70,19 @@ class _FewSteps:
 
     Args:
         topology: the graph.
-        num_parts, chunks_per_part: m and n.
+        shape: its chunks; those of scattered nodes have every other id of their part.
     """
 
-    def __init__(self, topology: Topology, num_parts: int, chunks_per_part: int):
-        self.num_parts, self.chunks_per_part = num_parts, chunks_per_part
-        part_of = np.arange(topology.num_nodes, dtype=np.int32) * num_parts // topology.num_nodes
+    def __init__(self, topology: Topology, shape: _Shape):
+        self.num_parts, self.chunks_per_part = shape.parts, STEPS
+        ids = np.arange(topology.num_nodes)
         self._steps = chunk_steps(
-            topology.indptr, topology.indices, part_of, num_parts, chunks_per_part=chunks_per_part
+            topology.indptr,
+            topology.indices,
+            (ids * shape.parts // topology.num_nodes).astype(np.int32),
+            shape.parts,
+            chunks_per_part=STEPS,
+            order=np.concatenate([ids[::2], ids[1::2]]).astype(topology.indices.dtype) if shape.scattered else None,
         )
 
     def step(self, part: int, step: int) -> ChunkStep:
@@ -59,27 +90,64 @@ class _FewSteps:
         return self._steps[step][part]
 
 
-def visit_seconds(outlook: Outlook, model: LayeredModel) -> dict[int, float]:
-    """Returns parts -> seconds of a chunk in both passes of all layers, of the head and of the loss, if it has next to no rows.
+def visit_seconds(outlook: Outlook, model: LayeredModel, layer_seconds: float, most_bytes: int) -> dict[int, float]:
+    """Returns parts -> seconds of a chunk in both passes of all layers, of the head and of the loss, apart from its edges and rows.
 
-    It is empty for a model with running statistics, which cannot be cut. Parts have devices of their own, which takes longer than one
-    device for all of them, so 1 and 2 parts are timed.
+    It is empty for a training that is not cut. Parts have devices of their own, which takes longer than one device for all of them, so 1
+    and 2 parts are timed.
 
     Args:
-        outlook: the training; of an uncut one the chunks are those that it would have with the mode by default.
+        outlook: the training; its speeds, if it has some, tell the rate at which rows are copied.
         model: its model; its parameters receive gradients, which are taken away again.
+        layer_seconds: seconds that both passes of all layers are planned with, over all nodes and edges.
+        most_bytes: bytes that the features of the nodes may take.
     """
-    if any(True for _ in model.buffers()):
+    if outlook.settings.mode == "device":
         return {}
-    return {parts: _seconds_of_parts(outlook, model, parts) for parts in (1, 2)}
+    return {parts: _visit(outlook, model, parts, layer_seconds, most_bytes) for parts in (1, 2)}
 
 
-def _seconds_of_parts(outlook: Outlook, model: LayeredModel, parts: int) -> float:
+def _visit(outlook: Outlook, model: LayeredModel, parts: int, layer_seconds: float, most_bytes: int) -> float:
+    few, _ = _seconds_and_bytes(outlook, model, _Shape(parts))
+    large = _large_chunks(outlook, parts, most_bytes)
+    if large.nodes <= CHUNK_NODES:
+        return few
+    seconds, moved = _seconds_and_bytes(outlook, model, large)
+    rate = 0.0 if outlook.speeds is None else outlook.speeds.copy_rate
+    copying = ROW_COPIES * moved / rate if rate else 0.0
+    return max(few, seconds - copying - layer_seconds * large.nodes / outlook.sizes.num_nodes)
+
+
+def _large_chunks(outlook: Outlook, parts: int, most_bytes: int) -> _Shape:
+    """Returns chunks like those of the training, of as many edges per node; of few nodes if these have many edges or columns."""
+    sizes, found = outlook.sizes, volumes(outlook)
+    neighbours = max(1, round(sizes.num_edges / sizes.num_nodes))
+    row_bytes = 4 * max(sizes.width, outlook.case.semantic.train.hidden)
+    nodes = min(
+        ceil(sizes.num_nodes / (found.parts * found.steps)),
+        sizes.num_nodes // (parts * STEPS),
+        MOST_NODES,
+        MOST_EDGES // neighbours,
+        most_bytes // (row_bytes * parts * STEPS),
+    )
+    return _Shape(parts, nodes, min(neighbours, nodes * parts * STEPS), _scattered(outlook))
+
+
+def _scattered(outlook: Outlook) -> bool:
+    """Returns whether the nodes of a chunk have no consecutive ids, by the first nodes of the first part; unbuilt chunks have none."""
+    if "chunks" not in outlook.sizes.artifacts:
+        return True
+    first = open_chunks(outlook.sizes.artifacts["chunks"]).nodes_of(0)[:MOST_NODES]
+    return not consecutive(first)
+
+
+def _seconds_and_bytes(outlook: Outlook, model: LayeredModel, shape: _Shape) -> tuple[float, float]:
+    """Returns (seconds of a chunk, bytes of its rows that move), from passes over a small graph."""
     train = outlook.case.semantic.train
-    topology = _few_nodes(min(outlook.sizes.num_nodes, parts * STEPS * CHUNK_NODES), model)
-    threads = outlook.cores if isinstance(train.threads, str) else train.threads
-    with torch_threads(threads):
-        whole = _whole_pass(outlook, model, topology, parts, threads)
+    # Nodes may have types by their ids, so there are no further ones.
+    topology = _small_graph(min(outlook.sizes.num_nodes, shape.parts * STEPS * shape.nodes), shape.neighbours, model)
+    with torch_threads(outlook.threads):
+        whole = _whole_pass(outlook, model, topology, shape)
         if keeps_first(train, model):
             whole.summed = whole.first_sums(Ledger(), StepRandom(0))
         seconds, began = [], time.perf_counter()
@@ -88,16 +156,18 @@ def _seconds_of_parts(outlook: Outlook, model: LayeredModel, parts: int) -> floa
             whole(StepRandom(0))
             seconds.append(time.perf_counter() - started)
     model.zero_grad(set_to_none=True)
-    return float(np.median(seconds[1:])) / (parts * STEPS)
+    moved = sum(whole.passes.mover.ledger.moved_bytes(link) for link in ("h2d", "d2h", "d2d")) / len(seconds)
+    chunks = shape.parts * STEPS
+    return float(np.median(seconds[1:])) / chunks, moved / chunks
 
 
-def _few_nodes(num_nodes: int, model: LayeredModel) -> Topology:
+def _small_graph(num_nodes: int, neighbours: int, model: LayeredModel) -> Topology:
     """Returns a graph whose nodes are read by the nodes behind them, with what the model reads of edges."""
     ids = np.arange(num_nodes, dtype=np.int32)
-    indices = np.sort((ids[:, None] + np.arange(NEIGHBOURS, dtype=np.int32)) % num_nodes, axis=1).ravel()
-    degrees = np.full(num_nodes, NEIGHBOURS, np.int32)
+    indices = np.sort((ids[:, None] + np.arange(neighbours, dtype=np.int32)) % num_nodes, axis=1).ravel()
+    degrees = np.full(num_nodes, neighbours, np.int32)
     return Topology(
-        indptr=np.arange(num_nodes + 1, dtype=np.int64) * NEIGHBOURS,
+        indptr=np.arange(num_nodes + 1, dtype=np.int64) * neighbours,
         indices=indices,
         in_degree=degrees,
         out_degree=degrees,
@@ -106,14 +176,15 @@ def _few_nodes(num_nodes: int, model: LayeredModel) -> Topology:
     )
 
 
-def _whole_pass(outlook: Outlook, model: LayeredModel, topology: Topology, parts: int, threads: int) -> WholePass:
+def _whole_pass(outlook: Outlook, model: LayeredModel, topology: Topology, shape: _Shape) -> WholePass:
     """Returns the pass of a training over the small graph, each of whose nodes has a label."""
     train, settings, num_nodes = outlook.case.semantic.train, outlook.settings, topology.num_nodes
-    places = open_places(LogicalDevice(), parts, min(settings.devices, 1))
-    replicas, steps, ledger = Replicas(model, places), _FewSteps(topology, parts, STEPS), Ledger()
+    threads = outlook.threads
+    places = open_places(LogicalDevice(), shape.parts, min(settings.devices, 1))
+    replicas, steps, ledger = Replicas(model, places), _FewSteps(topology, shape), Ledger()
     passes = Passes(
         replicas=replicas,
-        walk=walk(steps, "p2p+reuse" if settings.mode == "device" else settings.mode),
+        walk=walk(steps, settings.mode),
         blocks=ChunkBlocks(steps, topology, model, 1 << 30),
         mover=Mover(places, ledger, Timeline(), None, threads, settings.overlap),
         dtype=train.dtype,

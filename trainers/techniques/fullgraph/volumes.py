@@ -143,7 +143,7 @@ def pass_seconds(outlook: Outlook) -> tuple[Mapping[str, float], float]:
     """Returns (piece -> seconds of an epoch, seconds of an epoch): a pass over all nodes, visits to chunks, and copies of their rows."""
     speeds, ranks, train = outlook.speeds, outlook.case.ranks, outlook.case.semantic.train
     assert speeds is not None
-    threads = outlook.cores if isinstance(train.threads, str) else train.threads
+    threads = outlook.threads
     links = pass_links(outlook)[0]
     # Ranks that have fewer cores than threads take turns.
     used = min(outlook.cores, ranks * threads)

@@ -19,9 +19,11 @@ from trainers.recipe.config import ModelConfig, TrainTable
 from trainers.recipe.forecast import Outlook, Speeds
 from trainers.recipe.kept_speeds import speeds_path
 from trainers.recipe.outlook import outlook_on
+from trainers.techniques.fullgraph import visits
+from trainers.techniques.fullgraph.in_place import consecutive
 from trainers.techniques.fullgraph.pieces import _chunk_pass, _part, measure_pieces
 from trainers.techniques.fullgraph.settings import FullGraphSettings
-from trainers.techniques.fullgraph.visits import visit_seconds
+from trainers.techniques.fullgraph.visits import CHUNK_NODES, STEPS, _FewSteps, _Shape, _small_graph, visit_seconds
 from trainers.techniques.fullgraph.volumes import pass_seconds, volumes
 
 SIZES = Sizes(num_nodes=300, num_edges=2400, num_train=200, num_classes=3, width=8, row_bytes=32)
@@ -82,7 +84,8 @@ def test_pieces_of_every_model_can_be_measured(case: str) -> None:
     topology = replace(at_hand.graph.topology, weights=ones.astype(np.float32), edge_types=ones.astype(np.uint8))
     at_hand = replace(at_hand, graph=replace(at_hand.graph, topology=topology))
     found = measure_pieces(outlook, at_hand, model, 1 << 20)
-    assert found.visit.keys() == {1, 2} and found.layers.keys() == found.whole.keys() >= {1}
+    assert found.visit.keys() == (set() if case == "not cut" else {1, 2})
+    assert found.layers.keys() == found.whole.keys() >= {1}
     assert min(*found.visit.values(), *found.layers.values(), *found.whole.values()) > 0
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(map(torch.equal, before, model.parameters()))
@@ -118,14 +121,43 @@ def test_other_settings_have_other_pieces(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_cut_has_no_visits() -> None:
     outlook = outlook_of(norm="batch", settings=FullGraphSettings(mode="device"))
     model = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
-    assert isinstance(model, LayeredModel) and visit_seconds(outlook, model) == {}
+    assert isinstance(model, LayeredModel) and visit_seconds(outlook, model, 0.0, 1 << 20) == {}
 
 
 def test_a_graph_may_have_fewer_nodes_than_the_chunks() -> None:
     few = replace(SIZES, num_nodes=3, num_edges=6, num_train=2)
     outlook = outlook_of(few)
     model = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
-    assert isinstance(model, LayeredModel) and min(visit_seconds(outlook, model).values()) > 0
+    assert isinstance(model, LayeredModel) and min(visit_seconds(outlook, model, 0.0, 1 << 20).values()) > 0
+
+
+def test_visits_are_timed_over_chunks_like_those_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is planned for the edges and rows of the timed chunks is taken off, and no less remains than a chunk of a few nodes takes."""
+    asked: list[_Shape] = []
+
+    def timed(outlook: Outlook, model: LayeredModel, shape: _Shape) -> tuple[float, float]:
+        asked.append(shape)
+        return (0.25, 0.0) if shape.nodes == CHUNK_NODES else (2.0, 1e6)
+
+    monkeypatch.setattr(visits, "_seconds_and_bytes", timed)
+    outlook = replace(outlook_of(), speeds=Speeds(copy_rate=8e6))
+    model: Any = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
+    assert visit_seconds(outlook, model, 0.5, 1 << 20) == {1: 2.0 - 0.25 - 0.25, 2: 2.0 - 0.25 - 0.125}
+    few, large = asked[:2]
+    assert few == _Shape(1) and large == _Shape(1, 300 // STEPS, 8, scattered=True)
+    assert visit_seconds(outlook, model, 100.0, 1 << 20) == {1: 0.25, 2: 0.25}, "a visit takes no less"
+    asked.clear()
+    assert visit_seconds(outlook, model, 0.5, 100)[1] == 0.25 and asked == [_Shape(1), _Shape(2)], "no memory for more"
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_the_chunks_of_timed_passes_have_the_shape_that_is_asked_for(scattered: bool) -> None:
+    shape = _Shape(2, 40, 6, scattered)
+    model: Any = build_model(outlook_of().case.semantic.train, SIZES.width, 3, 1)
+    steps = _FewSteps(_small_graph(160, 6, model), shape)
+    ids = [steps.step(part, j).dst_ids for part in range(2) for j in range(STEPS)]
+    assert [len(each) for each in ids] == [40] * 4 and sorted(np.concatenate(ids)) == list(range(160))
+    assert [consecutive(each) for each in ids] == [not scattered] * 4
 
 
 def test_each_chunk_is_visited_once_in_an_epoch() -> None:
