@@ -2,7 +2,7 @@
 
     $GRAPHMILL_HOME/measured/pieces/KEY.json     the fields of `Speeds`
 
-KEY is a digest of the facts that decide the time of a batch apart from its size: the architecture, the sampling, the settings of a
+KEY is a digest of the way of timing and of the facts that decide the time of a batch apart from its size: the architecture, the sampling, the settings of a
 technique that measures pieces of its own, the columns and bytes of a row, the number of classes, whether the graph is built, the number of
 nodes to a power of two, and the processor with its cores. Sizes are scaled when the seconds are used, so a graph that has grown a little
 needs no new measurement.
@@ -28,6 +28,8 @@ from trainers.recipe.forecast import Speeds
 from trainers.recipe.techniques import find_technique
 
 FOLDER = Path("measured") / "pieces"
+METHOD = 2
+"""Number of the way in which pieces are timed; another one measures all homes anew."""
 BY_NUMBER = ("step", "handed", "draw", "gather", "layers", "whole", "visit")
 
 
@@ -43,6 +45,7 @@ def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes, *, built: bool)
     train = semantic.train
     architecture = {field.name: getattr(train, field.name) for field in fields(Architecture)}
     key = {
+        "method": METHOD,
         "architecture": repr(sorted(architecture.items())),
         "dtype": train.dtype,
         "optimizer": train.optimizer,
