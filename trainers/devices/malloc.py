@@ -24,6 +24,8 @@ import weakref
 import numpy as np
 import torch
 
+from assets.storage.control_group import free_bytes
+from assets.storage.machine import anonymous_bytes
 from kernels.rows.aligned import BufferPool
 from trainers.devices.protocol import Device
 
@@ -50,6 +52,13 @@ def return_freed_memory() -> None:
     """Gives memory that was freed so far back to the system, if the C library is glibc; what is freed later is kept as before."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def return_if_short() -> None:
+    """Gives freed memory back if this process has more memory than is free: what ended threads have freed serves no other thread."""
+    free, held = free_bytes(), anonymous_bytes()
+    if free is not None and held is not None and held > free:
+        return_freed_memory()
 
 
 def input_space(device: Device, pool: BufferPool, rows: int, width: int, dtype: str) -> torch.Tensor:

@@ -2,10 +2,10 @@
 
     $GRAPHMILL_HOME/measured/pieces/KEY.json     the fields of `Speeds`
 
-KEY is a digest of the way of timing and of the facts that decide the time of a batch apart from its size: the architecture, the sampling, the settings of a
-technique that measures pieces of its own, the columns and bytes of a row, the number of classes, whether the graph is built, the number of
-nodes to a power of two, and the processor with its cores. Sizes are scaled when the seconds are used, so a graph that has grown a little
-needs no new measurement.
+KEY is a digest of the way of timing and of the facts that decide the time of a batch apart from its size: the architecture, the sampling,
+the settings of a technique that measures pieces of its own, the columns and bytes of a row, the number of classes, whether the graph is
+built, the number of nodes to a power of two, and the processor with its cores. Sizes are scaled when the seconds are used, so a graph that
+has grown a little needs no new measurement.
 """
 
 from __future__ import annotations

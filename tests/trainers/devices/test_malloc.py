@@ -9,6 +9,7 @@ import pytest
 from assets.building.child import NO_CACHE, TUNABLES, child_environment
 from kernels.rows.aligned import BufferPool
 from tests.e2e.commands import ROOT
+from trainers.devices import malloc
 from trainers.devices.malloc import keep_freed_memory, lent_rows
 
 FAULTS = """
@@ -87,6 +88,18 @@ def test_what_was_freed_before_a_training_is_given_back() -> None:
     done = subprocess.run([sys.executable, "-c", RETURNED], cwd=ROOT, capture_output=True, text=True, check=True)
     kept, left = map(int, done.stdout.split())
     assert kept > 30 << 20 and left < 8 << 20
+
+
+@pytest.mark.parametrize(("free", "held", "returned"), [(None, 9, 0), (100, 9, 0), (9, None, 0), (9, 100, 1)])
+def test_freed_memory_is_given_back_while_training_only_if_there_is_little(
+    free: int | None, held: int | None, returned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(malloc, "free_bytes", lambda: free)
+    monkeypatch.setattr(malloc, "anonymous_bytes", lambda: held)
+    monkeypatch.setattr(malloc, "return_freed_memory", lambda: given.append(1))
+    malloc.return_if_short()
+    assert len(given) == returned
 
 
 def test_lent_rows_go_back_when_no_tensor_uses_them() -> None:

@@ -42,6 +42,7 @@ from kernels.hotness.ranking import rank
 from kernels.sampling.epoch_plan import EpochPlan
 from trainers.batches.queue import Closed
 from trainers.batches.source import PreparedSource
+from trainers.devices.malloc import return_if_short
 from trainers.devices.torch_threads import prompt_turns
 from trainers.loop.executor import Done, Executor, Run, add_in_order
 from trainers.record.checks import TIER_ROWS, move_name
@@ -239,6 +240,7 @@ class FactoredExecutor(Executor):
             thread.join(max(0.0, ends - time.monotonic()))
         if self.packed is not None:
             self.packed.close()
+        return_if_short()
         self._note(epoch)
 
     def _publish(self) -> None:
