@@ -20,8 +20,8 @@ from jobs.report.commands import REPORT_COMMANDS
 from kernels.errors import InputError
 
 EXIT_INPUT, EXIT_UNFIT, EXIT_INTERRUPTED = 1, 1, 130
-TIMING = {"plan", "new"}
-"""Commands that time pieces of trainings, with the heap and the threads that trainings have."""
+TIMING = {"plan", "--plan"}
+"""A command and an option that time pieces of trainings, with the heap and the threads that trainings have."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

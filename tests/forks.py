@@ -186,6 +186,7 @@ def _become(order: dict) -> None:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
+    sys.orig_argv = [sys.executable, *order["words"]]  # what a program that begins again calls
     option, name, *arguments = order["words"]
     # Processes that multiprocessing starts import what they find here: a program's own, not this file.
     sys.modules["__main__"] = types.ModuleType("__main__")
