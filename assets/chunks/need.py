@@ -30,6 +30,15 @@ def chunks_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     return Need(name="chunks", phases=phases, stored=stored, stored_at_most=True, work=sizes.num_edges)
 
 
+def cut_of(sizes: Sizes) -> tuple[int, int]:
+    """Returns (number of parts, chunks of each) of built chunks, else by the tables; (1, 1) without any."""
+    if "chunks" in sizes.artifacts:
+        parts, each = sizes.artifacts["chunks"].array("schedule").shape
+        return parts, each
+    config = sizes.configs.get("chunks")
+    return number_of_parts(sizes), 1 if config is None else config.table.chunks_per_part
+
+
 def number_of_parts(sizes: Sizes) -> int:
     """Returns the number of parts of the partitions that a step reads, 1 if it reads none."""
     if "partitions" in sizes.artifacts:

@@ -3,9 +3,9 @@
     $GRAPHMILL_HOME/measured/pieces/KEY.json     the fields of `Speeds`
 
 KEY is a digest of the way of timing and of the facts that decide the time of a batch apart from its size: the architecture, the sampling,
-the settings of a technique that measures pieces of its own, the columns and bytes of a row, the number of classes, whether the graph is
-built, the number of nodes to a power of two, and the processor with its cores. Sizes are scaled when the seconds are used, so a graph that
-has grown a little needs no new measurement.
+the settings and chunks of a technique that measures pieces of its own, the columns and bytes of a row, the number of classes, whether the
+graph is built, the number of nodes to a power of two, and the processor with its cores. Sizes are scaled when the seconds are used, so a
+graph that has grown a little needs no new measurement.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.building.needs import Sizes
+from assets.chunks.need import cut_of
 from assets.storage.filesystem import make_folder
 from assets.storage.kept_numbers import keep_numbers
 from assets.storage.machine import processor_name, usable_cores
@@ -50,7 +51,7 @@ def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes, *, built: bool)
         "dtype": train.dtype,
         "optimizer": train.optimizer,
         "sampling": _drawn(semantic),
-        "own": _own_settings(semantic),
+        "own": _own_settings(semantic, sizes),
         "row": [sizes.width, sizes.row_bytes],
         "graph": {"built": built, "nodes": sizes.num_nodes.bit_length(), "classes": sizes.num_classes},
         "machine": [processor_name(), usable_cores()],
@@ -64,13 +65,13 @@ def _drawn(semantic: ModelConfig) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in ("reuse", "schedule", "sampling_seed")}
 
 
-def _own_settings(semantic: ModelConfig) -> dict[str, Any]:
-    """Returns the settings of a technique that measures pieces of its own, which they decide, but for those of its processes."""
+def _own_settings(semantic: ModelConfig, sizes: Sizes) -> dict[str, Any]:
+    """Returns what decides the pieces of a technique that measures its own: its settings, but for those of processes, and the chunks."""
     if not find_technique(semantic.train.trainer).pieces:
         return {}
     settings = semantic.train.own_settings
     names = [each.name for each in fields(settings) if each.name not in ("ranks", "timeout")]
-    return {name: getattr(settings, name) for name in names}
+    return {name: getattr(settings, name) for name in names} | {"cut": cut_of(sizes)}
 
 
 def keep_speeds(path: Path, speeds: Speeds) -> None:

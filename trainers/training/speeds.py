@@ -19,13 +19,12 @@ from assets.features.read import NodeTypes
 from assets.storage.control_group import free_bytes
 from assets.storage.machine import usable_cores
 from kernels.history.csr2 import prune
-from kernels.rows.aligned import BufferPool
 from kernels.rows.gather import gather
 from kernels.sampling.epoch_plan import PlannedBatch
 from kernels.sampling.transpose import transpose
 from kernels.types import Block
 from trainers.batches.batch import attach_weights
-from trainers.devices.malloc import keep_freed_memory, lent_rows, return_freed_memory
+from trainers.devices.malloc import keep_freed_memory, return_freed_memory
 from trainers.devices.torch_threads import torch_threads
 from trainers.models.build import build_model
 from trainers.models.masks import StepRandom
@@ -122,16 +121,14 @@ def _walked(
     semantic, sampler = outlook.case.semantic, batch_sampler(outlook.case.semantic, at_hand, threads)
     optimiser, seconds, began = make_optimiser(model.parameters(), semantic.train), [], time.perf_counter()
     assert outlook.plan is not None
-    # As a training has it: large blocks of another thread's own would be faulted in anew for each batch.
-    pool = BufferPool(_most_bytes())
 
-    def prepare(item: PlannedBatch) -> tuple[tuple[Block, ...], torch.Tensor, float, float]:
+    def prepare(item: PlannedBatch) -> tuple[tuple[Block, ...], np.ndarray, float, float]:
         started = time.perf_counter()
         blocks = sampler.sample(item.key, item.seeds, transpose=transposes(semantic))
         attach_weights(blocks, at_hand.graph.topology, model.edge_weight)
         drawn = time.perf_counter()
-        rows = lent_rows(pool, blocks[0].num_src, table.shape[1])
-        gather(table, blocks[0].src_ids % len(table), rows.numpy(), threads=threads)
+        rows = np.empty((blocks[0].num_src, table.shape[1]), np.float32)
+        gather(table, blocks[0].src_ids % len(table), rows, threads=threads)
         return blocks, rows, drawn - started, time.perf_counter() - drawn
 
     with torch_threads(threads):
@@ -148,17 +145,17 @@ def _walked(
     return _Seconds(*np.median(seconds[1:] or seconds, axis=0).tolist())
 
 
-def _inputs(rows: torch.Tensor, outlook: Outlook, model: Model) -> torch.Tensor:
+def _inputs(rows: np.ndarray, outlook: Outlook, model: Model) -> torch.Tensor:
     """Returns float[n, F] of the model's type: the gathered rows if they have that type, else others."""
     width, dtype = outlook.sizes.width, dtype_of(model)
     if dtype == torch.float32 and rows.shape[1] == width:
-        return rows
+        return torch.from_numpy(rows)
     return torch.ones((len(rows), width), dtype=dtype)
 
 
 def _step(model: Model, optimiser: torch.optim.Optimizer, blocks: tuple[Block, ...], x: torch.Tensor) -> None:
     logits = model(blocks, x, StepRandom(0))
-    # Rows are alike and labels are not: a model that had learnt them would compute on, slowly, with gradients too small for normal numbers.
+    # Rows are alike and labels are not: a model that had learnt them would go on with denormal gradients, which processors are slow with.
     labels = torch.arange(len(logits)) % logits.shape[1]
     functional.cross_entropy(logits, labels, reduction="sum").backward()
     optimiser.step()

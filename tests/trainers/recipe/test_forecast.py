@@ -258,7 +258,7 @@ def test_pieces_are_measured_on_drawn_batches(trainer: str) -> None:
 
 
 def test_timed_steps_learn_nothing_however_many_there_are() -> None:
-    """A model that has learnt its labels has gradients below the normal numbers, with which processors compute many times slower."""
+    """A model that has learnt its labels has denormal gradients, with which processors compute many times slower."""
     sizes = Sizes(num_nodes=300, num_edges=2400, num_train=200, num_classes=3, width=8, row_bytes=32)
     train = TrainTable(name="sage", hidden=32, threads=1, lr=0.05).config
     sampling = SamplingConfig(fanouts=(4, 3), batch_size=32)

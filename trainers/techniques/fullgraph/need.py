@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any
 
 from assets.building.needs import Term
-from assets.chunks.need import number_of_parts
+from assets.chunks.need import cut_of
 from assets.chunks.read import open_chunks
 from assets.storage.control_group import free_bytes
 from assets.storage.user_code import is_reference
@@ -199,9 +199,8 @@ def _counted(case: Case, mode: Any) -> tuple[ChunkCounts, int, int]:
         chunks = open_chunks(sizes.artifacts["chunks"])
         totals = (int(getattr(chunks.counts, name).sum()) for name in ("destinations", "edges", "buffer_rows"))
         return largest(chunks.counts, mode), chunks.num_parts, block_bytes(case, *totals)
-    config = sizes.configs.get("chunks")
-    parts = number_of_parts(sizes)
-    steps = parts * (1 if config is None else config.table.chunks_per_part)
+    parts, each = cut_of(sizes)
+    steps = parts * each
     nodes, edges = ceil(sizes.num_nodes / steps), ceil(sizes.num_edges / steps)
     rows = min(sizes.num_nodes, nodes + edges)
     counts = ChunkCounts(nodes=nodes, edges=edges, rows=rows, loaded=rows)

@@ -93,8 +93,8 @@ class _FewSteps:
 def visit_seconds(outlook: Outlook, model: LayeredModel, layer_seconds: float, most_bytes: int) -> dict[int, float]:
     """Returns parts -> seconds of a chunk in both passes of all layers, of the head and of the loss, apart from its edges and rows.
 
-    It is empty for a training that is not cut. Parts have devices of their own, which takes longer than one device for all of them, so 1
-    and 2 parts are timed.
+    It is empty for a training that is not cut. Parts have devices of their own, which takes longer than one device for all of them; more
+    than 2 take as long as 2.
 
     Args:
         outlook: the training; its speeds, if it has some, tell the rate at which rows are copied.
@@ -104,7 +104,8 @@ def visit_seconds(outlook: Outlook, model: LayeredModel, layer_seconds: float, m
     """
     if outlook.settings.mode == "device":
         return {}
-    return {parts: _visit(outlook, model, parts, layer_seconds, most_bytes) for parts in (1, 2)}
+    parts = min(2, volumes(outlook).parts)
+    return {parts: _visit(outlook, model, parts, layer_seconds, most_bytes)}
 
 
 def _visit(outlook: Outlook, model: LayeredModel, parts: int, layer_seconds: float, most_bytes: int) -> float:

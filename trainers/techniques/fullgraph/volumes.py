@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import NamedTuple
 
-from assets.chunks.need import number_of_parts
+from assets.chunks.need import cut_of
 from assets.chunks.read import open_chunks
 from assets.storage.user_code import is_reference
 from trainers.recipe.forecast import COMPUTING, EXCHANGING, Outlook
@@ -51,8 +51,7 @@ def volumes(outlook: Outlook) -> PassVolumes:
         # Rows that a part has already from the step before are fetched anew unless they are reused.
         fetched = {"vanilla": 0, "p2p": int(counts.copies.sum()), "p2p+reuse": int(counts.fetched.sum())}[mode]
         return PassVolumes(volume, fetched, chunks.chunks_per_part, chunks.num_parts, True)
-    config, parts = sizes.configs.get("chunks"), number_of_parts(sizes)
-    each = 1 if config is None else config.table.chunks_per_part
+    parts, each = cut_of(sizes)
     steps = parts * each
     rows = steps * min(sizes.num_nodes, ceil((sizes.num_edges + sizes.num_nodes) / steps))
     loaded = rows if mode == "vanilla" else min(rows, rows // parts + sizes.num_nodes)
@@ -141,9 +140,8 @@ def pass_links(outlook: Outlook) -> tuple[Mapping[str, float], bool]:
 
 def pass_seconds(outlook: Outlook) -> tuple[Mapping[str, float], float]:
     """Returns (piece -> seconds of an epoch, seconds of an epoch): a pass over all nodes, visits to chunks, and copies of their rows."""
-    speeds, ranks, train = outlook.speeds, outlook.case.ranks, outlook.case.semantic.train
+    speeds, ranks, threads = outlook.speeds, outlook.case.ranks, outlook.threads
     assert speeds is not None
-    threads = outlook.threads
     links = pass_links(outlook)[0]
     # Ranks that have fewer cores than threads take turns.
     used = min(outlook.cores, ranks * threads)
@@ -155,7 +153,7 @@ def pass_seconds(outlook: Outlook) -> tuple[Mapping[str, float], float]:
     copied = ROW_COPIES * moved / speeds.copy_rate / ranks if speeds.copy_rate else 0.0
     exchanging = 0.0
     if ranks > 1:
-        calls = 2 * train.layers * (found.steps if found else 1)
+        calls = 2 * outlook.case.semantic.train.layers * (found.steps if found else 1)
         moved = links.get("rank", 0.0) / ranks / speeds.rank_rate if speeds.rank_rate else 0.0
         exchanging = moved + calls * speeds.call
     return {COMPUTING: computing + visits, EXCHANGING: exchanging}, computing + visits + copied + exchanging

@@ -1,4 +1,4 @@
-"""Where the topology is booked, and what it leaves of a cache (FGNN 3, 5.3)."""
+"""Where the topology is booked, and what it leaves of a cache (FGNN 3, 5.3); memory that is given back after an epoch."""
 
 import itertools
 import threading
@@ -16,6 +16,7 @@ from kernels.errors import InputError
 from tests.trainers.graphs import random_graph, random_graph_artifacts, random_topology
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small
 from trainers.batches.online import draw_batch
+from trainers.devices import malloc
 from trainers.recipe.config import TrainTable
 from trainers.record.ledger import Ledger
 from trainers.run import train_table
@@ -130,3 +131,14 @@ def test_a_marked_batch_is_found_anew_where_the_cache_is_smaller(tmp_path: Path)
     found = train_small(tmp_path / "one", trainer="factored", settings=alone, epochs=1, topology="device", memory=ALL)
     assert content(found)["weights.safetensors"] == content(plain)["weights.safetensors"]
     assert all(check["passed"] for check in found.summary["checks"] if check["name"] == "ledger equals plan")
+
+
+def test_freed_memory_is_given_back_after_each_epoch_where_it_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split, returned = FactoredSettings(samplers=1, trainers=1), []
+    plain = train_small(tmp_path / "plain", trainer="factored", settings=split, epochs=3)
+    monkeypatch.setattr(malloc, "free_bytes", lambda: 1)
+    monkeypatch.setattr(malloc, "return_freed_memory", lambda: returned.append(0))
+    short = train_small(tmp_path / "short", trainer="factored", settings=split, epochs=3)
+    assert len(returned) == 3 and content(short) == content(plain)

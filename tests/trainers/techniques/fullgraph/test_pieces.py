@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from assets.building.needs import Sizes
+from assets.chunks.config import ChunksConfig, ChunksTable
 from assets.features.read import NodeTypes
+from assets.partitions.config import PartitionsConfig
 from jobs.planning.graph import stand_in
 from trainers.models.build import build_model
 from trainers.models.layer import LayeredModel
@@ -84,7 +86,7 @@ def test_pieces_of_every_model_can_be_measured(case: str) -> None:
     topology = replace(at_hand.graph.topology, weights=ones.astype(np.float32), edge_types=ones.astype(np.uint8))
     at_hand = replace(at_hand, graph=replace(at_hand.graph, topology=topology))
     found = measure_pieces(outlook, at_hand, model, 1 << 20)
-    assert found.visit.keys() == (set() if case == "not cut" else {1, 2})
+    assert found.visit.keys() == (set() if case == "not cut" else {1})
     assert found.layers.keys() == found.whole.keys() >= {1}
     assert min(*found.visit.values(), *found.layers.values(), *found.whole.values()) > 0
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -118,6 +120,19 @@ def test_other_settings_have_other_pieces(tmp_path: Path) -> None:
     assert kept(ranks=2, timeout=7) == kept()
 
 
+def test_other_chunks_have_other_pieces(tmp_path: Path) -> None:
+    """A visit is timed over chunks of the training's size."""
+    semantic = outlook_of().case.semantic
+
+    def kept(parts: int, each: int) -> Path:
+        chunks = ChunksConfig(table=ChunksTable(chunks_per_part=each), seed=0)
+        tables = {"partitions": PartitionsConfig(method="ldg", parts=parts, seed=0), "chunks": chunks}
+        return speeds_path(tmp_path, semantic, replace(SIZES, configs=tables), built=True)
+
+    assert len({kept(2, 2), kept(2, 4), kept(4, 2)}) == 3
+    assert kept(1, 1) == speeds_path(tmp_path, semantic, SIZES, built=True)
+
+
 def test_a_model_that_cannot_be_cut_has_no_visits() -> None:
     outlook = outlook_of(norm="batch", settings=FullGraphSettings(mode="device"))
     model = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
@@ -142,12 +157,11 @@ def test_visits_are_timed_over_chunks_like_those_of_the_training(monkeypatch: py
     monkeypatch.setattr(visits, "_seconds_and_bytes", timed)
     outlook = replace(outlook_of(), speeds=Speeds(copy_rate=8e6))
     model: Any = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
-    assert visit_seconds(outlook, model, 0.5, 1 << 20) == {1: 2.0 - 0.25 - 0.25, 2: 2.0 - 0.25 - 0.125}
-    few, large = asked[:2]
-    assert few == _Shape(1) and large == _Shape(1, 300 // STEPS, 8, scattered=True)
-    assert visit_seconds(outlook, model, 100.0, 1 << 20) == {1: 0.25, 2: 0.25}, "a visit takes no less"
+    assert visit_seconds(outlook, model, 0.5, 1 << 20) == {1: 2.0 - 0.25 - 0.25}
+    assert asked == [_Shape(1), _Shape(1, 300 // STEPS, 8, scattered=True)]
+    assert visit_seconds(outlook, model, 100.0, 1 << 20) == {1: 0.25}, "a visit takes no less"
     asked.clear()
-    assert visit_seconds(outlook, model, 0.5, 100)[1] == 0.25 and asked == [_Shape(1), _Shape(2)], "no memory for more"
+    assert visit_seconds(outlook, model, 0.5, 100) == {1: 0.25} and asked == [_Shape(1)], "no memory for more"
 
 
 @pytest.mark.parametrize("scattered", [False, True])
