@@ -18,20 +18,20 @@ from typing import Any
 
 import dagster as dg
 
-from assets.building.checks import join_checks
-from assets.building.labels import built_in_words, joined, labelled
-from assets.building.materialize import materialize, materialize_together
-from assets.building.page import ordered, table_of
-from assets.building.stage import Check, ChecksFailedError, Progress, Silent
-from assets.cluster.pool import OnCluster
-from assets.pipeline.steps import Step, Versions, describe, find_all, find_inputs, joint_version, recipe_hash
-from assets.storage.artifact import Artifact
-from assets.storage.home import ROOT
-from assets.storage.machine import here_and_now, seconds_since_boot
-from assets.storage.refused import refusal
-from assets.storage.store import Store
-from assets.storage.version import canonical, canonical_json, short
-from kernels.errors import InputError
+from graphmill.assets.building.checks import join_checks
+from graphmill.assets.building.labels import built_in_words, joined, labelled
+from graphmill.assets.building.materialize import materialize, materialize_together
+from graphmill.assets.building.page import ordered, table_of
+from graphmill.assets.building.stage import Check, ChecksFailedError, Progress, Silent
+from graphmill.assets.cluster.pool import OnCluster
+from graphmill.assets.pipeline.steps import Step, Versions, describe, find_all, find_inputs, joint_version, recipe_hash
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.machine import here_and_now, seconds_since_boot
+from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import canonical, canonical_json, short
+from graphmill.kernels.errors import InputError
 
 TRIAL = "trial"
 """Part of the keys of assets whose keys of the pipeline file were set for one command."""

@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 UNITS = {"b": 1, **{f"{letter}b": 1000**power for power, letter in enumerate("kmgtp", 1)}}
 UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgtp", 1)}

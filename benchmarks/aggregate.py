@@ -1,9 +1,10 @@
 """Forward + backward of sum, mean, weighted sum and graph attention against DGL 1.1.3's operators, on the same sampled blocks.
 
-Both go through autograd: `trainers.models.ops` here, and dgl.ops.copy_u_sum, copy_u_mean, u_mul_e_sum, and edge_softmax + u_mul_e_sum (the
-path of GATConv, own terms as self-loops) there. DGL has 64-bit ids (32-bit ones end in a segmentation fault) and all sparse formats made
-before the clock starts. It runs twice: as a user starts it, and with the C library told to keep freed memory as our trainer does, so that
-the reader sees what that alone is worth. Each contestant is a process of its own. Results and gradients must agree first.
+Both go through autograd: `graphmill.trainers.models.ops` here, and dgl.ops.copy_u_sum, copy_u_mean, u_mul_e_sum, and edge_softmax +
+u_mul_e_sum (the path of GATConv, own terms as self-loops) there. DGL has 64-bit ids (32-bit ones end in a segmentation fault)
+and all sparse formats made before the clock starts. It runs twice: as a user starts it, and with the C library told to keep freed memory
+as our trainer does, so that the reader sees what that alone is worth. Each contestant is a process of its own. Results and gradients
+must agree first.
 
 Two rooflines stand beside it, in turn with the others and on the same memory (`row_traffic`): "bare" is the traffic of summing row by
 row, which reads a row an edge, in the block's own order, and writes each result once, past the caches; "once" reads each row that has an
@@ -33,17 +34,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assets.sources.registry import config_class
-from assets.storage.store import Store
 from benchmarks.record import record
 from benchmarks.worker import Worker
-from kernels import _native
-from kernels.layers.aggregate import Reduce
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Block, Stream
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels import _native
+from graphmill.kernels.layers.aggregate import Reduce
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Block, Stream
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.models import ops
 from tests.graphs import build_graph, open_paths
-from trainers.devices.malloc import keep_freed_memory
-from trainers.models import ops
 
 # Graph500's corners: skewed enough that 1,024 seeds at these fanouts have about as many edges as the first measurements.
 CORNERS = {"a": 0.57, "b": 0.19, "c": 0.19}

@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from assets.sizes import format_bytes
 from benchmarks.limited_home import RIVALS, LimitedHome, folder_of, show
 from benchmarks.record import record
+from graphmill.assets.sizes import format_bytes
 
 QUICK, FULL = 1 / 512, 1 / 8
 NODES, EDGES = 111_000_000, 1_600_000_000

@@ -19,30 +19,30 @@ from typing import Any, get_args
 
 import numpy as np
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.hotness.config import HotnessTable, Policy, hotness_config
-from assets.hotness.read import open_hotness
-from assets.hotness.stage import HOTNESS
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
-from assets.storage.store import Store
 from benchmarks.record import interleave, record
-from kernels.hotness.ranking import rank
-from kernels.rows.placement import Placement, place_rows
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.types import Array
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.hotness.config import HotnessTable, Policy, hotness_config
+from graphmill.assets.hotness.read import open_hotness
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.hotness.ranking import rank
+from graphmill.kernels.rows.placement import Placement, place_rows
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Array
+from graphmill.trainers.batches.online import OnlineSource
+from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.devices.link import Link
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.cache import CachedSource
+from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.rows.source import FeatureSource, MappedSource
 from tests.graphs import OpenedGraph, build_graph
-from trainers.batches.online import OnlineSource
-from trainers.batches.source import Batching
-from trainers.devices.link import Link
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.malloc import keep_freed_memory
-from trainers.record.ledger import Ledger
-from trainers.rows.cache import CachedSource
-from trainers.rows.linked import LinkedSource
-from trainers.rows.source import FeatureSource, MappedSource
 
 SKEW = {"a": 0.57, "b": 0.19, "c": 0.19}  # Graph500's corners
 QUICK = {"nodes": 100_000, "edges": 1_000_000, "features": 128, "classes": 16, "train_ratio": 0.1} | SKEW

@@ -20,15 +20,15 @@ import numpy as np
 from benchmarks.disk_baselines import belady, global_cache, merged_rows, one_read_a_row
 from benchmarks.record import record
 from benchmarks.sampled_batches import LOW_SKEW, Batches, sample_batches
-from kernels.disk_cache.copies_plan import plan_copies
-from kernels.disk_cache.segment_plan import CountedPlan, plan_segment
-from kernels.disk_cache.segment_size import SegmentSizes
-from kernels.disk_cache.segments import ALL, disk_state
-from kernels.hotness.ranking import rank
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.rows.placement import place_rows
-from kernels.rows.slots import ELSEWHERE
-from kernels.types import Array
+from graphmill.kernels.disk_cache.copies_plan import plan_copies
+from graphmill.kernels.disk_cache.segment_plan import CountedPlan, plan_segment
+from graphmill.kernels.disk_cache.segment_size import SegmentSizes
+from graphmill.kernels.disk_cache.segments import ALL, disk_state
+from graphmill.kernels.hotness.ranking import rank
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.rows.placement import place_rows
+from graphmill.kernels.rows.slots import ELSEWHERE
+from graphmill.kernels.types import Array
 
 THREADS, ROW_BYTES = 2, 512
 SIZES = (2, 4, 7, 12, 20, 33, 55, 90, 140, 200)

@@ -23,17 +23,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assets.building.stage import Silent
-from assets.chunks.config import ChunksConfig, ChunksTable
-from assets.chunks.plan import cut_in_order, replication_by_chunks
 from benchmarks.record import record
 from benchmarks.whole_graphs import grid, parts_of, rmat, sbm, stored
-from kernels.chunks.counts import StepCounts, count_step
-from kernels.chunks.cut import Chunks
-from kernels.chunks.schedule import Scheduled, choose_schedule
-from kernels.chunks.sets import count_distinct, neighbour_sets
-from kernels.chunks.steps import iterate_steps
-from kernels.types import Array, Topology
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.chunks.config import ChunksConfig, ChunksTable
+from graphmill.assets.chunks.plan import cut_in_order, replication_by_chunks
+from graphmill.kernels.chunks.counts import StepCounts, count_step
+from graphmill.kernels.chunks.cut import Chunks
+from graphmill.kernels.chunks.schedule import Scheduled, choose_schedule
+from graphmill.kernels.chunks.sets import count_distinct, neighbour_sets
+from graphmill.kernels.chunks.steps import iterate_steps
+from graphmill.kernels.types import Array, Topology
 
 SHAPES = ((1, 8), (1, 32), (4, 8), (4, 32))
 THREADS = 2

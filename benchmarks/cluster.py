@@ -14,13 +14,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from assets.cluster.local import local_nodes
-from assets.cluster.require import require_ray
-from assets.pipeline.file import parse_pipeline
-from assets.storage.store import Store
 from benchmarks.record import record
-from jobs.launch import Launch, launch
-from trainers.recipe.config import TrainTable
+from graphmill.assets.cluster.local import local_nodes
+from graphmill.assets.cluster.require import require_ray
+from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.launch import Launch, launch
+from graphmill.trainers.recipe.config import TrainTable
 
 NODES = (1, 2, 3)
 STAGES = ("samples", "packed_chunks")

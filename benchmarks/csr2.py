@@ -24,20 +24,20 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.record import record
 from benchmarks.sampling import make_graph
-from kernels import _native
-from kernels.history.arena import History, LayerRows
-from kernels.history.csr2 import Pruned, prune, prune_reference
-from kernels.history.row_norms import row_norms
-from kernels.rows.gather import gather
-from kernels.sampling.sample import Sampler
-from kernels.sampling.transpose import transpose
-from kernels.types import Array, BatchKey, Block, Stream, Topology
-from trainers.devices.malloc import keep_freed_memory
-from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.models.ops import splice
-from trainers.recipe.config import TrainConfig
+from graphmill.kernels import _native
+from graphmill.kernels.history.arena import History, LayerRows
+from graphmill.kernels.history.csr2 import Pruned, prune, prune_reference
+from graphmill.kernels.history.row_norms import row_norms
+from graphmill.kernels.rows.gather import gather
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.transpose import transpose
+from graphmill.kernels.types import Array, BatchKey, Block, Stream, Topology
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.ops import splice
+from graphmill.trainers.recipe.config import TrainConfig
 
 QUICK = {"nodes": 200_000, "edges": 1_650_000}
 FULL = {"nodes": 2_000_000, "edges": 16_500_000}

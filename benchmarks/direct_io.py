@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import interleave, ratio, record
-from kernels.rows.aligned import aligned_empty
-from kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
-from kernels.rows.direct_io_reference import read_rows_reference
-from kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
+from graphmill.kernels.rows.direct_io_reference import read_rows_reference
+from graphmill.kernels.rows.pages import PAGE_BYTES
 
 MIB = 1 << 20
 FULL = {

@@ -20,15 +20,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.disk_bytes import against_systems, check_ledger
 from benchmarks.disk_epoch import measure_epochs
 from benchmarks.disk_inputs import FULL, QUICK, Case, build_case, drop_pages, home
 from benchmarks.disk_loading import measure_loading
 from benchmarks.disk_memory import measure_memory
 from benchmarks.record import record
-from trainers.devices.malloc import keep_freed_memory
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.devices.malloc import keep_freed_memory
 
 SETUPS: dict[str, dict[str, Any]] = {
     "packed only": {"device": "0", "host": "5%", "disk": "100x"},

@@ -25,21 +25,21 @@ from typing import Any
 
 import numpy as np
 
-from assets.budgets.config import MemoryConfig
-from assets.pipeline.file import load_pipeline
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import GraphConfig, config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.command_line import asked_for
 from benchmarks.disk_quality import store_rows
 from benchmarks.disk_resident import resident_training
 from benchmarks.record import record
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import bar_chart
+from graphmill.assets.budgets.config import MemoryConfig
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import GraphConfig, config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import bar_chart
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
 
 SHARES = {"resident 10 %": 0.1, "resident 50 %": 0.5}
 GRAPHS = ("citation", "cora")

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.disk_cache.segment_plan import Order, plan_segment
-from kernels.disk_cache.segments import disk_state
-from kernels.rows.pages import PAGE_BYTES, touched_pages
-from kernels.rows.slots import ELSEWHERE
-from kernels.types import Array
+from graphmill.kernels.disk_cache.segment_plan import Order, plan_segment
+from graphmill.kernels.disk_cache.segments import disk_state
+from graphmill.kernels.rows.pages import PAGE_BYTES, touched_pages
+from graphmill.kernels.rows.slots import ELSEWHERE
+from graphmill.kernels.types import Array
 
 
 class Reads(NamedTuple):

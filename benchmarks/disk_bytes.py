@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from assets.cache_plan.read import open_placement
-from assets.packed_chunks.read import PackedChunks
-from assets.storage.artifact import Artifact
 from benchmarks.disk_baselines import belady, global_cache, merged_rows, one_read_a_row
 from benchmarks.disk_inputs import THREADS, Case
-from kernels.rows.aligned import BufferPool
-from kernels.rows.direct_io import ReadExecution
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.rows.slots import ELSEWHERE
-from trainers.record.ledger import Ledger
-from trainers.rows.packed_loader import PackedLoader
+from graphmill.assets.cache_plan.read import open_placement
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.kernels.rows.direct_io import ReadExecution
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.rows.slots import ELSEWHERE
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.packed_loader import PackedLoader
 
 UNCUT = ReadExecution(depth=8, range_pages=8192, piece_bytes=1 << 30, fallback="error")
 """Runs and chunks are one request each, as the plan counts them."""

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assets.packed_chunks.read import PackedChunks
-from assets.samples.read import open_samples
 from benchmarks.disk_inputs import SEED, Case, drop_pages
-from kernels.sampling.epoch_plan import EpochPlan
-from trainers.batches.source import Batching
-from trainers.batches.stored import StoredSampler
-from trainers.devices.logical import LogicalDevice
-from trainers.record.timeline import STEP, WAIT, Timeline
-from trainers.rows.packed import PackedRows
-from trainers.rows.packed_loader import loader_reading
-from trainers.techniques.disk import ASSEMBLE, FEATURE, GRAPH, NUM_QUEUES, DiskSource
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.samples.read import open_samples
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.batches.stored import StoredSampler
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.record.timeline import STEP, WAIT, Timeline
+from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.packed_loader import loader_reading
+from graphmill.trainers.techniques.disk import ASSEMBLE, FEATURE, GRAPH, NUM_QUEUES, DiskSource
 
 TIMES = (0.0, 0.5, 1.0, 2.0)
 """Length of the emulated step, as a multiple of the longest other stage; 0 is no device at all."""

@@ -26,11 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from assets.cache_plan.read import open_placement
-from assets.packed_chunks.read import PackedChunks
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.disk_baselines import merged_rows
 from benchmarks.disk_bytes import check_ledger
 from benchmarks.disk_epoch import make_source
@@ -38,13 +33,18 @@ from benchmarks.disk_inputs import SEED, THREADS, Case, build_case, drop_pages, 
 from benchmarks.disk_loading import measure_loading
 from benchmarks.record import record
 from benchmarks.sampled_batches import LOW_SKEW
-from kernels.rows.aligned import BufferPool
-from kernels.rows.direct_io import PageReader, ReadExecution
-from trainers.devices.malloc import keep_freed_memory
-from trainers.recipe.config import TrainTable
-from trainers.record.timeline import Timeline
-from trainers.rows.packed_loader import PackedLoader, loader_reading
-from trainers.run import train_table
+from graphmill.assets.cache_plan.read import open_placement
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.rows.packed_loader import PackedLoader, loader_reading
+from graphmill.trainers.run import train_table
 
 FEATURES = {"features": 128, "classes": 16, "valid_ratio": 0.01}
 EQUAL_CORNERS = dict(zip("abc", LOW_SKEW, strict=False))

@@ -15,22 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
-from assets.budgets.stage import BudgetsStage
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.cache_plan.config import CachePlanTable, cache_plan_config
-from assets.cache_plan.stage import CACHE_PLAN
-from assets.packed_chunks.config import PackedConfig, PackedExecution
-from assets.packed_chunks.read import PackedChunks
-from assets.packed_chunks.stage import PACKED_CHUNKS
-from assets.samples.config import SamplesConfig, SamplesExecution
-from assets.samples.read import open_samples
-from assets.samples.stage import SAMPLES
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.sampled_batches import Batches
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.cache_plan.config import CachePlanTable, cache_plan_config
+from graphmill.assets.cache_plan.stage import CACHE_PLAN
+from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.packed_chunks.stage import PACKED_CHUNKS
+from graphmill.assets.samples.config import SamplesConfig, SamplesExecution
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.samples.stage import SAMPLES
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
 from tests.graphs import GraphArtifacts, OpenedGraph, build_graph
 
 THREADS, SEED = 2, 0

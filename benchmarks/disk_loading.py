@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from assets.packed_chunks.read import PackedChunks
-from assets.samples.read import open_samples
 from benchmarks.disk_inputs import Case
-from kernels.rows.aligned import BufferPool
-from kernels.rows.direct_io import PageReader, ReadExecution
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.rows.slots import STAGED, split_slots
-from kernels.types import Array
-from trainers.rows.packed_loader import PackedLoader, loader_reading
-from trainers.techniques.disk import NUM_LOADERS
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.samples.read import open_samples
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.rows.slots import STAGED, split_slots
+from graphmill.kernels.types import Array
+from graphmill.trainers.rows.packed_loader import PackedLoader, loader_reading
+from graphmill.trainers.techniques.disk import NUM_LOADERS
 
 DEPTHS = (64, 256)
 BASIS = "packed only"

@@ -16,20 +16,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.packed_chunks.read import PackedChunks
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
 from benchmarks.disk_epoch import make_source
 from benchmarks.disk_inputs import SEED, THREADS, Case
 from benchmarks.worker import Worker
-from kernels.sampling.epoch_plan import EpochPlan
-from trainers.devices.malloc import keep_freed_memory
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.recipe.config import ModelConfig, TrainConfig
-from trainers.record.timeline import Timeline
-from trainers.rows.source import MappedSource
-from trainers.training.probe_step import simulated_peak
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
+from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.rows.source import MappedSource
+from graphmill.trainers.training.probe_step import simulated_peak
 
 QUEUE_BYTES, STEPS, POLL_SECONDS = 512 << 20, 8, 0.005
 

@@ -29,20 +29,20 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import xxhash
 
-from assets.cache_plan.read import open_segment_plan
-from assets.packed_chunks.read import PackedChunks
-from assets.storage.arrays import DATA_OFFSET
-from assets.storage.artifact import Artifact
-from assets.storage.direct_array import DirectArray, RegionWriter
-from assets.storage.filesystem import sync_path
-from assets.storage.store import Store
 from benchmarks.disk_inputs import FULL, QUICK, THREADS, Case, build_case, drop_pages, home
 from benchmarks.record import record
-from kernels.disk_cache.segments import SegmentPlan
-from kernels.rows.aligned import aligned_empty
-from kernels.rows.direct_io import PageReader, ReadExecution
-from kernels.rows.pages import padded_bytes
-from kernels.types import Array
+from graphmill.assets.cache_plan.read import open_segment_plan
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.storage.arrays import DATA_OFFSET
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.direct_array import DirectArray, RegionWriter
+from graphmill.assets.storage.filesystem import sync_path
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.disk_cache.segments import SegmentPlan
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
+from graphmill.kernels.rows.pages import padded_bytes
+from graphmill.kernels.types import Array
 
 SETUPS: dict[str, dict[str, Any]] = {
     "1.5x": {"device": "0", "host": "5%", "disk": "1.5x"},

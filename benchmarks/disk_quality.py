@@ -20,25 +20,25 @@ from typing import Any
 
 import numpy as np
 
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
-from assets.budgets.stage import BudgetsStage
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.cache_plan.config import CachePlanTable, cache_plan_config
-from assets.cache_plan.stage import CACHE_PLAN
-from assets.packed_chunks.config import PackedConfig, PackedExecution
-from assets.packed_chunks.stage import PACKED_CHUNKS
-from assets.pipeline.file import load_pipeline
-from assets.samples.config import SamplesExecution, SamplesTable, samples_config
-from assets.samples.stage import SAMPLES
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.record import record
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.cache_plan.config import CachePlanTable, cache_plan_config
+from graphmill.assets.cache_plan.stage import CACHE_PLAN
+from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution
+from graphmill.assets.packed_chunks.stage import PACKED_CHUNKS
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.samples.config import SamplesExecution, SamplesTable, samples_config
+from graphmill.assets.samples.stage import SAMPLES
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
 
 REUSE, TABLE, NUM_SEEDS = 10, "sage", 5
 MEMORY = MemoryConfig(device="5%", host="10%", disk="4x")

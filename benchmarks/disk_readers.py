@@ -20,21 +20,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from assets.packed_chunks.read import PackedChunks
-from assets.samples.read import open_samples
 from benchmarks.disk_baselines import belady_misses
 from benchmarks.disk_inputs import SEED, THREADS, Case
 from benchmarks.disk_resident import EDGE_BYTES, ResidentSampler, partition_nodes, resident_graph, resident_parts
-from kernels.rows.direct_io import PageReader, ReadExecution
-from kernels.rows.gather import gather
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Transposes
-from kernels.types import Array, Block
-from trainers.batches.stored import StoredSampler
-from trainers.devices.logical import LogicalDevice
-from trainers.record.ledger import Ledger
-from trainers.rows.packed import PackedRows
-from trainers.rows.packed_loader import loader_reading
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.samples.read import open_samples
+from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
+from graphmill.kernels.rows.gather import gather
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.types import Array, Block
+from graphmill.trainers.batches.stored import StoredSampler
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.packed_loader import loader_reading
 
 DEPTH = 64
 PIECE_BYTES = 4 << 20

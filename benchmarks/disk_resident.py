@@ -22,11 +22,11 @@ from unittest.mock import patch
 
 import numpy as np
 
-from assets.sampling.drawing import Drawing
-from kernels.errors import InputError
-from kernels.rng import key, permutation
-from kernels.sampling.sample import Sampler, Transposes
-from kernels.types import Array, BatchKey, Block, Stream, Topology
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import key, permutation
+from graphmill.kernels.sampling.sample import Sampler, Transposes
+from graphmill.kernels.types import Array, BatchKey, Block, Stream, Topology
 
 PARTS = 50
 """Partitions of a graph: each is 2 % of its nodes."""

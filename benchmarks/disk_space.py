@@ -23,14 +23,14 @@ from benchmarks.disk_graphs import EQUAL_CORNERS, FEATURES, planned
 from benchmarks.disk_inputs import THREADS, Case, build_case, home
 from benchmarks.orders import cached
 from benchmarks.record import record
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import bar_chart, line_chart
-from jobs.report.series import Series
-from kernels.disk_cache.orders import gray_order, minhash_order
-from kernels.errors import InputError
-from kernels.hotness.ranking import rank
-from kernels.rows.pages import touched_pages
-from kernels.types import Array
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import bar_chart, line_chart
+from graphmill.jobs.report.series import Series
+from graphmill.kernels.disk_cache.orders import gray_order, minhash_order
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.ranking import rank
+from graphmill.kernels.rows.pages import touched_pages
+from graphmill.kernels.types import Array
 
 HOSTS, DISKS = ("5%", "10%", "20%", "30%", "50%"), ("100x", "7x", "5x", "3x", "2x", "1.5x")
 SEGMENTS = (50, 100, 150)

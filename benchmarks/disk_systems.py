@@ -25,8 +25,6 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from assets.cache_plan.read import open_placement
-from assets.sources.registry import config_class
 from benchmarks.disk_accuracy import CITATION, recipe
 from benchmarks.disk_baselines import belady, one_read_a_row
 from benchmarks.disk_graphs import FEATURES
@@ -34,13 +32,15 @@ from benchmarks.disk_inputs import SEED, THREADS, Case, build_case, draw_batches
 from benchmarks.disk_readers import Ginex, Loaded, OnDisk, Packed, Reader, Resident, resident_bytes
 from benchmarks.disk_space import GRAPHS
 from benchmarks.record import record
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import bar_chart
-from kernels.rows.slots import ELSEWHERE
+from graphmill.assets.cache_plan.read import open_placement
+from graphmill.assets.sources.registry import config_class
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import bar_chart
+from graphmill.kernels.rows.slots import ELSEWHERE
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
 from tests.graphs import build_graph
-from trainers.devices.malloc import keep_freed_memory
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
 
 PARTS = ("bytes", "seconds")
 HOSTS = {"10%": 0.1, "30%": 0.3, "50%": 0.5}

@@ -21,25 +21,25 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.stage import Summary
-from assets.cache_plan.read import open_placement
-from assets.packed_chunks.read import PackedChunks
-from assets.samples.read import open_samples
-from assets.storage.artifact import Artifact
-from assets.storage.read_verified import read_table
-from assets.storage.store import Store
-from assets.storage.version import version_of
 from benchmarks.disk_baselines import one_read_a_row
 from benchmarks.disk_bytes import check_ledger
 from benchmarks.disk_inputs import SKEW, THREADS, Case, build_case, draw_batches, drop_pages, home
 from benchmarks.record import record
-from kernels.rows.aligned import BufferPool
-from kernels.rows.direct_io import PageReader, ReadExecution
-from kernels.rows.gather import gather_tiered
-from kernels.rows.pages import PAGE_BYTES
-from kernels.rows.slots import ELSEWHERE, Tiers
+from graphmill.assets.building.stage import Summary
+from graphmill.assets.cache_plan.read import open_placement
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.read_verified import read_table
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import version_of
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
+from graphmill.kernels.rows.gather import gather_tiered
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.rows.slots import ELSEWHERE, Tiers
+from graphmill.trainers.rows.packed_loader import PackedLoader, loader_reading
 from tests.graphs import GraphArtifacts
-from trainers.rows.packed_loader import PackedLoader, loader_reading
 
 QUICK = {"nodes": 50_000, "edges": 400_000, "features": 128, "classes": 16, "valid_ratio": 0.01} | SKEW
 FULL = {"nodes": 1_000_000, "edges": 8_000_000, "features": 128, "classes": 16, "valid_ratio": 0.01} | SKEW

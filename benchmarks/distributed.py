@@ -26,30 +26,30 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.partitions.config import PartitionsTable, partitions_config
-from assets.partitions.read import open_partitions
-from assets.partitions.stage import PARTITIONS
-from assets.shards.config import ShardsConfig, ShardsExecution
-from assets.shards.stage import SHARDS
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.command_line import asked_for
 from benchmarks.distributed_history import history_bytes
 from benchmarks.distributed_packed import packed_epochs
 from benchmarks.elsewhere import beside
 from benchmarks.record import interleave, ratio, record
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.part_plan import PartPlan
-from kernels.sampling.sample import Sampler, TwoStepSampler
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.partitions.config import PartitionsTable, partitions_config
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
+from graphmill.assets.shards.stage import SHARDS
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.sampling.sample import Sampler, TwoStepSampler
+from graphmill.trainers.batches.batch import planned_batch
+from graphmill.trainers.loop.executor import BatchGradient
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.ranks.launch import run_ranks
+from graphmill.trainers.recipe.config import TrainConfig
 from tests.graphs import GraphArtifacts, OpenedGraph, build_graph
-from trainers.batches.batch import planned_batch
-from trainers.loop.executor import BatchGradient
-from trainers.models.build import build_model
-from trainers.ranks.launch import run_ranks
-from trainers.recipe.config import TrainConfig
 
 SCHEMES = ("vanilla", "unfused", "hybrid")
 METHODS = ("metis", "ldg", "random")

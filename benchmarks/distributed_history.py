@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from assets.storage.artifact import Artifact
-from assets.storage.home import VARIABLE
-from assets.storage.store import Store
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.home import VARIABLE
+from graphmill.assets.storage.store import Store
 
 PARTS, EPOCHS, SHARE = 2, 10, 10
 """SHARE percent of the bytes of all features, for all parts together."""
@@ -95,7 +95,7 @@ def history_bytes(folder: Path, quick: bool) -> list[dict[str, Any]]:
 
 
 def _graphmill(home: Path, *arguments: str) -> None:
-    command = [sys.executable, "-c", "from jobs.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from graphmill.jobs.cli import main; main()", *arguments]
     done = subprocess.run(command, check=False, env=os.environ | {VARIABLE: str(home)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -22,36 +22,36 @@ from typing import Any
 
 import xxhash
 
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
-from assets.budgets.stage import BudgetsStage
-from assets.building.child import end_with_parent
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.building.stage import Silent
-from assets.cache_plan.config import CachePlanTable, cache_plan_config
-from assets.cache_plan.stage import CACHE_PLAN
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.stage import HOTNESS
-from assets.packed_chunks.config import PackedConfig, PackedExecution
-from assets.packed_chunks.stage import PACKED_CHUNKS
-from assets.partitions.config import PartitionsTable, partitions_config
-from assets.partitions.stage import PARTITIONS
-from assets.samples.config import SamplesExecution, SamplesTable, samples_config
-from assets.samples.stage import SAMPLES
-from assets.sampling.config import SamplingConfig
-from assets.shards.config import ShardsConfig, ShardsExecution
-from assets.shards.stage import SHARDS
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.child import end_with_parent
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.cache_plan.config import CachePlanTable, cache_plan_config
+from graphmill.assets.cache_plan.stage import CACHE_PLAN
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution
+from graphmill.assets.packed_chunks.stage import PACKED_CHUNKS
+from graphmill.assets.partitions.config import PartitionsTable, partitions_config
+from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.samples.config import SamplesExecution, SamplesTable, samples_config
+from graphmill.assets.samples.stage import SAMPLES
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
+from graphmill.assets.shards.stage import SHARDS
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.ranks.group import Ranks, joined
+from graphmill.trainers.ranks.launch import run_ranks
+from graphmill.trainers.ranks.leave import leave
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
+from graphmill.trainers.training.training import RunExecution, Training
 from tests.graphs import build_graph
-from trainers.devices.torch_threads import torch_threads
-from trainers.ranks.group import Ranks, joined
-from trainers.ranks.launch import run_ranks
-from trainers.ranks.leave import leave
-from trainers.recipe.config import ModelConfig, TrainTable
-from trainers.techniques.distributed.settings import DistributedSettings
-from trainers.training.training import RunExecution, Training
 
 GBPS = 1.0
 SMALL, LARGE = {"nodes": 20_000, "edges": 200_000}, {"nodes": 1_000_000, "edges": 10_000_000}

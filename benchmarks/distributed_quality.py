@@ -24,26 +24,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assets.building.materialize import materialize
-from assets.partitions.read import open_partitions
-from assets.pipeline.file import load_pipeline
-from assets.sampling.config import SamplingConfig
-from assets.shards.config import ShardsConfig, ShardsExecution
-from assets.shards.stage import SHARDS
-from assets.sources.registry import GraphConfig, config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.distributed import parts_of
 from benchmarks.record import record
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import line_chart
-from jobs.report.series import Series
-from kernels.sampling.part_plan import PartPlan
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
+from graphmill.assets.shards.stage import SHARDS
+from graphmill.assets.sources.registry import GraphConfig, config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import line_chart
+from graphmill.jobs.report.series import Series
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
-from trainers.techniques.distributed.settings import DistributedSettings
 
 PARTS, NUM_SEEDS = (1, 2, 4, 8), 3
 WAYS = {"batch per step": ("metis", True), "batch per part": ("metis", False), "random parts": ("random", True)}

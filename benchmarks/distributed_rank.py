@@ -15,19 +15,19 @@ from typing import Any
 
 import xxhash
 
-from assets.building.child import end_with_parent
-from assets.building.stage import Silent
-from assets.sampling.config import SamplingConfig
-from assets.storage.store import Store
-from kernels.types import Block
-from trainers.devices.torch_threads import torch_threads
-from trainers.ranks.group import Ranks, joined
-from trainers.ranks.leave import leave
-from trainers.recipe.config import ModelConfig, TrainTable
-from trainers.record.ledger import Ledger
-from trainers.techniques.distributed.settings import DistributedSettings
-from trainers.techniques.distributed.vanilla import VanillaSampler
-from trainers.training.training import RunExecution, Training
+from graphmill.assets.building.child import end_with_parent
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.types import Block
+from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.ranks.group import Ranks, joined
+from graphmill.trainers.ranks.leave import leave
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
+from graphmill.trainers.techniques.distributed.vanilla import VanillaSampler
+from graphmill.trainers.training.training import RunExecution, Training
 
 EQUAL_BATCHES = 3
 """Batches per rank whose blocks are compared, byte by byte."""

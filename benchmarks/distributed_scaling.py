@@ -25,21 +25,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from assets.building.materialize import materialize
-from assets.shards.config import ShardsConfig, ShardsExecution
-from assets.shards.stage import SHARDS
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.distributed import GBPS, SCHEMES, parts_of, remote_rows
 from benchmarks.elsewhere import beside
 from benchmarks.record import record
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import bar_chart, line_chart
-from jobs.report.series import Series
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
+from graphmill.assets.shards.stage import SHARDS
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import bar_chart, line_chart
+from graphmill.jobs.report.series import Series
+from graphmill.trainers.ranks.launch import run_ranks
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.ranks.launch import run_ranks
 
 PARTS, WORLDS, LAYERS = 4, (1, 2, 4), 3
 LATENCIES = (100.0, 5000.0)

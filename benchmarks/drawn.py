@@ -24,13 +24,13 @@ import numpy as np
 
 from benchmarks.record import interleave, record
 from benchmarks.sampling import make_graph
-from kernels import _native
-from kernels.sampling.alias import build_alias
-from kernels.sampling.sample import Sampler
-from kernels.sampling.walk import Walks, WalkSampler
-from kernels.sampling.weighted import WeightedSampler
-from kernels.types import Array, BatchKey, Block, Stream, Topology
-from trainers.devices.malloc import keep_freed_memory
+from graphmill.kernels import _native
+from graphmill.kernels.sampling.alias import build_alias
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.walk import Walks, WalkSampler
+from graphmill.kernels.sampling.weighted import WeightedSampler
+from graphmill.kernels.types import Array, BatchKey, Block, Stream, Topology
+from graphmill.trainers.devices.malloc import keep_freed_memory
 
 QUICK = {"nodes": 200_000, "edges": 1_650_000}
 FULL = {"nodes": 2_000_000, "edges": 16_500_000}

@@ -20,17 +20,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.pipeline.file import load_pipeline
-from assets.sampling.config import SamplingConfig
-from assets.sampling_tables.config import tables_config
-from assets.sampling_tables.stage import SAMPLING_TABLES
-from assets.sources.registry import config_class
-from assets.storage.store import Store
 from benchmarks.record import record
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling_tables.config import tables_config
+from graphmill.assets.sampling_tables.stage import SAMPLING_TABLES
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
 from tests.graphs import build_graph
-from trainers.recipe.config import TrainTable
 
 SEEDS = 3
 GRAPHS = ("photo", "bipartite")
@@ -61,7 +61,7 @@ def main(quick: bool, graphs: Sequence[str] = GRAPHS, names: Sequence[str] = tup
 
 def scores(store: Store, graph: str, name: str, quick: bool) -> dict[str, list[float]]:
     """Returns test and validation accuracies in percent, one for each seed."""
-    from trainers.run import train_table
+    from graphmill.trainers.run import train_table
 
     photo = load_pipeline("photo" if graph == "photo" else "sbm", TrainTable)
     config = photo.graph if graph == "photo" else config_class("sbm")(**BIPARTITE, seed=0)

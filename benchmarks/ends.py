@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from assets.storage.store import Store
 from benchmarks.quality import train
 from benchmarks.record import record
+from graphmill.assets.storage.store import Store
 
 RUNS = 5
 MODEL = "gcn"

@@ -17,22 +17,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.sources.registry import config_class
-from assets.storage.store import Store
 from benchmarks.record import interleave, ratio, record
 from benchmarks.worker import Worker
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Block, Stream, Topology
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Block, Stream, Topology
+from graphmill.trainers.batches.online import OnlineSource
+from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import MemorySource
 from tests.graphs import OpenedGraph, build_graph, open_paths
-from trainers.batches.online import OnlineSource
-from trainers.batches.source import Batching
-from trainers.devices.malloc import keep_freed_memory
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.recipe.config import TrainConfig
-from trainers.record.ledger import Ledger
-from trainers.rows.source import MemorySource
 
 FANOUTS, BATCH_SIZE, THREADS = (15, 10, 5), 1024, 2
 CONFIG = TrainConfig(model="sage", layers=3, hidden=256, dropout=0.5, threads=THREADS)

@@ -25,31 +25,31 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.sources.registry import config_class
-from assets.storage.store import Store
-from assets.storage.table import FeatureTable
 from benchmarks.command_line import asked_for
 from benchmarks.factored_runs import SKEW
 from benchmarks.hotness import SEED, Case, open_method
 from benchmarks.record import interleave, record
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import bar_chart, line_chart
-from jobs.report.series import Series
-from kernels.hotness.presample import count_batches
-from kernels.hotness.ranking import random_ranking, rank
-from kernels.hotness.visits import VisitCounter
-from kernels.rows.placement import place_rows
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.types import Array, Stream, Topology
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import bar_chart, line_chart
+from graphmill.jobs.report.series import Series
+from graphmill.kernels.hotness.presample import count_batches
+from graphmill.kernels.hotness.ranking import random_ranking, rank
+from graphmill.kernels.hotness.visits import VisitCounter
+from graphmill.kernels.rows.placement import place_rows
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.types import Array, Stream, Topology
+from graphmill.trainers.devices.link import Link
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.cache import CachedSource
+from graphmill.trainers.rows.direct import DirectSource
+from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.rows.source import FeatureSource, MemorySource, RowIds
 from tests.graphs import build_graph
-from trainers.devices.link import Link
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.malloc import keep_freed_memory
-from trainers.record.ledger import Ledger
-from trainers.rows.cache import CachedSource
-from trainers.rows.direct import DirectSource
-from trainers.rows.linked import LinkedSource
-from trainers.rows.source import FeatureSource, MemorySource, RowIds
 
 GRAPHS: dict[str, dict[str, Any]] = {
     "rmat": {"nodes": 500_000, "edges": 4_000_000, "train_ratio": 0.1} | SKEW,

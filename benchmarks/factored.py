@@ -15,8 +15,8 @@ from typing import Any
 from benchmarks import factored_bytes, factored_sleeping
 from benchmarks.factored_simulated import compare, summary, told
 from benchmarks.record import record
-from jobs.report.drawing import ReportFigure
-from trainers.devices.malloc import keep_freed_memory
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.trainers.devices.malloc import keep_freed_memory
 
 WITHIN = 0.15
 GRAPHS = ("rmat", "citation")

@@ -13,27 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
-from assets.budgets.stage import BudgetsStage
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.read import open_hotness
-from assets.hotness.stage import HOTNESS
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
-from assets.storage.store import Store
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import line_chart
-from jobs.report.series import Series
-from kernels.hotness.ranking import rank
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.types import Array
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.read import open_hotness
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import line_chart
+from graphmill.jobs.report.series import Series
+from graphmill.kernels.hotness.ranking import rank
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Array
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from tests.graphs import build_graph
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
-from trainers.techniques.factored.settings import FactoredSettings
 
 SKEW = {"a": 0.57, "b": 0.19, "c": 0.19}
 SAMPLING = SamplingConfig(fanouts=(10, 10), batch_size=500)

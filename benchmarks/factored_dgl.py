@@ -25,9 +25,6 @@ from typing import Any
 
 import torch
 
-from assets.figures.style import SERIES
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.command_line import asked_for
 from benchmarks.elsewhere import beside
 from benchmarks.factored_epochs import COLUMNS, FULL, GBPS, SAMPLING, SYSTEMS
@@ -35,11 +32,14 @@ from benchmarks.factored_overlap import ALONE
 from benchmarks.factored_runs import CACHE, Runs, epoch_seconds, weights
 from benchmarks.record import in_turn, record
 from benchmarks.rival_process import RivalProcess, interpreter, spec_of
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import bar_chart, stacked
+from graphmill.assets.figures.style import SERIES
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import bar_chart, stacked
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.recipe.config import TrainConfig
 from tests.graphs import GraphArtifacts
-from trainers.devices.malloc import keep_freed_memory
-from trainers.recipe.config import TrainConfig
 
 QUICK: dict[str, Any] = {"nodes": 20_000, "edges": 200_000, "train_ratio": 0.1} | COLUMNS
 MODELS: dict[str, dict[str, Any]] = {"sage": {}, "gat": {"heads": 2}}

@@ -16,16 +16,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from assets.sampling.config import SamplingConfig
-from assets.sizes import format_bytes
-from assets.storage.store import Store
 from benchmarks import factored_overlap
 from benchmarks.command_line import asked_for
 from benchmarks.elsewhere import beside
 from benchmarks.factored_runs import CACHE, Runs, epoch_seconds, weights
 from benchmarks.record import record
-from trainers.devices.malloc import keep_freed_memory
-from trainers.techniques.factored.settings import FactoredSettings
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
 
 PARTS = ("overlap", "epochs", "stages")
 COLUMNS = {"features": 128, "classes": 16, "valid_ratio": 0.01}

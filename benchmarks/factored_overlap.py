@@ -14,14 +14,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.elsewhere import quiet_rounds
 from benchmarks.factored_runs import Runs, epoch_seconds, weights
 from benchmarks.factored_sleeping import Case, slept_seconds
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.factored.simulator.workload import Workload
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 SAMPLING = SamplingConfig(fanouts=(15, 10), batch_size=8000)
 BATCHES, CORES, MOST = 20, 2, 2

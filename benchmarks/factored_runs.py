@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
-from assets.budgets.stage import BudgetsStage
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.stage import HOTNESS
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
 from tests.graphs import build_graph
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
 
 SKEW = {"a": 0.57, "b": 0.19, "c": 0.19}
 CACHE = "20%"

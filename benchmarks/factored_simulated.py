@@ -6,8 +6,8 @@ import random
 import statistics
 from typing import Any
 
-from trainers.techniques.factored.simulator.allocation import search
-from trainers.techniques.factored.simulator.workload import Workload
+from graphmill.trainers.techniques.factored.simulator.allocation import search
+from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 
 def drawn(draw: random.Random) -> tuple[Workload, int]:

@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
-from assets.storage.store import Store
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.factored import roles
+from graphmill.trainers.techniques.factored.replica import Replica
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.factored.simulator.simulate import simulate
+from graphmill.trainers.techniques.factored.simulator.workload import Workload
 from tests.graphs import build_graph
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
-from trainers.techniques.factored import roles
-from trainers.techniques.factored.replica import Replica
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.factored.simulator.simulate import simulate
-from trainers.techniques.factored.simulator.workload import Workload
 
 GRAPH = {"nodes": 1000, "edges": 4000, "features": 8, "classes": 2, "train_ratio": 0.1, "seed": 1}
 SAMPLING = SamplingConfig(fanouts=(2, 2), batch_size=5)

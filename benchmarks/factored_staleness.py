@@ -21,18 +21,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.factored_runs import epoch_seconds, weights
 from benchmarks.fresh_quality import CASES, STUDENT
 from benchmarks.record import record
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from tests.graphs import build_graph
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
-from trainers.techniques.factored.settings import FactoredSettings
 
 PARTS = ("accuracy", "time")
 BOUNDS = (0, 1, 2, 4)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import RESULTS
-from jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.drawing import ReportFigure
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images" / "papers"
 DRAWN = (

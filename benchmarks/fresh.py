@@ -31,27 +31,27 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.building.stage import Silent
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.read import open_hotness
-from assets.hotness.stage import HOTNESS
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.fresh_graphs import FEATURES, SEED, made
 from benchmarks.record import record
-from kernels.hotness.push import reverse_pagerank
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.read import open_hotness
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.hotness.push import reverse_pagerank
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable
+from graphmill.trainers.techniques.fresh.arena_rows import HITS
+from graphmill.trainers.techniques.fresh.settings import FreshSettings, Policy
+from graphmill.trainers.training.training import RunExecution, Training
 from tests.graphs import GraphArtifacts
-from trainers.devices.malloc import keep_freed_memory
-from trainers.recipe.config import ModelConfig, TrainTable
-from trainers.techniques.fresh.arena_rows import HITS
-from trainers.techniques.fresh.settings import FreshSettings, Policy
-from trainers.training.training import RunExecution, Training
 
 ARENA_SHARE = 0.011
 """Of all feature rows: a cache of so many, by degree, saves 36 to 40 % on the large graph, as in the paper's Figure 14."""

@@ -16,24 +16,24 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
-from assets.budgets.stage import BudgetsStage
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.stage import HOTNESS
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.elsewhere import beside
 from benchmarks.factored_runs import SKEW, epoch_seconds, weights
 from benchmarks.record import record
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.fresh.settings import FreshSettings
 from tests.graphs import build_graph
-from trainers.devices.malloc import keep_freed_memory
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
-from trainers.techniques.fresh.settings import FreshSettings
 
 SMALL: dict[str, Any] = {"nodes": 50_000, "edges": 800_000, "features": 64, "train_ratio": 0.05}
 LARGE: dict[str, Any] = {"nodes": 500_000, "edges": 8_000_000, "features": 256, "train_ratio": 0.02}

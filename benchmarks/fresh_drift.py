@@ -31,31 +31,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.building.stage import Silent
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.stage import HOTNESS
-from assets.sampling.config import SamplingConfig
-from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.fresh_quality import MODELS
 from benchmarks.fresh_thresholds import GRID_CASES, TITLES
 from benchmarks.record import record
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import line_chart
-from jobs.report.series import Series
-from kernels.sampling.sample import Sampler
-from kernels.types import Array, BatchKey, Block, Stream
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import line_chart
+from graphmill.jobs.report.series import Series
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Array, BatchKey, Block, Stream
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.inference.exact import EVALUATION
+from graphmill.trainers.models.ops import splice
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import RowIds
+from graphmill.trainers.techniques.fresh.settings import FreshSettings
+from graphmill.trainers.training.training import RunExecution, Training
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.batches.batch import attach_weights
-from trainers.inference.exact import EVALUATION
-from trainers.models.ops import splice
-from trainers.recipe.config import ModelConfig, TrainTable
-from trainers.record.ledger import Ledger
-from trainers.rows.source import RowIds
-from trainers.techniques.fresh.settings import FreshSettings
-from trainers.training.training import RunExecution, Training
 
 LAG, NUM_SEEDS, EPOCHS, STABLE = 20, 3, 5, 0.8
 PERCENTILES = (5, 25, 50, 75, 95)

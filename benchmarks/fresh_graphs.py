@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from assets.sources.registry import config_class
-from assets.storage.store import Store
-from kernels.types import Array, Topology
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.types import Array, Topology
 from tests.graphs import GraphArtifacts, build_graph
 
 FEATURES, CLASSES, SEED = 24, 16, 0

@@ -25,9 +25,9 @@ from benchmarks.disk_inputs import home
 from benchmarks.fresh import ARENA_SHARE, QUICK_SHARE, Cell, measured
 from benchmarks.fresh_graphs import BANDS, DEGREES, hops_from, made
 from benchmarks.record import record
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import bar_chart
-from trainers.devices.malloc import keep_freed_memory
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import bar_chart
+from graphmill.trainers.devices.malloc import keep_freed_memory
 
 WARM, STEPS = 200, 300
 ARENAS: tuple[tuple[float, int | str], ...] = ((0.011, "epoch/6"), (0.06, "epoch/6"), (0.06, 20))

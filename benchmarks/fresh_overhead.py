@@ -25,31 +25,31 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.building.stage import Silent
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.stage import HOTNESS
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.command_line import asked_for
 from benchmarks.disk_inputs import drop_pages, home
 from benchmarks.elsewhere import beside
 from benchmarks.fresh_graphs import SKEW
 from benchmarks.record import in_turn, interleave, record
 from benchmarks.sampling import Field, check
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import bar_chart
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import bar_chart
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable
+from graphmill.trainers.record.timeline import WAIT
+from graphmill.trainers.techniques.fresh.settings import FreshSettings
+from graphmill.trainers.training.training import RunExecution, Training
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.devices.malloc import keep_freed_memory
-from trainers.recipe.config import ModelConfig, TrainTable
-from trainers.record.timeline import WAIT
-from trainers.techniques.fresh.settings import FreshSettings
-from trainers.training.training import RunExecution, Training
 
 LABELLED: dict[str, Any] = {"train_ratio": 0.91, "valid_ratio": 0.045, "undirected": True, "classes": 16}
 FULL: dict[str, Any] = {"nodes": 2_000_000, "edges": 16_500_000, "features": 128, "labelled": 0.0055} | LABELLED | SKEW

@@ -20,24 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.stage import HOTNESS
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.fresh_quality import CASES, STUDENT, Case, saving_of
 from benchmarks.record import record
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import line_chart
-from jobs.report.series import Series
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import line_chart
+from graphmill.jobs.report.series import Series
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.fresh.settings import FreshSettings
 from tests.graphs import build_graph
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
-from trainers.techniques.fresh.settings import FreshSettings
 
 NUM_SEEDS = 3
 P_GRADS = (0.5, 0.9, 1.0)

@@ -32,27 +32,27 @@ from torch.nn import functional
 from benchmarks.command_line import asked_for
 from benchmarks.record import interleave, ratio, record
 from benchmarks.whole_graphs import rmat, stored
-from kernels.chunks.steps import chunk_steps
-from kernels.rows.aligned import aligned_empty
-from kernels.sampling.transpose import order_weights, transpose
-from kernels.types import Block, ChunkStep, Topology
-from trainers.batches.batch import attach_weights
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.malloc import keep_freed_memory
-from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.recipe.config import TrainConfig
-from trainers.record.ledger import Ledger
-from trainers.record.timeline import Timeline
-from trainers.rows.source import TableSource
-from trainers.techniques.fullgraph.buffers import Mover
-from trainers.techniques.fullgraph.lists import Mode, walk
-from trainers.techniques.fullgraph.passes import Passes
-from trainers.techniques.fullgraph.places import Place
-from trainers.techniques.fullgraph.replicas import Replicas
-from trainers.techniques.fullgraph.supply import ChunkBlocks
-from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
+from graphmill.kernels.chunks.steps import chunk_steps
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.sampling.transpose import order_weights, transpose
+from graphmill.kernels.types import Block, ChunkStep, Topology
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.rows.source import TableSource
+from graphmill.trainers.techniques.fullgraph.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.lists import Mode, walk
+from graphmill.trainers.techniques.fullgraph.passes import Passes
+from graphmill.trainers.techniques.fullgraph.places import Place
+from graphmill.trainers.techniques.fullgraph.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks
+from graphmill.trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
 THREADS, WIDTH, HIDDEN, CLASSES = 2, 128, 128, 16
 HOST_GBPS, PEER_GBPS = 1.0, 12.5

@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.figures.style import BLUE, CYAN, GREY, PURPLE, YELLOW
 from benchmarks.command_line import asked_for
 from benchmarks.fullgraph import CHUNKS, HOST_GBPS, MODES, PARTS, PEER_GBPS, THREADS, Case, Cut, InMemory
 from benchmarks.record import interleave, ratio, record
 from benchmarks.whole_graphs import rmat
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import stacked
-from trainers.record.timeline import COMPUTE
-from trainers.techniques.fullgraph.lists import Mode
+from graphmill.assets.figures.style import BLUE, CYAN, GREY, PURPLE, YELLOW
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import stacked
+from graphmill.trainers.record.timeline import COMPUTE
+from graphmill.trainers.techniques.fullgraph.lists import Mode
 
 DEPTHS = (2, 4, 8)
 NAMES: dict[Mode, str] = {"vanilla": "baseline", "p2p": "+P2P", "p2p+reuse": "+RU"}

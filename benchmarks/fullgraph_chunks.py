@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.building.stage import Silent
-from assets.chunks.config import ChunksConfig, ChunksTable
-from assets.chunks.plan import cut_in_order
 from benchmarks.chunks import Graph
 from benchmarks.fullgraph import HOST_GBPS, PARTS, PEER_GBPS, THREADS, Case, InMemory
 from benchmarks.fullgraph_breakdown import needed_rows
 from benchmarks.record import interleave, record
 from benchmarks.whole_graphs import grid, parts_of, rmat, sbm
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import line_chart
-from jobs.report.series import Series
-from kernels.chunks.schedule import choose_schedule
-from kernels.chunks.sets import neighbour_sets
-from kernels.chunks.steps import iterate_steps
-from kernels.types import Array, Topology
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.chunks.config import ChunksConfig, ChunksTable
+from graphmill.assets.chunks.plan import cut_in_order
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import line_chart
+from graphmill.jobs.report.series import Series
+from graphmill.kernels.chunks.schedule import choose_schedule
+from graphmill.kernels.chunks.sets import neighbour_sets
+from graphmill.kernels.chunks.steps import iterate_steps
+from graphmill.kernels.types import Array, Topology
 
 LEAST, TIMES = 4, (1, 2, 3, 4)
 """Chunks per part, and how many times as many."""

@@ -19,14 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assets.figures.style import CYAN, GREEN, RED, YELLOW
 from benchmarks.fullgraph import CHUNKS, HIDDEN, PARTS, RANDOM, Case, summed_loss
 from benchmarks.record import record
 from benchmarks.whole_graphs import rmat
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import stacked
-from trainers.batches.batch import block_bytes
-from trainers.devices.logical import LogicalDevice
+from graphmill.assets.figures.style import CYAN, GREEN, RED, YELLOW
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import stacked
+from graphmill.trainers.batches.batch import block_bytes
+from graphmill.trainers.devices.logical import LogicalDevice
 
 WIDTH, CLASSES, DEPTHS = 256, 64, (2, 4, 8)
 """Columns of features and logits as for it-2004 and friendster in Table 1: 256-128-128-64."""

@@ -23,20 +23,20 @@ import statistics
 from dataclasses import replace
 from typing import Any
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.chunks.config import ChunksTable, chunks_config
-from assets.chunks.stage import CHUNKS
-from assets.partitions.config import PartitionsConfig
-from assets.partitions.stage import PARTITIONS
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
 from benchmarks.disk_inputs import home
 from benchmarks.quality import PUBLISHED, SPLITS, Published
 from benchmarks.record import RESULTS, record
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.chunks.config import ChunksTable, chunks_config
+from graphmill.assets.chunks.stage import CHUNKS
+from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
 
 PARTS, CHUNKS_PER_PART = 2, 2
 SEEDS = {"cora": 5, "photo": 3, "minesweeper": 1}

@@ -1,7 +1,7 @@
 """Rows of two tiers by packed slot, against torch's index, mask and fill.
 
 The baseline is what a user of torch writes when some rows are cached: `x = empty; x[mask] = device[i]; x[~mask] = host[j]`, with mask, i
-and j ready beforehand. Ours is `kernels.rows.gather.gather_tiered` with the slots ready. Both allocate x anew, in a process
+and j ready beforehand. Ours is `graphmill.kernels.rows.gather.gather_tiered` with the slots ready. Both allocate x anew, in a process
 that keeps freed memory as the trainer does, so that neither pays for page faults. The results must be equal. GB/s counts
 bytes read and bytes written, of rows only; the bandwidth beside it is a large copy in the same run, with the same threads.
 """
@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from benchmarks.record import interleave, ratio, record
-from kernels.rows.gather import gather_tiered
-from kernels.rows.slots import DEVICE, HOST, Tiers, make_slots
-from trainers.devices.malloc import keep_freed_memory
+from graphmill.kernels.rows.gather import gather_tiered
+from graphmill.kernels.rows.slots import DEVICE, HOST, Tiers, make_slots
+from graphmill.trainers.devices.malloc import keep_freed_memory
 
 THREADS = 2
 WIDTHS = (100, 128, 256, 602)

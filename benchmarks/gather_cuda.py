@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from benchmarks.record import interleave, ratio, record
-from kernels.cuda.device import CudaDevice
-from kernels.rows.gather import gather_tiered
-from kernels.rows.slots import HOST, ROW_BITS, Tiers
+from graphmill.kernels.cuda.device import CudaDevice
+from graphmill.kernels.rows.gather import gather_tiered
+from graphmill.kernels.rows.slots import HOST, ROW_BITS, Tiers
 
 WIDTHS = (100, 128, 256, 602)
 HITS = (0.1, 0.5, 0.9, 1.0)

@@ -29,26 +29,26 @@ from torch.nn import functional
 
 from benchmarks import gpu_peers
 from benchmarks.record import interleave, ratio, record
-from kernels.cuda.device import device_of
-from kernels.cuda.driver import num_gpus
-from kernels.cuda.protocol import KernelDevice
-from kernels.graph.csc import build_csc
-from kernels.graph.generate import rmat_edges, rmat_labels
-from kernels.layers.aggregate import aggregate
-from kernels.rows.gather import gather_tiered
-from kernels.rows.gather_cuda import gather_tiered_cuda
-from kernels.rows.slots import DEVICE, HOST, PEER, Tiers, make_slots
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.sampling.sample_cuda import CudaSampler
-from kernels.types import Array, BatchKey, Block, Topology
-from trainers.batches.on_device import place_topology
-from trainers.devices.open import open_device
-from trainers.devices.protocol import Device
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.models.ops import aggregate as aggregate_rows
-from trainers.recipe.config import TrainConfig
+from graphmill.kernels.cuda.device import device_of
+from graphmill.kernels.cuda.driver import num_gpus
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.graph.generate import rmat_edges, rmat_labels
+from graphmill.kernels.layers.aggregate import aggregate
+from graphmill.kernels.rows.gather import gather_tiered
+from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda
+from graphmill.kernels.rows.slots import DEVICE, HOST, PEER, Tiers, make_slots
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.sample_cuda import CudaSampler
+from graphmill.kernels.types import Array, BatchKey, Block, Topology
+from graphmill.trainers.batches.on_device import place_topology
+from graphmill.trainers.devices.open import open_device
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.ops import aggregate as aggregate_rows
+from graphmill.trainers.recipe.config import TrainConfig
 
 FANOUTS, BATCH_SIZE, WIDTH, CLASSES, HIDDEN = (20, 15, 10), 1000, 128, 64, 256
 CONFIG = TrainConfig(model="sage", layers=3, hidden=HIDDEN, dropout=0.5)

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.driver import VISIBLE, gpu_of_rank, num_gpus
-from kernels.types import Array
-from trainers.devices.open import open_device
+from graphmill.kernels.cuda.driver import VISIBLE, gpu_of_rank, num_gpus
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.open import open_device
 
 ROWS = 1 << 20
 """Most rows that the other process exports."""

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from assets.sizes import format_bytes
 from benchmarks.elsewhere import counters
+from graphmill.assets.sizes import format_bytes
 
 SECTOR_BYTES = 512
 LOOKS_SECONDS = 0.05

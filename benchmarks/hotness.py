@@ -28,26 +28,26 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import interleave, ratio, record
-from jobs.report.drawing import ReportFigure
-from jobs.report.plots import bar_chart, line_chart
-from jobs.report.series import Series
-from kernels.graph.csc import build_csc
-from kernels.graph.generate import citation_edges, citation_labels, rmat_edges, sbm_edges
-from kernels.hotness.bayes import Reach, visit_rates
-from kernels.hotness.presample import count_batches
-from kernels.hotness.push import reverse_pagerank
-from kernels.hotness.ranking import cache_sizes, hit_ratios, random_ranking, rank, similarity
-from kernels.hotness.reach import ReachModel, reciprocity
-from kernels.hotness.visits import Layers, VisitCounter
-from kernels.hotness.walk_reach import WalkReach
-from kernels.hotness.weighted_reach import WeightedReach
-from kernels.rng import key, permutation
-from kernels.sampling.alias import build_alias
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.sampling.walk import Walks, WalkSampler
-from kernels.sampling.weighted import WeightedSampler
-from kernels.types import Array, Stream, Topology
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.plots import bar_chart, line_chart
+from graphmill.jobs.report.series import Series
+from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.graph.generate import citation_edges, citation_labels, rmat_edges, sbm_edges
+from graphmill.kernels.hotness.bayes import Reach, visit_rates
+from graphmill.kernels.hotness.presample import count_batches
+from graphmill.kernels.hotness.push import reverse_pagerank
+from graphmill.kernels.hotness.ranking import cache_sizes, hit_ratios, random_ranking, rank, similarity
+from graphmill.kernels.hotness.reach import ReachModel, reciprocity
+from graphmill.kernels.hotness.visits import Layers, VisitCounter
+from graphmill.kernels.hotness.walk_reach import WalkReach
+from graphmill.kernels.hotness.weighted_reach import WeightedReach
+from graphmill.kernels.rng import key, permutation
+from graphmill.kernels.sampling.alias import build_alias
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.walk import Walks, WalkSampler
+from graphmill.kernels.sampling.weighted import WeightedSampler
+from graphmill.kernels.types import Array, Stream, Topology
 
 SEED, THREADS, EPOCHS, ROUNDS = 1, 2, 10, 2
 POLICIES = {
@@ -162,11 +162,11 @@ def run(graph: str, quick: bool, methods: Sequence[str] = METHODS) -> None:
 def build(graph: str, scale: int) -> Topology:
     """The graph, its counts divided by `scale`; the Python environment is as large as it is."""
     if graph == "python-environment":
-        from assets.building.materialize import materialize
-        from assets.graph.read import open_graph
-        from assets.graph.stage import GRAPH
-        from assets.sources.registry import config_class
-        from assets.storage.store import Store
+        from graphmill.assets.building.materialize import materialize
+        from graphmill.assets.graph.read import open_graph
+        from graphmill.assets.graph.stage import GRAPH
+        from graphmill.assets.sources.registry import config_class
+        from graphmill.assets.storage.store import Store
 
         with TemporaryDirectory() as home:
             artifact = materialize(

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from assets.sizes import format_bytes
 from benchmarks.record import record
+from graphmill.assets.sizes import format_bytes
 
 SIZES = {
     True: {"nodes": 200_000, "edges": 2_000_000, "features": 64, "memory_limit": "256MiB"},
@@ -61,7 +61,7 @@ def write_tables(folder: Path, size: dict[str, Any]) -> int:
     import duckdb
     import polars
 
-    from kernels.graph.generate import rmat_edges
+    from graphmill.kernels.graph.generate import rmat_edges
 
     src, dst = rmat_edges(size["nodes"], size["edges"], seed=7)
     np.save(folder / "ends.npy", np.stack([src, dst]))
@@ -124,13 +124,13 @@ class Phases:
 
 def child_main(folder: Path, size: dict[str, Any]) -> None:
     """Builds both artifacts in one pass and prints a report as one line of JSON."""
-    from assets.building.execution import Threads
-    from assets.building.materialize import materialize_together
-    from assets.features.config import features_config
-    from assets.features.stage import FEATURES
-    from assets.graph.stage import GRAPH
-    from assets.sources.registry import config_class
-    from assets.storage.store import Store
+    from graphmill.assets.building.execution import Threads
+    from graphmill.assets.building.materialize import materialize_together
+    from graphmill.assets.features.config import features_config
+    from graphmill.assets.features.stage import FEATURES
+    from graphmill.assets.graph.stage import GRAPH
+    from graphmill.assets.sources.registry import config_class
+    from graphmill.assets.storage.store import Store
 
     config = config_class("edges")(
         edges=folder / "edges-*.parquet",
@@ -167,7 +167,7 @@ def check_equality(folder: Path, size: dict[str, Any], graph: Path, features: Pa
     Raises:
         AssertionError: an array differs.
     """
-    from kernels.graph.csc import build_csc
+    from graphmill.kernels.graph.csc import build_csc
 
     src, dst = np.load(folder / "ends.npy", mmap_mode="r")
     csc = build_csc(src, dst, size["nodes"], undirected=True, duplicates="merge", self_loops="drop", threads=2)
@@ -187,7 +187,7 @@ def check_equality(folder: Path, size: dict[str, Any], graph: Path, features: Pa
 
 def formula_bytes(size: dict[str, Any]) -> int:
     """Returns the peak that the docstring of assets/sources/edges/source.py allows."""
-    from assets.sources.spooled import peak_bytes
+    from graphmill.assets.sources.spooled import peak_bytes
 
     return peak_bytes(size["memory_limit"], num_nodes=size["nodes"], row_bytes=4 * size["features"])
 

@@ -27,11 +27,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assets.sizes import format_bytes
-from assets.storage.home import ROOT
-from assets.storage.store import Store
 from benchmarks.limited_home import GRAPHBOLT
 from benchmarks.record import record
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.store import Store
 
 SIZES = {
     True: {"nodes": 100_000, "edges": 2_000_000, "features": 16, "repeats": 1},
@@ -121,7 +121,7 @@ def write_tables(folder: Path, size: Mapping[str, int]) -> None:
     """Writes edges.csv without names, as GraphBolt wants it, edges.parquet, features.npy, and what both systems are told."""
     import polars
 
-    from kernels.graph.generate import rmat_edges
+    from graphmill.kernels.graph.generate import rmat_edges
 
     src, dst = rmat_edges(size["nodes"], size["edges"], seed=7)
     table = polars.DataFrame({"src": np.asarray(src, np.int64), "dst": np.asarray(dst, np.int64)})
@@ -140,7 +140,7 @@ def write_tables(folder: Path, size: Mapping[str, int]) -> None:
 
 
 def build_command(folder: Path, kind: str) -> list[str]:
-    code = "import sys; from jobs.cli import main; sys.exit(main())"
+    code = "import sys; from graphmill.jobs.cli import main; sys.exit(main())"
     home = str(folder / f"home-{kind}")
     return [
         sys.executable,

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from assets.sizes import format_bytes
-from assets.storage.arrays import DATA_OFFSET
-from assets.storage.artifact import Artifact
-from assets.storage.home import ROOT
-from assets.storage.store import Store
 from benchmarks.groups import run_limited, told
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.arrays import DATA_OFFSET
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.store import Store
 
 SECONDS_AT_MOST = 3600
 RIVALS = ("dgl", "graphbolt")
@@ -82,7 +82,7 @@ class LimitedHome:
 
     def command(self, part: str, *arguments: str, seconds: float = SECONDS_AT_MOST) -> dict[str, Any]:
         """Runs `graphmill ARGUMENTS`, unless this part has ended well before. Returns its row."""
-        code = "import sys; from jobs.cli import main; sys.exit(main())"
+        code = "import sys; from graphmill.jobs.cli import main; sys.exit(main())"
         again = self.again and arguments[0] in ("plan", "train")
         retrain = ["--retrain"] if again and arguments[0] == "train" and "--retrain" not in arguments else []
         return self._row(part, [sys.executable, "-c", code, *arguments, *retrain], seconds, again)

@@ -19,12 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from assets.building.needs import COMMAND_BYTES
-from assets.sizes import format_bytes
-from assets.storage.home import ROOT
-from assets.storage.store import Store
 from benchmarks.big import EDGES, NODES
 from benchmarks.record import record
+from graphmill.assets.building.needs import COMMAND_BYTES
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.store import Store
 
 TINY = 1 / 100_000
 QUICK, FULL = (1 / 512, 1 / 256), (1 / 32, 1 / 16)
@@ -127,7 +127,7 @@ def measured(folder: Path, scale: float) -> list[dict[str, Any]]:
     (folder / "big.toml").write_text(RECIPE.format(nodes=int(NODES * scale), edges=int(EDGES * scale)))
     said = json.loads(_graphmill(folder, "inspect", "big.toml", "--json").communicate()[0])["needs"]["steps"]
     # `in_process=False` gives each step of a small graph a process, too.
-    build = _start(folder, "from jobs.launch import Launch, launch; from pathlib import Path\n" + BUILD)
+    build = _start(folder, "from graphmill.jobs.launch import Launch, launch; from pathlib import Path\n" + BUILD)
     watch = Watch(build)
     assert build.stdout is not None
     text = watch.hear(build.stdout)
@@ -152,14 +152,14 @@ def measured(folder: Path, scale: float) -> list[dict[str, Any]]:
 
 
 BUILD = """
-from assets.pipeline.file import load_pipeline
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.trainers.recipe.config import TrainTable
 launch(Launch(pipeline=load_pipeline("big.toml", TrainTable), selection="preprocess", in_process=False))
 """
 
 
 def _graphmill(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    return _start(folder, "import sys; from jobs.cli import main; sys.exit(main())", *arguments)
+    return _start(folder, "import sys; from graphmill.jobs.cli import main; sys.exit(main())", *arguments)
 
 
 def _start(folder: Path, code: str, *arguments: str) -> subprocess.Popen[str]:

@@ -18,15 +18,15 @@ import numpy as np
 from benchmarks.cache_plan import GRAPHS, segments
 from benchmarks.record import record
 from benchmarks.sampled_batches import sample_batches
-from kernels.disk_cache.orders import (
+from graphmill.kernels.disk_cache.orders import (
     gray_order,
     gray_order_reference,
     minhash_order,
     minhash_order_reference,
 )
-from kernels.hotness.ranking import rank
-from kernels.rows.pages import PAGE_BYTES, touched_pages
-from kernels.types import Array
+from graphmill.kernels.hotness.ranking import rank
+from graphmill.kernels.rows.pages import PAGE_BYTES, touched_pages
+from graphmill.kernels.types import Array
 
 SEGMENT, SEED, THREADS = 50, 1, 2
 HOT_RATIOS, LEAST_VISITS = (0.05, 0.1), (1, 2, 3)

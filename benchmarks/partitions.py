@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.stage import Silent
-from assets.partitions.assign import (
+from benchmarks.record import record
+from benchmarks.whole_graphs import made_topology, sbm
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.partitions.assign import (
     LDG_PASSES,
     balanced_pass,
     balances,
@@ -28,13 +30,11 @@ from assets.partitions.assign import (
     random_parts,
     range_parts,
 )
-from assets.partitions.config import PartitionsConfig
-from assets.partitions.metis import metis_parts
-from benchmarks.record import record
-from benchmarks.whole_graphs import made_topology, sbm
-from kernels.chunks.ldg import count_replicas, cut_matrix
-from kernels.graph.generate import rmat_edges
-from kernels.types import Array, Topology
+from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.assets.partitions.metis import metis_parts
+from graphmill.kernels.chunks.ldg import count_replicas, cut_matrix
+from graphmill.kernels.graph.generate import rmat_edges
+from graphmill.kernels.types import Array, Topology
 
 PARTS = 4
 METIS_SECONDS = 600

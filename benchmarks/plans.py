@@ -22,11 +22,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from assets.storage.home import ROOT
 from benchmarks.limited_home import RECIPE, LimitedHome, folder_of
 from benchmarks.record import record
-from jobs.planning.check import error_lines, prediction_errors
-from jobs.planning.plan import TIE
+from graphmill.assets.storage.home import ROOT
+from graphmill.jobs.planning.check import error_lines, prediction_errors
+from graphmill.jobs.planning.plan import TIE
 
 ALL_MEMORY = 1 << 40
 SHIPPED = ROOT / "jobs" / "pipelines"

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.pipeline.file import load_pipeline
-from assets.sizes import parse_size
-from assets.storage.store import Store
 from benchmarks.record import record
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.types import Array, Stream, Topology
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.types import Array, Stream, Topology
+from graphmill.trainers.recipe.config import TrainTable
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.recipe.config import TrainTable
 
 QUICK = {"nodes": 200_000, "edges": 1_600_000, "workspace": "128MiB"}
 FULL = {"nodes": 2_000_000, "edges": 16_000_000, "workspace": "1GiB"}
@@ -50,21 +50,21 @@ eval = "sampled"
 LARGEST_ERROR = 1e-5
 """Of a probability."""
 
-BASE = "import trainers.inference.predict, polars.io.plugins"
+BASE = "import graphmill.trainers.inference.predict, polars.io.plugins"
 CHILD = """
 import sys
 from pathlib import Path
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
-from trainers.recipe.config import TrainTable
-from trainers.inference.predict import predict_table
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.inference.predict import predict_table
 recipe, home, name, out, workspace = sys.argv[1:]
 predict_table(Store(Path(home)), load_pipeline(recipe, TrainTable), name, Path(out), workspace=workspace)
 """
 
 
 def main(quick: bool) -> None:
-    from trainers.run import train_table
+    from graphmill.trainers.run import train_table
 
     size, rows = QUICK if quick else FULL, []
     with tempfile.TemporaryDirectory() as folder:
@@ -125,16 +125,16 @@ def check(store: Store, pipeline: object, graph: GraphArtifacts, out: Path) -> f
     import polars
     import torch
 
-    from assets.building.materialize import stage_version
-    from assets.sampling.config import Neighbours
-    from assets.sampling.drawing import Drawing
-    from trainers.inference.bounds import Bounds
-    from trainers.inference.exact import Inference
-    from trainers.inference.predict import load_model
-    from trainers.inference.sampled import infer_sampled
-    from trainers.rows.source import MappedSource
-    from trainers.run import model_configs
-    from trainers.training.stage import ModelStage
+    from graphmill.assets.building.materialize import stage_version
+    from graphmill.assets.sampling.config import Neighbours
+    from graphmill.assets.sampling.drawing import Drawing
+    from graphmill.trainers.inference.bounds import Bounds
+    from graphmill.trainers.inference.exact import Inference
+    from graphmill.trainers.inference.predict import load_model
+    from graphmill.trainers.inference.sampled import infer_sampled
+    from graphmill.trainers.rows.source import MappedSource
+    from graphmill.trainers.run import model_configs
+    from graphmill.trainers.training.stage import ModelStage
 
     opened = graph.open()
     (config,) = model_configs(pipeline.train[0], pipeline.sampling, pipeline.seed)  # pyright: ignore

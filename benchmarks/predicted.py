@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from benchmarks.growth import last_rows
 from benchmarks.record import RESULTS
-from jobs.scaling.cluster import ClusterWork, Machines
-from jobs.scaling.simulation import ClusterSimulation, simulate_cluster
+from graphmill.jobs.scaling.cluster import ClusterWork, Machines
+from graphmill.jobs.scaling.simulation import ClusterSimulation, simulate_cluster
 
 DISTINCT = 0.38
 HIDDEN, EPOCHS, TRAIN_SHARE = 128, 2, 0.014 * 0.78

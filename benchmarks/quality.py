@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
 from benchmarks.record import record
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
 from tests.graphs import build_graph
-from trainers.recipe.config import TrainTable
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def train(
     store: Store, name: str, table_name: str, seeds: Sequence[int], split: int, **keys: Any
 ) -> list[tuple[dict[str, float], str]]:
     """Trains a table of a shipped pipeline with other seeds and keys, on a split of its graph. Returns (numbers, metric) of each model."""
-    from trainers.run import train_table
+    from graphmill.trainers.run import train_table
 
     pipeline = load_pipeline(name, TrainTable)
     config = replace(pipeline.graph, split=split) if name in SPLITS else pipeline.graph  # pyright: ignore

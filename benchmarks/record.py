@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from assets.storage.machine import processor_name
+from graphmill.assets.storage.machine import processor_name
 
 T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.record import interleave, ratio, record
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Block, Stream
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Block, Stream
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.relations import MEMO
+from graphmill.trainers.recipe.config import TrainConfig
 from tests.trainers.graphs import random_topology
-from trainers.devices.malloc import keep_freed_memory
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.models.relations import MEMO
-from trainers.recipe.config import TrainConfig
 
 RELATIONS, WIDTH, HIDDEN, CLASSES, SEEDS, FANOUTS = 6, 128, 256, 16, 1_000, (15, 10)
 SIZES = {True: (20_000, 300_000, 3), False: (200_000, 4_000_000, 7)}

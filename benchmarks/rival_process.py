@@ -21,15 +21,15 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from assets.building.child import NUM_SPINS, SPINS, TUNABLES
-from assets.storage.home import ROOT
 from benchmarks.limited_home import GRAPHBOLT
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Block, Stream
+from graphmill.assets.building.child import NUM_SPINS, SPINS, TUNABLES
+from graphmill.assets.storage.home import ROOT
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Block, Stream
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.config import TrainConfig
 from tests.graphs import GraphArtifacts
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.recipe.config import TrainConfig
 
 KEPT = {
     "MALLOC_TRIM_THRESHOLD_": "2147483647",

@@ -33,7 +33,7 @@ import torch
 from benchmarks import fullgraph, limited, rivals_accuracy, rivals_epoch, rivals_sampling
 from benchmarks.limited_home import GRAPHBOLT
 from benchmarks.record import record
-from trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.devices.malloc import keep_freed_memory
 
 MEASURED: dict[str, Callable[[bool], dict[str, Any]]] = {
     "sampling": rivals_sampling.measure,

@@ -22,22 +22,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.stage import HOTNESS
-from assets.pipeline.file import load_pipeline
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
 from benchmarks.disk_quality import REUSE, store_rows
 from benchmarks.rival_process import RivalProcess, contestants, spec_of
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.fresh.settings import FreshSettings
+from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
-from trainers.techniques.fresh.settings import FreshSettings
-from trainers.techniques.fullgraph.settings import FullGraphSettings
 
 THREADS = 2
 DATA = "GRAPHMILL_TEST_DATA"

@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from assets.sources.registry import config_class
 from benchmarks.disk_inputs import home
 from benchmarks.epoch import OurEpochs
 from benchmarks.record import in_turn
 from benchmarks.rival_process import RivalProcess, contestants, medians, ratios, spec_of
 from benchmarks.worker import Worker
+from graphmill.assets.sources.registry import config_class
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.recipe.config import TrainConfig
 from tests.graphs import GraphArtifacts, build_graph, open_paths
-from trainers.devices.malloc import keep_freed_memory
-from trainers.recipe.config import TrainConfig
 
 THREADS, BATCH_SIZE, ROUNDS = 2, 1024, 2
 QUICK = {"nodes": 20_000, "edges": 150_000, "features": 64, "classes": 16, "train_ratio": 0.1}

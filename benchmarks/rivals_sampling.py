@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from assets.sources.registry import config_class
 from benchmarks.disk_inputs import home
 from benchmarks.record import in_turn
 from benchmarks.rival_process import RivalProcess, contestants, medians, ratios
 from benchmarks.sampling import are_edges
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Stream
+from graphmill.assets.sources.registry import config_class
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Stream
 from tests.graphs import GraphArtifacts, build_graph
 
 QUICK = {"nodes": 50_000, "edges": 400_000}

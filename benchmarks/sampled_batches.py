@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.graph.csc import build_csc
-from kernels.graph.generate import rmat_edges
-from kernels.rng import key, permutation
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.types import Array, Stream, Topology
+from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.graph.generate import rmat_edges
+from graphmill.kernels.rng import key, permutation
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Array, Stream, Topology
 
 LOW_SKEW = (0.3, 0.25, 0.25, 0.2)
 """Quadrants of an R-MAT graph whose degrees differ little."""

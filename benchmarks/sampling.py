@@ -9,7 +9,7 @@ distribution; a ratio is that of the medians.
 - Ours samples the graph as training does, from mapped files (in the page cache after the warm-up). DGL's graph is in memory, its indices
   in large pages where the system has them, as NumPy asks for. DGL runs with 64-bit ids: 1.1.3 dies on sampled blocks of 32-bit ids.
   `ours_int64` is ours on the very indices that DGL uses.
-- `two_step` is kernels.sampling.sample.TwoStepSampler: the same choice and map, by way of an edge list.
+- `two_step` is graphmill.kernels.sampling.sample.TwoStepSampler: the same choice and map, by way of an edge list.
 - `roofline` reads and writes what a sampler must, at the addresses of real batches that were recorded before, and does nothing else:
   two entries of indptr a destination, one of indices and one 8-byte entry of the map an edge, all asked for ahead.
 """
@@ -25,15 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from assets.storage.arrays import write_array
 from benchmarks.record import interleave, record
-from kernels import _native
-from kernels.graph.csc import build_csc
-from kernels.graph.generate import rmat_edges
-from kernels.rng import key
-from kernels.sampling.sample import Sampler, TwoStepSampler
-from kernels.types import BatchKey, Stream, Topology
-from trainers.devices.malloc import keep_freed_memory
+from graphmill.assets.storage.arrays import write_array
+from graphmill.kernels import _native
+from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.graph.generate import rmat_edges
+from graphmill.kernels.rng import key
+from graphmill.kernels.sampling.sample import Sampler, TwoStepSampler
+from graphmill.kernels.types import BatchKey, Stream, Topology
+from graphmill.trainers.devices.malloc import keep_freed_memory
 
 FANOUTS = ((15, 10, 5), (25, 10), (20, 15, 10))
 QUICK = {"nodes": 200_000, "edges": 1_650_000}

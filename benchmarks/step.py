@@ -22,18 +22,18 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from assets.sources.registry import config_class
-from assets.storage.store import Store
 from benchmarks.epoch import CONFIG, FANOUTS, THREADS, check_equality, dgl_graph, dgl_model
 from benchmarks.record import record
 from benchmarks.worker import Worker
-from kernels.rows.gather import gather
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.rows.gather import gather
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
 from tests.graphs import OpenedGraph, build_graph, open_paths
-from trainers.devices.malloc import keep_freed_memory
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
 
 QUICK = {"nodes": 200_000, "edges": 1_650_000, "features": 128, "classes": 16, "train_ratio": 0.2}
 FULL = {"nodes": 2_000_000, "edges": 16_500_000, "features": 128, "classes": 16, "train_ratio": 0.1}

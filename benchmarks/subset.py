@@ -12,13 +12,13 @@ import time
 
 import numpy as np
 
-from assets.sources.registry import config_class
-from assets.storage.store import Store
 from benchmarks.record import record
-from kernels.types import Array, Topology
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.needed import find_needed
 from tests.graphs import build_graph
-from trainers.inference.bounds import Bounds
-from trainers.inference.needed import find_needed
 
 QUICK = {"nodes": 50_000, "edges": 400_000}
 FULL = {"nodes": 2_000_000, "edges": 16_500_000}

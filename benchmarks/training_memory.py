@@ -1,7 +1,7 @@
 """Peak memory of trainings against the sum that was said before each, per trainer and for two shapes of batch and model.
 
-`python -m trainers` trains every table in a process of its own. `run.json` has the sum (`memory_need`), and the peak of anonymous pages
-that the process saw of itself, every 20 ms; of ranks, the peaks are added up with what the process that starts them takes.
+`python -m graphmill.trainers` trains every table in a process of its own. `run.json` has the sum (`memory_need`), and the peak of
+anonymous pages that the process saw of itself, every 20 ms; of ranks, the peaks are added up with what the process that starts them takes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from assets.building.child import child_environment
-from assets.storage.home import ROOT
-from assets.storage.store import Store
 from benchmarks.record import record
+from graphmill.assets.building.child import child_environment
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.need import LAUNCHER_BYTES
 from tests.recipes import recipe
-from trainers.recipe.need import LAUNCHER_BYTES
 
 QUICK, FULL = 50_000, 400_000
 SHAPES: dict[str, dict[str, Any]] = {
@@ -52,9 +52,9 @@ def main(quick: bool) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path, home = Path(folder) / "memory.toml", Path(folder) / "home"
             path.write_text(pipeline_text(nodes, **sizes))
-            called(home, "-c", "from jobs.cli import main; main()", "build", str(path))
+            called(home, "-c", "from graphmill.jobs.cli import main; main()", "build", str(path))
             for name in TABLES:
-                called(home, "-m", "trainers", str(path), name, "--quiet")
+                called(home, "-m", "graphmill.trainers", str(path), name, "--quiet")
                 row: dict[str, Any] = {"shape": shape, "trainer": name} | found(Store(home), name)
                 runs.append(row)
                 least, most, peak = (row[key] / 2**20 for key in ("least_bytes", "said_bytes", "peak_bytes"))

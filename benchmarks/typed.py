@@ -17,24 +17,24 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from assets.features.read import open_features
-from assets.packed_chunks.read import PackedChunks
-from assets.pipeline.file import load_pipeline
-from assets.samples.read import open_samples
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact
-from assets.storage.table import FeatureTable
 from benchmarks.record import record
-from jobs.launch import Launch, launch
-from kernels.rows.placement import place_bytes
-from kernels.types import BatchKey, Stream
-from trainers.devices.logical import LogicalDevice
-from trainers.recipe.config import TrainTable
-from trainers.record.ledger import Ledger
-from trainers.rows.cache import CachedSource
-from trainers.rows.packed import PackedRows
-from trainers.rows.packed_loader import loader_reading
-from trainers.rows.source import MappedSource, RowIds
+from graphmill.assets.features.read import open_features
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.jobs.launch import Launch, launch
+from graphmill.kernels.rows.placement import place_bytes
+from graphmill.kernels.types import BatchKey, Stream
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.cache import CachedSource
+from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.packed_loader import loader_reading
+from graphmill.trainers.rows.source import MappedSource, RowIds
 
 SIZES: dict[bool, dict[str, int]] = {
     True: {"author": 70_000, "institution": 20_000, "paper": 10_000, "width": 64, "edges": 200_000},

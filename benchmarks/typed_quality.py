@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from benchmarks.disk_inputs import home
 from benchmarks.record import record
-from kernels.types import Array
+from graphmill.kernels.types import Array
 
 SPLITS, PARTS = 5, ("train", "valid", "test")
 PUBLISHED = 92.07

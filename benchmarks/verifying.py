@@ -24,11 +24,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from assets.building.child import child_environment
 from benchmarks.record import record
+from graphmill.assets.building.child import child_environment
 
 WITHOUT = """
-import assets.storage.verified as verified
+import graphmill.assets.storage.verified as verified
 
 def compare_nothing(*given):
     pass

@@ -14,21 +14,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-from assets.building.materialize import materialize
-from assets.building.stage import Stage
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import load_pipeline
-from assets.pipeline.steps import Versions, find_inputs
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
-from assets.storage import artifact, verified
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from jobs.definitions import execution_of
-from jobs.runs.training import training_steps
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Stage
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.steps import Versions, find_inputs
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage import artifact, verified
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import execution_of
+from graphmill.jobs.runs.training import training_steps
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
 
 SIZE = {
     "nodes": 1_000_000,

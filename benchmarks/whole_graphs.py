@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.building.stage import Silent
-from assets.partitions.assign import range_parts
-from assets.partitions.config import PartitionsConfig
-from assets.partitions.metis import metis_parts
-from assets.sources.registry import config_class
-from assets.storage.store import Store
-from kernels.graph.csc import build_csc
-from kernels.graph.generate import rmat_edges, sbm_edges
-from kernels.types import Array, Topology
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.partitions.assign import range_parts
+from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.assets.partitions.metis import metis_parts
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.graph.generate import rmat_edges, sbm_edges
+from graphmill.kernels.types import Array, Topology
 from tests.graphs import build_graph
 
 DATA = "GRAPHMILL_TEST_DATA"

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
 from benchmarks.predict import CHILD
 from benchmarks.record import record
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
 from tests.graphs import build_graph
-from trainers.recipe.config import TrainTable
 
 QUICK, FULL = {"nodes": 3_000, "features": 1_000}, {"nodes": 30_000, "features": 8_000}
 WORKSPACES, ROUNDS = ("512MiB", "6GiB"), 2
@@ -52,7 +52,7 @@ eval_workspace = "512MiB"
 
 def main(quick: bool) -> None:
     """Trains, predicts, records one row."""
-    from trainers.run import train_table
+    from graphmill.trainers.run import train_table
 
     size = QUICK if quick else FULL
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-from assets.building.child import runtime_environment
+from graphmill.assets.building.child import runtime_environment
 
 REST_SECONDS = 0.02
 

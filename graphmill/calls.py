@@ -11,17 +11,17 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.pipeline.file import Pipeline, load_pipeline
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 
 if TYPE_CHECKING:
-    from jobs.launch import Outcome, Selection
-    from trainers.batches.batch import MiniBatch
-    from trainers.notebook import Trained
-    from trainers.record.epoch_lines import Lines
+    from graphmill.jobs.launch import Outcome, Selection
+    from graphmill.trainers.batches.batch import MiniBatch
+    from graphmill.trainers.notebook import Trained
+    from graphmill.trainers.record.epoch_lines import Lines
 
 Asked = str | os.PathLike[str] | Pipeline
 """A pipeline, or its name, or the path of its file."""
@@ -75,7 +75,7 @@ def run(
         graphmill.StepError: a step failed by a defect.
         KeyboardInterrupt: the run was interrupted, or cancelled in the UI.
     """
-    from jobs.launch import Launch, launch
+    from graphmill.jobs.launch import Launch, launch
 
     order = Launch(
         pipeline=pipeline(source),
@@ -102,7 +102,7 @@ def artifact(source: Asked, step: str = "", *, home: Home = None) -> Artifact:
     Raises:
         InputError: the artifact is not built, or several have this name.
     """
-    from jobs.commands.names import artifact_of, find_artifact
+    from graphmill.jobs.commands.names import artifact_of, find_artifact
 
     if step:
         return artifact_of(Store(home), pipeline(source), step)
@@ -127,10 +127,10 @@ def open(source: Asked, step: str = "", *, home: Home = None) -> Any:
     Raises:
         InputError: the artifact is not built, or several have this name.
     """
-    from assets.features.read import open_features
-    from assets.graph.read import open_graph
-    from jobs.commands.names import split_name
-    from trainers.recipe.recipe import ModelRecipe
+    from graphmill.assets.features.read import open_features
+    from graphmill.assets.graph.read import open_graph
+    from graphmill.jobs.commands.names import split_name
+    from graphmill.trainers.recipe.recipe import ModelRecipe
 
     found = artifact(source, step, home=home)
     if found.stage == ModelRecipe.name:
@@ -142,7 +142,7 @@ def open(source: Asked, step: str = "", *, home: Home = None) -> Any:
 
 def _trained(asked: Pipeline, step: str, home: Home) -> Trained:
     """Returns the model of NAME, NAME/SEED, NAME/SPLIT or NAME/SPLIT/SEED, which the store has."""
-    from trainers.notebook import open_trained
+    from graphmill.trainers.notebook import open_trained
 
     name, *which = step.split("/")
     if len(asked.by_split) > 1:
@@ -167,7 +167,7 @@ def batches(
     Raises:
         InputError: an artifact is missing, or the table's technique does not train on mini-batches in one process.
     """
-    from trainers.notebook import mini_batches
+    from graphmill.trainers.notebook import mini_batches
 
     return mini_batches(Store(home), pipeline(source), name, epoch, start=start, seed=seed)
 
@@ -199,7 +199,7 @@ def predict(
     Raises:
         InputError: the model is not trained, a named node does not exist, or the file cannot be written.
     """
-    from trainers.inference.predict import predict_table
+    from graphmill.trainers.inference.predict import predict_table
 
     more: dict[str, Any] = {"seed": seed, "workspace": workspace, "threads": threads, "probabilities": probabilities}
     wanted = None if nodes is None else Path(nodes)

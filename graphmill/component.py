@@ -6,11 +6,11 @@ executor: docs/dagster.md shows a project with an asset of its own below a model
 
 import dagster as dg
 
-from assets.pipeline.file import find_pipeline, parse_pipeline, read_pipeline_file
-from jobs.definitions import definitions_of, surroundings
-from jobs.runs.children import ChildProcesses
-from jobs.runs.pinned import pinned_files
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.file import find_pipeline, parse_pipeline, read_pipeline_file
+from graphmill.jobs.definitions import definitions_of, surroundings
+from graphmill.jobs.runs.children import ChildProcesses
+from graphmill.jobs.runs.pinned import pinned_files
+from graphmill.trainers.recipe.config import TrainTable
 
 
 class PipelineComponent(dg.Component, dg.Model, dg.Resolvable):

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import click
 
-from assets.building.child import begin_as_trainings
-from assets.storage.home import one_home
-from jobs.commands.options import json_option
-from jobs.commands.paper import PAPER_COMMANDS
-from jobs.commands.recipes import RECIPE_COMMANDS
-from jobs.commands.runs import RUN_COMMANDS
-from jobs.commands.store import STORE_COMMANDS
-from jobs.report.commands import REPORT_COMMANDS
-from kernels.errors import InputError
+from graphmill.assets.building.child import begin_as_trainings
+from graphmill.assets.storage.home import one_home
+from graphmill.jobs.commands.options import json_option
+from graphmill.jobs.commands.paper import PAPER_COMMANDS
+from graphmill.jobs.commands.recipes import RECIPE_COMMANDS
+from graphmill.jobs.commands.runs import RUN_COMMANDS
+from graphmill.jobs.commands.store import STORE_COMMANDS
+from graphmill.jobs.report.commands import REPORT_COMMANDS
+from graphmill.kernels.errors import InputError
 
 EXIT_INPUT, EXIT_UNFIT, EXIT_INTERRUPTED = 1, 1, 130
 TIMING = {"plan", "--plan"}
@@ -55,11 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _refused(error: Exception) -> InputError | None:
     """Returns the refusal of the machine or the history, None for a defect."""
-    from assets.storage.refused import refusal
+    from graphmill.assets.storage.refused import refusal
 
     said = refusal(error)
     if said is None and "sqlalchemy" in sys.modules:
-        from jobs.runs.instance import history_error
+        from graphmill.jobs.runs.instance import history_error
 
         said = history_error(error, os.environ.get("DAGSTER_HOME") or "")
     return said
@@ -110,7 +110,7 @@ def init(home: Path | None) -> None:
 
     Example: graphmill init
     """
-    from jobs.runs.instance import SETTINGS, init_home
+    from graphmill.jobs.runs.instance import SETTINGS, init_home
 
     folder, written = init_home(home)
     click.echo(f"{folder / SETTINGS} {'is written' if written else 'was there already'}")
@@ -125,7 +125,7 @@ def doctor(home: Path | None, refresh: bool, as_json: bool) -> None:
 
     Example: graphmill doctor
     """
-    from jobs.commands.doctor import can_train, examine, print_findings
+    from graphmill.jobs.commands.doctor import can_train, examine, print_findings
 
     findings = examine(home, again=refresh)
     print_findings(findings, as_json=as_json)
@@ -148,7 +148,7 @@ def ui(home: Path | None, port: int | None, names: tuple[str, ...]) -> None:
 
     Example: graphmill ui --port 3001
     """
-    from jobs.commands.ui import serve
+    from graphmill.jobs.commands.ui import serve
 
     serve(home, port, click.echo, names)
 

@@ -1,10 +1,8 @@
 """The code location: pipeline files as assets, checks and jobs.
 
-`workspace.yaml` loads this file. Dagster has the tree on its import path only while it loads, so the first line imports the packages
-whose modules steps import later. Pipelines that do not parse stay visible, as an asset that lists their mistakes.
+`workspace.yaml` loads this file. Dagster has the tree on its import path only while it loads; graphmill finds its modules by itself
+once it is imported. Pipelines that do not parse stay visible, as an asset that lists their mistakes.
 """
-
-import assets, jobs, kernels, trainers  # noqa: E401, F401  # isort: skip
 
 import os
 from collections.abc import Iterable, Mapping
@@ -14,9 +12,9 @@ from typing import Any
 
 import dagster as dg
 
-import jobs.runs.instance  # noqa: F401
-from assets.building.stage import OnePass, Silent
-from assets.definitions import (
+import graphmill.jobs.runs.instance  # noqa: F401
+from graphmill.assets.building.stage import OnePass, Silent
+from graphmill.assets.definitions import (
     Slot,
     Surroundings,
     allowed_name,
@@ -27,25 +25,25 @@ from assets.definitions import (
     source_assets,
     stage_asset,
 )
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline
-from assets.pipeline.rules import JOBS
-from assets.pipeline.steps import Step
-from assets.storage.store import Store
-from jobs.operations.difference import PIPELINE_TAG
-from jobs.operations.failures import failure_sensor
-from jobs.operations.reload import reload_sensor
-from jobs.operations.schedules import schedules_of
-from jobs.operations.size import takes_memory
-from jobs.runs.cancellation import CancelableProgress
-from jobs.runs.children import ChildProcesses
-from jobs.runs.in_turn import in_turn
-from jobs.runs.pinned import pinned_files
-from jobs.runs.shown import report_address, shown_files
-from jobs.runs.slot import MEMORY_POOL, held_slot
-from jobs.runs.training import training_asset, training_steps
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import MissingDataError, Pipeline, parse_pipeline
+from graphmill.assets.pipeline.rules import JOBS
+from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.operations.difference import PIPELINE_TAG
+from graphmill.jobs.operations.failures import failure_sensor
+from graphmill.jobs.operations.reload import reload_sensor
+from graphmill.jobs.operations.schedules import schedules_of
+from graphmill.jobs.operations.size import takes_memory
+from graphmill.jobs.runs.cancellation import CancelableProgress
+from graphmill.jobs.runs.children import ChildProcesses
+from graphmill.jobs.runs.in_turn import in_turn
+from graphmill.jobs.runs.pinned import pinned_files
+from graphmill.jobs.runs.shown import report_address, shown_files
+from graphmill.jobs.runs.slot import MEMORY_POOL, held_slot
+from graphmill.jobs.runs.training import training_asset, training_steps
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 
 WHAT = {
     "preprocess": "Builds the data of pipeline {name} and trains nothing. What the store has already is reused. Run it first where a "

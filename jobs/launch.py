@@ -15,32 +15,39 @@ from typing import Any, Literal, TextIO
 
 import dagster as dg
 
-from assets.building.child import note_kills, why_killed
-from assets.cluster.keeper import kept
-from assets.definitions import Surroundings, key_of
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline, parse_pipeline
-from assets.pipeline.steps import Step, Versions, find_all
-from assets.storage.artifact import Artifact
-from assets.storage.home import home_folder
-from assets.storage.store import Store
-from jobs.definitions import build_defs, job_names
-from jobs.operations.size import is_big
-from jobs.operations.sound import require_sound
-from jobs.runs import watchers as _watchers  # noqa: F401 - for its import
-from jobs.runs.cancellation import CancelableProgress, interrupts_cancel
-from jobs.runs.children import ROOT, ChildProcesses
-from jobs.runs.dead_runs import fail_dead_runs
-from jobs.runs.history_files import held_open
-from jobs.runs.instance import UNUSABLE, HistoryError, environment, open_instance, refused_history, reporting_history
-from jobs.runs.interrupts import watched_interrupts
-from jobs.runs.listed import listed_in_ui
-from jobs.runs.training import EpochLines, training_steps
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
-from trainers.recipe.recipe import ModelRecipe
-from trainers.record.checkpoint_head import checkpoint_path, waiting_run
-from trainers.record.epoch_lines import Lines
+from graphmill.assets.building.child import note_kills, why_killed
+from graphmill.assets.cluster.keeper import kept
+from graphmill.assets.definitions import Surroundings, key_of
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.assets.pipeline.steps import Step, Versions, find_all
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.home import IMPORTED_FROM, home_folder
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import build_defs, job_names
+from graphmill.jobs.operations.size import is_big
+from graphmill.jobs.operations.sound import require_sound
+from graphmill.jobs.runs import watchers as _watchers  # noqa: F401 - for its import
+from graphmill.jobs.runs.cancellation import CancelableProgress, interrupts_cancel
+from graphmill.jobs.runs.children import ChildProcesses
+from graphmill.jobs.runs.dead_runs import fail_dead_runs
+from graphmill.jobs.runs.history_files import held_open
+from graphmill.jobs.runs.instance import (
+    UNUSABLE,
+    HistoryError,
+    environment,
+    open_instance,
+    refused_history,
+    reporting_history,
+)
+from graphmill.jobs.runs.interrupts import watched_interrupts
+from graphmill.jobs.runs.listed import listed_in_ui
+from graphmill.jobs.runs.training import EpochLines, training_steps
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.recipe import ModelRecipe
+from graphmill.trainers.record.checkpoint_head import checkpoint_path, waiting_run
+from graphmill.trainers.record.epoch_lines import Lines
 
 Selection = Literal["preprocess", "train", "all"]
 
@@ -193,7 +200,7 @@ def _execute_here(
     order: Launch, steps: list[Step], store: Store, versions: Versions, instance: dg.DagsterInstance
 ) -> tuple[bool, str, Sequence[dg.DagsterEvent]]:
     """Runs all steps in this process. While a step runs, Dagster redirects the streams to its log, so terminals get copies."""
-    from trainers.record.progress import open_progress
+    from graphmill.trainers.record.progress import open_progress
 
     with _copy_of(sys.stdout) as out, _copy_of(sys.stderr) as err:
         around = Surroundings(
@@ -229,7 +236,7 @@ def _execute_in_processes(
         "job_name": _job_name(order),
     }
     job = dg.build_reconstructable_job(
-        __name__, "reconstruct_job", None, arguments, reconstructor_working_directory=str(ROOT)
+        __name__, "reconstruct_job", None, arguments, reconstructor_working_directory=str(IMPORTED_FROM)
     )
     with dg.execute_job(
         job,
@@ -245,7 +252,7 @@ def reconstruct_job(
     path: str, text: str, settings: str, home: str, threads: int | None, on: str, job_name: str
 ) -> dg.JobDefinition:
     """Returns a job again in another process of its run, from plain values and not from files that may have changed."""
-    from trainers.record.progress import open_progress
+    from graphmill.trainers.record.progress import open_progress
 
     pipeline = replace(parse_pipeline(Path(path), text.encode(), TrainTable), settings=settings)
     around = Surroundings(

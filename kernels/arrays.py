@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.types import Array, Block
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, Block
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 INT32 = np.dtype(np.int32)

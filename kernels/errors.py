@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -16,6 +18,26 @@ UNPRINTABLE = {
     for code in (*range(9), *range(11, 32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
 """Characters that would change how a terminal shows the text behind them, and their spelling in an error."""
+
+
+CLONE = Path(__file__).resolve().parents[1]
+"""The folder of the layers: a clone of the project, which has its `pyproject.toml`, or the installed package."""
+
+
+def install_extra(extra: str) -> str:
+    """Returns the command that installs what an extra of graphmill adds: in a clone by the extra, else by the names of its packages.
+
+    Args:
+        extra: name of the extra in `pyproject.toml`.
+    """
+    if (CLONE / "pyproject.toml").exists():
+        return f'pip install -e ".[{extra}]"'
+    try:
+        needed = [line.partition(";") for line in requires("graphmill") or ()]
+    except PackageNotFoundError:  # files that were copied, not installed
+        needed = []
+    names = [f"'{name.strip()}'" for name, _, marker in needed if f'extra == "{extra}"' in marker.replace("'", '"')]
+    return f"pip install {' '.join(names) or extra}"
 
 
 class InputError(ValueError):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kernels.types import Array
+from graphmill.kernels.types import Array
 
 NODES_AT_ONCE = 1 << 17
 KEYS_AT_ONCE = 1 << 19

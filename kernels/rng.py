@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, as_out, check_threads
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, as_out, check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 GOLDEN = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1

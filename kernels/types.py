@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 Array = np.ndarray[Any, Any]
 
@@ -88,7 +88,7 @@ class Splice:
     Attributes:
         computed: i32[c], ascending places among the block's sources; c is the number of destinations of the block below.
         hist_pos: i32[h], ascending places among the block's sources.
-        hist_slot: i32[h], rows of the history's embeddings (`kernels.history.arena.History.embeddings`).
+        hist_slot: i32[h], rows of the history's embeddings (`graphmill.kernels.history.arena.History.embeddings`).
     """
 
     computed: Array

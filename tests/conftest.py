@@ -51,7 +51,7 @@ class _Passed:
 @pytest.fixture(scope="session", autouse=True)
 def drawing() -> Iterator[Callable[[Any], bytes]]:
     """The function that draws a figure. In its place nothing is drawn."""
-    from assets.figures import style
+    from graphmill.assets.figures import style
 
     draw = style.png
     with pytest.MonkeyPatch.context() as patch:
@@ -63,7 +63,7 @@ def drawing() -> Iterator[Callable[[Any], bytes]]:
 def drawn(drawing: Callable[[Any], bytes]) -> Iterator[None]:
     """For a file whose tests look at drawn figures."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("assets.figures.style.png", drawing)
+        patch.setattr("graphmill.assets.figures.style.png", drawing)
         yield
 
 

@@ -29,10 +29,12 @@ from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    "jobs.cli", "jobs.launch", "jobs.definitions", "jobs.commands.leaderboard", "jobs.figures.pictures",
-    "assets.graph.stage", "assets.features.stage", "assets.sampling_tables.stage", "assets.partitions.stage", "assets.chunks.stage",
-    "assets.shards.stage", "assets.hotness.stage", "assets.budgets.stage", "assets.samples.stage", "assets.cache_plan.stage",
-    "assets.packed_chunks.stage", "assets.storage.remote.collect", "trainers.techniques.needs",
+    "graphmill.jobs.cli", "graphmill.jobs.launch", "graphmill.jobs.definitions", "graphmill.jobs.commands.leaderboard",
+    "graphmill.jobs.figures.pictures", "graphmill.assets.graph.stage", "graphmill.assets.features.stage",
+    "graphmill.assets.sampling_tables.stage", "graphmill.assets.partitions.stage", "graphmill.assets.chunks.stage",
+    "graphmill.assets.shards.stage", "graphmill.assets.hotness.stage", "graphmill.assets.budgets.stage",
+    "graphmill.assets.samples.stage", "graphmill.assets.cache_plan.stage", "graphmill.assets.packed_chunks.stage",
+    "graphmill.assets.storage.remote.collect", "graphmill.trainers.techniques.needs",
     "dagster._core.storage.sqlite_storage", "dagster._core.storage.root", "dagster._core.storage.migration.utils",
     "dagster._core.storage.local_compute_log_manager", "dagster._core.instance.factory", "dagster._core.secrets.loader",
     "dagster._core.executor.in_process", "dagster._core.execution.execute_in_process",
@@ -41,10 +43,15 @@ COMMANDS = (
 """What commands import, what they import when they are needed included. Polars is not among it: it starts threads when it is imported, and
 they would not be there after a fork."""
 
-TRAININGS = ("trainers.__main__", "trainers.training.stage", "trainers.loop.loop", "trainers.training.open_rows")
+TRAININGS = (
+    "graphmill.trainers.__main__",
+    "graphmill.trainers.training.stage",
+    "graphmill.trainers.loop.loop",
+    "graphmill.trainers.training.open_rows",
+)
 """What trainings import."""
 
-READERS = ("assets.sources.dgl.reader", "dgl")
+READERS = ("graphmill.assets.sources.dgl.reader", "dgl")
 """What the processes that read files of DGL import."""
 
 

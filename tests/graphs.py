@@ -6,17 +6,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize_together
-from assets.features.config import features_config
-from assets.features.read import open_features
-from assets.features.stage import FEATURES
-from assets.graph.read import Graph, open_graph
-from assets.graph.stage import GRAPH
-from assets.sources.registry import GraphConfig
-from assets.storage.artifact import Artifact, read_artifact
-from assets.storage.store import Store
-from assets.storage.table import FeatureTable
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize_together
+from graphmill.assets.features.config import features_config
+from graphmill.assets.features.read import open_features
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.sources.registry import GraphConfig
+from graphmill.assets.storage.artifact import Artifact, read_artifact
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.table import FeatureTable
 
 
 @dataclass(frozen=True, kw_only=True)

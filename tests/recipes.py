@@ -12,8 +12,8 @@ from typing import Any
 
 import tomlkit
 
-from assets.pipeline.file import Pipeline, load_pipeline
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.trainers.recipe.config import TrainTable
 
 SBM: dict[str, Any] = {"source": "sbm", "nodes": 300, "edges": 2000, "features": 8, "classes": 3}
 """A generated graph."""

@@ -1,7 +1,7 @@
 """Trains one `[[train]]` table of a pipeline: a machine without the orchestrator needs nothing else.
 
-    python -m trainers PIPELINE NAME [--home HOME] [--input STAGE=VERSION ...] [--resume] [--retrain] [--ranks N]
-    python -m trainers --from BUNDLE [--home HOME] [--resume] [--retrain]
+    python -m graphmill.trainers PIPELINE NAME [--home HOME] [--input STAGE=VERSION ...] [--resume] [--retrain] [--ranks N]
+    python -m graphmill.trainers --from BUNDLE [--home HOME] [--resume] [--retrain]
 
 PIPELINE is a name or the path of a TOML file. The artifacts that it reads (trainers/recipe/inputs.py) must be in the home. `--input
 graph=VERSION` and `--input features=VERSION` name graph and features on a machine that has the artifacts and not the raw files they were
@@ -22,21 +22,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.building.child import begin_as_trainings, end_with_parent
-from assets.pipeline.file import parse_pipeline, read_pipeline_file
-from assets.storage.artifact import Artifact
-from assets.storage.home import one_home
-from assets.storage.refused import refusal
-from assets.storage.store import Store
-from kernels.cuda.driver import VISIBLE, gpu_of_rank
-from kernels.errors import InputError
-from trainers.ranks.launch import EXIT_PEER, MOST_RANKS, PARENT, asked_ranks, launcher_id, launcher_number
-from trainers.ranks.leave import EXIT_INPUT, EXIT_INTERRUPTED, end, leave, report
-from trainers.recipe.config import TrainTable, find_table, model_configs
-from trainers.recipe.order import Order, plain_order
+from graphmill.assets.building.child import begin_as_trainings, end_with_parent
+from graphmill.assets.pipeline.file import parse_pipeline, read_pipeline_file
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.home import one_home
+from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.cuda.driver import VISIBLE, gpu_of_rank
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.launch import EXIT_PEER, MOST_RANKS, PARENT, asked_ranks, launcher_id, launcher_number
+from graphmill.trainers.ranks.leave import EXIT_INPUT, EXIT_INTERRUPTED, end, leave, report
+from graphmill.trainers.recipe.config import TrainTable, find_table, model_configs
+from graphmill.trainers.recipe.order import Order, plain_order
 
 if TYPE_CHECKING:
-    from trainers.ranks.placing import Demand
+    from graphmill.trainers.ranks.placing import Demand
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,7 +80,7 @@ def _from_pipeline(options: argparse.Namespace) -> Order:
 
 def _from_bundle(options: argparse.Namespace) -> Order:
     """Returns the order of a training, from a bundle, and puts the bundle's artifacts into the home."""
-    from assets.storage.bundle import open_bundle, take_from
+    from graphmill.assets.storage.bundle import open_bundle, take_from
 
     if options.pipeline or options.name or options.input:
         raise InputError(
@@ -128,10 +128,10 @@ def _train_split(order: Order) -> Sequence[Artifact]:
 
 def _train_here(order: Order, table: TrainTable, store: Store, *, first: bool) -> Sequence[Artifact]:
     """Trains in this process, which may be one of several ranks; the first one writes the models."""
-    from trainers.ranks.group import coming, joined
-    from trainers.recipe.inputs import find_table_inputs
-    from trainers.record.progress import open_progress
-    from trainers.run import train_table
+    from graphmill.trainers.ranks.group import coming, joined
+    from graphmill.trainers.recipe.inputs import find_table_inputs
+    from graphmill.trainers.record.progress import open_progress
+    from graphmill.trainers.run import train_table
 
     pipeline, timeout = order.pipeline, table.own_settings.timeout
     with coming() as meeting:
@@ -156,8 +156,8 @@ def _train_here(order: Order, table: TrainTable, store: Store, *, first: bool) -
 
 def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> Sequence[Artifact]:
     """Starts the ranks, waits for them and returns the models that they trained."""
-    from trainers.ranks.launch import run_ranks
-    from trainers.recipe.inputs import find_table_inputs
+    from graphmill.trainers.ranks.launch import run_ranks
+    from graphmill.trainers.recipe.inputs import find_table_inputs
 
     told = f"  {table.name}: "
     tell = order.tell or (lambda line: None)
@@ -166,7 +166,7 @@ def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> 
         if line.startswith(told):
             tell(line.strip())
 
-    arguments = ["-m", "trainers", order.pipeline.name, table.name]
+    arguments = ["-m", "graphmill.trainers", order.pipeline.name, table.name]
     if order.on:
         _run_on_cluster(order, table, store, world, arguments, heard)
     else:
@@ -174,7 +174,7 @@ def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> 
         # Devices of fullgraph are those of all ranks.
         gpus = max(1, getattr(table.own_settings, "devices", 0) // world)
         run_ranks([sys.executable, *arguments], given, world, heard, gpus)
-    from trainers.run import trained_models
+    from graphmill.trainers.run import trained_models
 
     return trained_models(
         store, find_table_inputs(order.pipeline, table, store, order.inputs).inputs, table, order.pipeline
@@ -185,9 +185,9 @@ def _run_on_cluster(
     order: Order, table: TrainTable, store: Store, world: int, arguments: Sequence[str], heard: Callable[[str], None]
 ) -> None:
     """Runs the ranks on the nodes of a cluster; they get the versions of what they read, so none of them needs the raw data."""
-    from assets.cluster.keeper import kept
-    from trainers.ranks.on_cluster import ClusterOrder, run_on_cluster
-    from trainers.recipe.inputs import find_table_inputs
+    from graphmill.assets.cluster.keeper import kept
+    from graphmill.trainers.ranks.on_cluster import ClusterOrder, run_on_cluster
+    from graphmill.trainers.recipe.inputs import find_table_inputs
 
     found = find_table_inputs(order.pipeline, table, store, order.inputs)
     versions = {role: artifact.version for role, artifact in (*found.inputs.items(), *found.reads.items())}
@@ -201,9 +201,9 @@ def _run_on_cluster(
 
 def _demand(order: Order, table: TrainTable, artifacts: Mapping[str, Artifact], world: int) -> Demand:
     """Returns what the ranks of a training need of a cluster's nodes."""
-    from assets.building.needs import sizes_of
-    from trainers.ranks.placing import Demand
-    from trainers.recipe.need import training_need
+    from graphmill.assets.building.needs import sizes_of
+    from graphmill.trainers.ranks.placing import Demand
+    from graphmill.trainers.recipe.need import training_need
 
     (config, *_), sizes = model_configs(table, order.pipeline.sampling, order.pipeline.seed), sizes_of(artifacts)
     need = None if sizes is None else training_need(config, table.execution, sizes, world)
@@ -261,7 +261,9 @@ def _reported(models: Sequence[Artifact]) -> Mapping[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m trainers", description="Trains one [[train]] table of a pipeline.")
+    parser = argparse.ArgumentParser(
+        prog="python -m graphmill.trainers", description="Trains one [[train]] table of a pipeline."
+    )
     parser.add_argument("pipeline", nargs="?", help="name, or path of a TOML file")
     parser.add_argument("name", nargs="?", help="name of the [[train]] table")
     parser.add_argument(

@@ -11,29 +11,29 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from assets.building.materialize import stage_version
-from assets.building.stage import Silent
-from assets.features.read import open_features, require_nodes
-from assets.graph.read import Graph, open_graph
-from assets.pipeline.file import Pipeline
-from assets.sampling.drawing import Drawing, open_drawing
-from assets.sizes import parse_size
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from assets.storage.table import FeatureTable
-from kernels.errors import InputError
-from kernels.types import Array
-from trainers.batches.batch import MiniBatch
-from trainers.inference.bounds import Bounds
-from trainers.inference.exact import Inference
-from trainers.inference.predict import class_column, find_model, find_recipe, load_model
-from trainers.loop.executor import BatchExecutor
-from trainers.models.own import Model
-from trainers.recipe.config import ModelConfig
-from trainers.recipe.inputs import find_model_inputs, find_table_inputs
-from trainers.recipe.recipe import ModelRecipe
-from trainers.rows.open import open_source
-from trainers.training.training import RunExecution, Training
+from graphmill.assets.building.materialize import stage_version
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.features.read import open_features, require_nodes
+from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.sampling.drawing import Drawing, open_drawing
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
+from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.predict import class_column, find_model, find_recipe, load_model
+from graphmill.trainers.loop.executor import BatchExecutor
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.inputs import find_model_inputs, find_table_inputs
+from graphmill.trainers.recipe.recipe import ModelRecipe
+from graphmill.trainers.rows.open import open_source
+from graphmill.trainers.training.training import RunExecution, Training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,22 +7,22 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from assets.building.materialize import materialize, stage_version
-from assets.building.stage import Progress
-from assets.pipeline.file import Pipeline
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import MANIFEST, Artifact
-from assets.storage.remote.checkpoints import is_stored, remove_checkpoint
-from assets.storage.store import Store
-from assets.storage.version import short
-from trainers.ranks.group import ALONE, Ranks
-from trainers.recipe.config import ModelConfig, TrainTable, model_configs
-from trainers.recipe.recipe import REUSED
-from trainers.record.checkpoint_head import checkpoint_path, take_newer
-from trainers.record.epoch_lines import Lines
-from trainers.training.longer import go_on, may_go_on
-from trainers.training.stage import ModelStage
-from trainers.training.training import RunExecution
+from graphmill.assets.building.materialize import materialize, stage_version
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import MANIFEST, Artifact
+from graphmill.assets.storage.remote.checkpoints import is_stored, remove_checkpoint
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import short
+from graphmill.trainers.ranks.group import ALONE, Ranks
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable, model_configs
+from graphmill.trainers.recipe.recipe import REUSED
+from graphmill.trainers.record.checkpoint_head import checkpoint_path, take_newer
+from graphmill.trainers.record.epoch_lines import Lines
+from graphmill.trainers.training.longer import go_on, may_go_on
+from graphmill.trainers.training.stage import ModelStage
+from graphmill.trainers.training.training import RunExecution
 
 
 def train_table(

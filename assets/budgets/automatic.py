@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from assets.budgets.config import BudgetsConfig
-from assets.budgets.measured import MachineBytes
-from assets.sizes import format_bytes
+from graphmill.assets.budgets.config import BudgetsConfig
+from graphmill.assets.budgets.measured import MachineBytes
+from graphmill.assets.sizes import format_bytes
 
 
 class DeviceBudget(NamedTuple):

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assets.building.keys import Checked, KeyProblem, size_problem
-from assets.sizes import LONGEST_TEXT, parse_size
-from kernels.cuda.driver import num_gpus
+from graphmill.assets.building.keys import Checked, KeyProblem, size_problem
+from graphmill.assets.sizes import LONGEST_TEXT, parse_size
+from graphmill.kernels.cuda.driver import num_gpus
 
 AUTO = "auto"
 AUTO_QUEUE = "1GiB"

@@ -15,11 +15,11 @@ import shutil
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from assets.storage.home import home_folder
-from assets.storage.kept_numbers import keep_numbers, kept_numbers
-from assets.storage.machine import memory_bytes
-from kernels.cuda.driver import free_gpu_bytes
-from kernels.errors import InputError
+from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.kept_numbers import keep_numbers, kept_numbers
+from graphmill.assets.storage.machine import memory_bytes
+from graphmill.kernels.cuda.driver import free_gpu_bytes
+from graphmill.kernels.errors import InputError
 
 PLACE = Path("measured") / "memory.json"
 REMEDY = "measure again: graphmill budgets --refresh"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from assets.budgets.config import AUTO
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, libraries
-from assets.sizes import parse_size
+from graphmill.assets.budgets.config import AUTO
+from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, libraries
+from graphmill.assets.sizes import parse_size
 
 
 def budgets_need() -> Need:

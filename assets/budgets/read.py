@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assets.budgets.stage import BudgetsStage
-from assets.storage.artifact import Artifact
-from assets.storage.require import require
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.require import require
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.budgets.automatic import device_budget, host_budget, logical_bytes
-from assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
-from assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
-from assets.budgets.need import budgets_need
-from assets.budgets.page import BUDGETS_PAGE, MEASURED_PAGE
-from assets.building.materialize import stage_version
-from assets.building.needs import Need, Sizes
-from assets.building.stage import Check, Progress, Stage, Summary
-from assets.features.read import open_features
-from assets.sizes import format_bytes, parse_size
-from assets.storage.artifact import Artifact
-from assets.storage.writer import Writer
-from kernels.errors import InputError
+from graphmill.assets.budgets.automatic import device_budget, host_budget, logical_bytes
+from graphmill.assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
+from graphmill.assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
+from graphmill.assets.budgets.need import budgets_need
+from graphmill.assets.budgets.page import BUDGETS_PAGE, MEASURED_PAGE
+from graphmill.assets.building.materialize import stage_version
+from graphmill.assets.building.needs import Need, Sizes
+from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.features.read import open_features
+from graphmill.assets.sizes import format_bytes, parse_size
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.errors import InputError
 
 FITS = "device and host fit the memory"
 
@@ -129,7 +129,7 @@ def _draw(
     numbers: Mapping[str, Any], semantic: BudgetsConfig, memory: MachineBytes | None, writer: Writer
 ) -> dict[str, str]:
     """Draws the figure and returns title -> file."""
-    from assets.figures.budgets import Level, budget_bars
+    from graphmill.assets.figures.budgets import Level, budget_bars
 
     row_bytes, features = numbers["row_bytes"], numbers["feature_bytes"]
     held = {name: numbers[f"{name}_rows"] * row_bytes for name in ("device", "host")}

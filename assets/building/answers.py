@@ -10,9 +10,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from assets.building.stage import ChecksFailedError
-from assets.storage.refused import refusal
-from kernels.errors import InputError
+from graphmill.assets.building.stage import ChecksFailedError
+from graphmill.assets.storage.refused import refusal
+from graphmill.kernels.errors import InputError
 
 Answer = tuple[Any, ...]
 

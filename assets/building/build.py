@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from assets.building.needs import Need
-from assets.building.raw import keep_raw, raw_digests
-from assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary, TogetherFanOut
-from assets.storage.artifact import Artifact, read_artifact
-from assets.storage.machine import processor_name
-from assets.storage.refused import reporting_refusals
-from assets.storage.remote.door import is_remote
-from assets.storage.store import Store
-from assets.storage.version import canonical, locations, part_version, version_of
-from assets.storage.writer import Writer
-from kernels.errors import InputError
+from graphmill.assets.building.needs import Need
+from graphmill.assets.building.raw import keep_raw, raw_digests
+from graphmill.assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary, TogetherFanOut
+from graphmill.assets.storage.artifact import Artifact, read_artifact
+from graphmill.assets.storage.machine import processor_name
+from graphmill.assets.storage.refused import reporting_refusals
+from graphmill.assets.storage.remote.door import is_remote
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import canonical, locations, part_version, version_of
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.errors import InputError
 
 PART_SUFFIX = ".parts"
 """Parts of a stage lie in STAGE.parts beside the parents."""

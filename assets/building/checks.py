@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from assets.building.stage import Check
-from assets.storage.artifact import Artifact
-from assets.storage.version import short
+from graphmill.assets.building.stage import Check
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.version import short
 
 NOT_TESTED = "not tested: {} was built before this check was made"
 

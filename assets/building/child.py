@@ -14,9 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.sizes import format_bytes
-from assets.storage.control_group import kills, limit_bytes
-from assets.storage.home import ROOT
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.control_group import kills, limit_bytes
+from graphmill.assets.storage.home import IMPORTED_FROM
 
 PR_SET_PDEATHSIG = 1
 TUNABLES, NO_CACHE = "GLIBC_TUNABLES", "glibc.malloc.tcache_count"
@@ -38,11 +38,13 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def module_environment() -> dict[str, str]:
-    """Returns the variables by which Python finds the project's modules first, and none in the user's current folder.
+    """Returns the variables by which Python finds this package, and none in the user's current folder.
 
-    A Dagster project has folders `assets` and `jobs` of its own, and a user's `numpy.py` would be imported by every `python -m`.
+    A user's `numpy.py` would be imported by every `python -m`. The user's own path comes first: a clone has folders, such as `tests`, that
+    a user's project has, too.
     """
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [*filter(None, given), str(IMPORTED_FROM)]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1"}
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from assets.building.keys import Checked, within
-from assets.storage.machine import usable_cores
+from graphmill.assets.building.keys import Checked, within
+from graphmill.assets.storage.machine import usable_cores
 
 MOST_THREADS = 4096
 """Most threads or processes of a stage; more would exhaust the system before they help."""

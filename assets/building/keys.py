@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from assets.sizes import parse_size
-from kernels.errors import InputError, did_you_mean
+from graphmill.assets.sizes import parse_size
+from graphmill.kernels.errors import InputError, did_you_mean
 
 
 class KeyProblem(NamedTuple):

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact
 
 MIB = 1 << 20
 HIT_RATIO = re.compile(r"(expected_)?hit_ratio_(?:(\w+)_)?(\d+)_percent")

@@ -11,18 +11,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from assets.building.build import Build, input_versions, publish_together
-from assets.building.needs import Need, require_fit, sizes_of
-from assets.building.raw import raw_digests
-from assets.building.stage import FanOut, Progress, Silent, Stage
-from assets.storage.artifact import Artifact
-from assets.storage.control_group import free_bytes
-from assets.storage.machine import anonymous_bytes
-from assets.storage.store import Store
-from assets.storage.version import version_of
+from graphmill.assets.building.build import Build, input_versions, publish_together
+from graphmill.assets.building.needs import Need, require_fit, sizes_of
+from graphmill.assets.building.raw import raw_digests
+from graphmill.assets.building.stage import FanOut, Progress, Silent, Stage
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.control_group import free_bytes
+from graphmill.assets.storage.machine import anonymous_bytes
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import version_of
 
 if TYPE_CHECKING:
-    from assets.building.parts import Elsewhere
+    from graphmill.assets.building.parts import Elsewhere
 
 
 def stage_version(stage: Stage, semantic: Any, inputs: Mapping[str, Artifact]) -> str:
@@ -82,7 +82,7 @@ def _build(build: Build, listener: Progress, elsewhere: Elsewhere | None) -> Art
     apart = there or (names and elsewhere is not None)
     need, began, parts = None if apart else _require_fit(build), time.perf_counter(), {}
     if names:
-        from assets.building.parts import build_parts
+        from graphmill.assets.building.parts import build_parts
 
         parts = build_parts(build, names, listener, elsewhere)
         # Another process may have been faster, or only a part was missing or damaged and is now built.

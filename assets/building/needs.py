@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact, find_artifact
-from assets.storage.remote.door import find_stored
-from kernels.errors import InputError
-from kernels.types import id_dtype
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact, find_artifact
+from graphmill.assets.storage.remote.door import find_stored
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import id_dtype
 
 STEP_BYTES = 109 << 20
 """Anonymous memory of the process of a step before it builds: Python, Dagster and the libraries that an import loads."""

@@ -10,12 +10,12 @@ import queue
 from collections.abc import Sequence
 from typing import Any
 
-from assets.building.answers import raise_failure
-from assets.building.build import Build
-from assets.building.child import how_it_ended
-from assets.building.piped_child import ENDED, PipedChild
-from assets.building.stage import Progress
-from kernels.errors import InputError
+from graphmill.assets.building.answers import raise_failure
+from graphmill.assets.building.build import Build
+from graphmill.assets.building.child import how_it_ended
+from graphmill.assets.building.piped_child import ENDED, PipedChild
+from graphmill.assets.building.stage import Progress
+from graphmill.kernels.errors import InputError
 
 
 class PartPool:
@@ -93,7 +93,7 @@ class _Child(PipedChild):
 
     def __init__(self, build: Build, events: queue.Queue[tuple[_Child, Any]]):
         self.part: str | None = None
-        super().__init__("assets.building.part_worker", events)
+        super().__init__("graphmill.assets.building.part_worker", events)
         self.send(build)
 
     def give(self, part: str) -> None:

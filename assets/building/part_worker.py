@@ -1,6 +1,6 @@
 """The process behind assets/building/part_pool.py: builds the parts that its parent names, one after the other.
 
-    python -m assets.building.part_worker DESCRIPTOR
+    python -m graphmill.assets.building.part_worker DESCRIPTOR
 
 A connection on that descriptor brings Python's path, the `Build` and then names of parts, and takes the answers; its end ends the process,
 even in the middle of a part. The prints of a stage go to standard error.
@@ -13,9 +13,9 @@ import queue
 from functools import partial
 from multiprocessing.connection import Connection
 
-from assets.building.answers import answer_of
-from assets.building.piped_child import listen, open_pipe
-from assets.building.stage import Progress
+from graphmill.assets.building.answers import answer_of
+from graphmill.assets.building.piped_child import listen, open_pipe
+from graphmill.assets.building.stage import Progress
 
 
 def main() -> None:

@@ -21,12 +21,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Protocol
 
-from assets.building.build import Build
-from assets.building.part_pool import PartPool
-from assets.building.stage import FanOut, Progress, TogetherFanOut
-from assets.storage.artifact import Artifact
-from assets.storage.leases import Address, Leases
-from kernels.errors import InputError
+from graphmill.assets.building.build import Build
+from graphmill.assets.building.part_pool import PartPool
+from graphmill.assets.building.stage import FanOut, Progress, TogetherFanOut
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.leases import Address, Leases
+from graphmill.kernels.errors import InputError
 
 CLAIMS = ".claims"
 POLL_SECONDS = 0.2

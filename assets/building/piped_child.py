@@ -17,7 +17,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from assets.building.child import child_environment, start_child
+from graphmill.assets.building.child import child_environment, start_child
 
 ENDED = ("ended",)
 """The last event of a child: its connection has ended, and so has the process."""

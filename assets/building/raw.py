@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.storage.home import store_url
-from assets.storage.version import locations
-from kernels.errors import InputError
+from graphmill.assets.storage.home import store_url
+from graphmill.assets.storage.version import locations
+from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from assets.building.stage import Stage
+    from graphmill.assets.building.stage import Stage
 
 
 def raw_digests(stage: Stage, semantic: Any) -> Mapping[str, str]:
@@ -28,7 +28,7 @@ def raw_digests(stage: Stage, semantic: Any) -> Mapping[str, str]:
     except InputError:
         if not store_url() or all(Path(each).exists() for each in locations(semantic).values()):
             raise
-        from assets.storage.remote.raw_digests import kept_raw_digests
+        from graphmill.assets.storage.remote.raw_digests import kept_raw_digests
 
         found = kept_raw_digests(stage.name, semantic)
         if found is None:
@@ -39,6 +39,6 @@ def raw_digests(stage: Stage, semantic: Any) -> Mapping[str, str]:
 def keep_raw(stage: Stage, semantic: Any, raw: Mapping[str, str]) -> None:
     """Records digests for machines that do not have the files; does nothing without an object store."""
     if store_url():
-        from assets.storage.remote.raw_digests import keep_raw_digests
+        from graphmill.assets.storage.remote.raw_digests import keep_raw_digests
 
         keep_raw_digests(stage.name, semantic, raw)

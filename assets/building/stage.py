@@ -9,11 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from assets.building.needs import Need, Sizes, Speed
-from assets.building.page import Page
-from assets.storage.artifact import Artifact
-from assets.storage.writer import Writer
-from kernels.errors import InputError
+from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.page import Page
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,15 +9,15 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from assets.building.stage import Progress
-from assets.cache_plan.layout import Layout, NoSpace, SegmentPlanner, choose_layout, one_copy
-from assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
-from assets.storage.arrays import ArrayAppender
-from assets.storage.writer import Writer
-from kernels.disk_cache.segment_plan import CountedPlan
-from kernels.rows.placement import Placement
-from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, split_slots
-from kernels.types import Array
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.cache_plan.layout import Layout, NoSpace, SegmentPlanner, choose_layout, one_copy
+from graphmill.assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
+from graphmill.assets.storage.arrays import ArrayAppender
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.disk_cache.segment_plan import CountedPlan
+from graphmill.kernels.rows.placement import Placement
+from graphmill.kernels.rows.slots import DEVICE, HOST, NO_FEATURES, split_slots
+from graphmill.kernels.types import Array
 
 STREAMED = ("cache_ids", "packed_ids", "members")
 """Arrays that are written segment by segment."""

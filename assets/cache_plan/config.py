@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from assets.building.keys import Checked, within
+from graphmill.assets.building.keys import Checked, within
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.building.stage import Progress
-from assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
-from assets.sizes import format_bytes
-from kernels.disk_cache.copies_plan import plan_copies
-from kernels.disk_cache.segment_plan import CountedPlan, Order, plan_segment
-from kernels.disk_cache.segments import disk_state
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
+from graphmill.assets.sizes import format_bytes
+from graphmill.kernels.disk_cache.copies_plan import plan_copies
+from graphmill.kernels.disk_cache.segment_plan import CountedPlan, Order, plan_segment
+from graphmill.kernels.disk_cache.segments import disk_state
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 PAIRS_WITH_COPIES = 1 << 25
 """Largest number of (batch, node) pairs in a segment with copies; a segment of one batch may have more."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from assets.budgets.need import budget_bytes
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
-from assets.samples.need import batches_read
-from kernels.ranges import KEYS_AT_ONCE
+from graphmill.assets.budgets.need import budget_bytes
+from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.samples.need import batches_read
+from graphmill.kernels.ranges import KEYS_AT_ONCE
 
 EXACT_SIZES = 1024
 """Segment sizes whose rows are counted (kernels/disk_cache/segment_size.py)."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.cache_plan.stage import CachePlanStage
-from assets.storage.artifact import Artifact
-from assets.storage.require import require
-from kernels.disk_cache.segments import SegmentPlan
-from kernels.rows.placement import Placement
+from graphmill.assets.cache_plan.stage import CachePlanStage
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.require import require
+from graphmill.kernels.disk_cache.segments import SegmentPlan
+from graphmill.kernels.rows.placement import Placement
 
 
 def open_placement(artifact: Artifact) -> Placement:

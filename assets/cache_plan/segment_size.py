@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assets.building.stage import Progress
-from assets.samples.read import Samples
-from assets.sizes import format_bytes
-from kernels.disk_cache.segment_plan import stored_bytes
-from kernels.disk_cache.segment_size import EXACT_SIZES, SegmentSizes
-from kernels.disk_cache.segments import disk_state, split_segment
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES
-from kernels.rows.slots import ELSEWHERE
-from kernels.types import Array
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.samples.read import Samples
+from graphmill.assets.sizes import format_bytes
+from graphmill.kernels.disk_cache.segment_plan import stored_bytes
+from graphmill.kernels.disk_cache.segment_size import EXACT_SIZES, SegmentSizes
+from graphmill.kernels.disk_cache.segments import disk_state, split_segment
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.rows.slots import ELSEWHERE
+from graphmill.kernels.types import Array
 
 AT_ONCE = 8
 

@@ -7,26 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from assets.budgets.read import Budgets, open_budgets
-from assets.building.execution import Threads
-from assets.building.needs import Need, Sizes, Speed
-from assets.building.stage import Progress, Stage, Summary
-from assets.cache_plan.build import PlanTotals, plan_all
-from assets.cache_plan.config import CachePlanConfig, CachePlanTable, cache_plan_config
-from assets.cache_plan.need import cache_plan_need
-from assets.cache_plan.page import CACHE_PLAN_PAGE
-from assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
-from assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
-from assets.features.read import open_features, require_nodes
-from assets.samples.read import open_samples
-from assets.storage.arrays import scratch_arrays
-from assets.storage.artifact import Artifact
-from assets.storage.table import FeatureTable
-from assets.storage.writer import Writer
-from kernels.hotness.ranking import rank
-from kernels.ranges import Allocate
-from kernels.rows.placement import Placement, place_rows
-from kernels.types import Array
+from graphmill.assets.budgets.read import Budgets, open_budgets
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.stage import Progress, Stage, Summary
+from graphmill.assets.cache_plan.build import PlanTotals, plan_all
+from graphmill.assets.cache_plan.config import CachePlanConfig, CachePlanTable, cache_plan_config
+from graphmill.assets.cache_plan.need import cache_plan_need
+from graphmill.assets.cache_plan.page import CACHE_PLAN_PAGE
+from graphmill.assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
+from graphmill.assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
+from graphmill.assets.features.read import open_features, require_nodes
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.storage.arrays import scratch_arrays
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.hotness.ranking import rank
+from graphmill.kernels.ranges import Allocate
+from graphmill.kernels.rows.placement import Placement, place_rows
+from graphmill.kernels.types import Array
 
 
 class CachePlanStage(Stage):
@@ -113,7 +113,7 @@ def place_visited(visits: Array, table: FeatureTable, budgets: Budgets, allocate
 
 def _draw(totals: PlanTotals, writer: Writer) -> dict[str, str]:
     """Draws the figures and returns title -> file."""
-    from assets.figures.tiers import page_curves, tier_shares
+    from graphmill.assets.figures.tiers import page_curves, tier_shares
 
     tier_shares(writer.path("tiers.png"), totals.tier_rows)
     page_curves(

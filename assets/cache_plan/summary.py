@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from assets.budgets.read import Budgets
-from assets.building.stage import Check
-from assets.cache_plan.build import PlanTotals
-from assets.cache_plan.segment_size import SegmentChoice
-from assets.sizes import format_bytes
-from kernels.rows.pages import PAGE_BYTES
-from kernels.rows.placement import Placement
-from kernels.rows.slots import ELSEWHERE, NO_FEATURES
-from kernels.types import Array
+from graphmill.assets.budgets.read import Budgets
+from graphmill.assets.building.stage import Check
+from graphmill.assets.cache_plan.build import PlanTotals
+from graphmill.assets.cache_plan.segment_size import SegmentChoice
+from graphmill.assets.sizes import format_bytes
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.rows.placement import Placement
+from graphmill.kernels.rows.slots import ELSEWHERE, NO_FEATURES
+from graphmill.kernels.types import Array
 
 CACHE_PLAN_CHECKS = MappingProxyType(
     {

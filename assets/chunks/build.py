@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 import xxhash
 
-from assets.building.stage import Progress
-from assets.chunks.record import encode
-from assets.storage.arrays import DATA_OFFSET, ArrayAppender
-from assets.storage.writer import Writer
-from kernels.chunks.counts import StepCounts, count_step
-from kernels.chunks.cut import Chunks
-from kernels.chunks.steps import iterate_steps
-from kernels.types import Array, Topology
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.chunks.record import encode
+from graphmill.assets.storage.arrays import DATA_OFFSET, ArrayAppender
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.chunks.counts import StepCounts, count_step
+from graphmill.kernels.chunks.cut import Chunks
+from graphmill.kernels.chunks.steps import iterate_steps
+from graphmill.kernels.types import Array, Topology
 
 
 def write_steps(

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from assets.building.keys import Checked, KeyProblem, within
-from assets.chunks.rates import parse_rates
-from kernels.chunks.cut import MOST
-from kernels.errors import InputError
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.chunks.rates import parse_rates
+from graphmill.kernels.chunks.cut import MOST
+from graphmill.kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.stage import Progress
-from assets.chunks.config import ChunksConfig
-from assets.partitions.config import PartitionsConfig
-from assets.partitions.metis import run_metis
-from kernels.chunks.counts import StepCounts, cost
-from kernels.chunks.cut import Chunks, cut_chunks
-from kernels.chunks.ldg import count_replicas
-from kernels.chunks.order import part_graphs, rcm_order, sub_part_order
-from kernels.chunks.schedule import Scheduled
-from kernels.types import Array, Topology
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.chunks.config import ChunksConfig
+from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.assets.partitions.metis import run_metis
+from graphmill.kernels.chunks.counts import StepCounts, cost
+from graphmill.kernels.chunks.cut import Chunks, cut_chunks
+from graphmill.kernels.chunks.ldg import count_replicas
+from graphmill.kernels.chunks.order import part_graphs, rcm_order, sub_part_order
+from graphmill.kernels.chunks.schedule import Scheduled
+from graphmill.kernels.types import Array, Topology
 
 MOST_CHUNKS = 512
 """Chunks in all up to which replication is counted (HongTu, Table 3)."""

@@ -13,10 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assets.storage.home import home_folder
-from assets.storage.kept_numbers import keep_numbers, kept_numbers
-from kernels.chunks.rates import LinkRates, measure_rates
-from kernels.errors import InputError
+from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.kept_numbers import keep_numbers, kept_numbers
+from graphmill.kernels.chunks.rates import LinkRates, measure_rates
+from graphmill.kernels.errors import InputError
 
 PLACE = Path("measured") / "links.json"
 REMEDY = "measure again: graphmill chunks PIPELINE --refresh"

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from assets.chunks.record import decode
-from assets.storage.artifact import Artifact
-from assets.storage.records import damaged_record, read_record
-from assets.storage.require import require
-from kernels.chunks.counts import COLUMNS, StepCounts
-from kernels.errors import InputError
-from kernels.sampling.transpose import transpose as with_transpose
-from kernels.types import Array, ChunkStep
+from graphmill.assets.chunks.record import decode
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.records import damaged_record, read_record
+from graphmill.assets.storage.require import require
+from graphmill.kernels.chunks.counts import COLUMNS, StepCounts
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.transpose import transpose as with_transpose
+from graphmill.kernels.types import Array, ChunkStep
 
 
 class StoredChunks:

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.types import Array, Block, ChunkStep
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, Block, ChunkStep
 
 PAGE = 4096
 MAGIC = int.from_bytes(b"GMCHUNK1", "little")

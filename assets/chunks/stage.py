@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assets.building.execution import Threads
-from assets.building.needs import Need, Sizes, Speed
-from assets.building.stage import Check, Progress, Stage, Summary
-from assets.chunks.config import ChunksConfig, ChunksTable, chunks_config
-from assets.chunks.need import chunks_need
-from assets.chunks.page import CHUNKS_PAGE
-from assets.chunks.rates import parse_rates
-from assets.graph.read import SAMPLING, open_graph
-from assets.storage.artifact import Artifact
-from assets.storage.writer import Writer
-from kernels.chunks.counts import StepCounts, cost
-from kernels.chunks.cut import check_parts
-from kernels.chunks.schedule import Scheduled, choose_schedule
-from kernels.chunks.sets import count_distinct, neighbour_sets
-from kernels.types import Topology
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.chunks.config import ChunksConfig, ChunksTable, chunks_config
+from graphmill.assets.chunks.need import chunks_need
+from graphmill.assets.chunks.page import CHUNKS_PAGE
+from graphmill.assets.chunks.rates import parse_rates
+from graphmill.assets.graph.read import SAMPLING, open_graph
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.chunks.counts import StepCounts, cost
+from graphmill.kernels.chunks.cut import check_parts
+from graphmill.kernels.chunks.schedule import Scheduled, choose_schedule
+from graphmill.kernels.chunks.sets import count_distinct, neighbour_sets
+from graphmill.kernels.types import Topology
 
 
 class ChunksStage(Stage):
@@ -66,10 +66,10 @@ class ChunksStage(Stage):
         Raises:
             InputError: the parts are of another graph.
         """
-        from assets.chunks.build import write_steps
-        from assets.chunks.plan import cut_in_order, replication_by_chunks, schedule_numbers
-        from assets.figures.chunks import replication_figure, traffic_figure
-        from assets.partitions.read import open_partitions
+        from graphmill.assets.chunks.build import write_steps
+        from graphmill.assets.chunks.plan import cut_in_order, replication_by_chunks, schedule_numbers
+        from graphmill.assets.figures.chunks import replication_figure, traffic_figure
+        from graphmill.assets.partitions.read import open_partitions
 
         topology, table, threads = open_graph(inputs["graph"]).topology, semantic.table, execution.threads
         partitions = open_partitions(inputs["partitions"])

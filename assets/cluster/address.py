@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 AUTO = ("auto", "ray")
 MOST_NODES = 256

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.building.child import runtime_environment
-from assets.cluster.address import ClusterAddress, parse_address
-from assets.cluster.local import local_nodes
-from assets.cluster.nodes import about_this_node, code_digest
-from assets.cluster.require import require_ray
-from assets.storage.home import ROOT, STORE_VARIABLE, store_url
-from kernels.errors import InputError
+from graphmill.assets.building.child import runtime_environment
+from graphmill.assets.cluster.address import ClusterAddress, parse_address
+from graphmill.assets.cluster.local import local_nodes
+from graphmill.assets.cluster.nodes import about_this_node, code_digest
+from graphmill.assets.cluster.require import require_ray
+from graphmill.assets.storage.home import ROOT, STORE_VARIABLE, store_url
+from graphmill.kernels.errors import InputError
 
 NAMESPACE = "graphmill"
 ANSWER_SECONDS = 120.0

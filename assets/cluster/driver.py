@@ -1,6 +1,6 @@
 """The process behind assets/cluster/pool.py: connects to the cluster, and has parts built by Ray tasks.
 
-    python -m assets.cluster.driver DESCRIPTOR
+    python -m graphmill.assets.cluster.driver DESCRIPTOR
 
 A connection on that descriptor brings Python's path, then (address, `Build`, number of missing parts), then names of parts; None or its
 end ends the work on the nodes and the process. It gets ("capacity", n), ("advance", units), ("tell", line), ("part", name, answer), and
@@ -22,16 +22,16 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, TextIO
 
-from assets.building.answers import Answer, answer_of
-from assets.building.build import Build
-from assets.building.needs import sizes_of
-from assets.building.piped_child import listen, open_pipe
-from assets.building.stage import FanOut
-from assets.cluster.connect import Cluster, connected
-from assets.cluster.nodes import code_digest, marked
-from assets.cluster.part_task import PartOrder, Post, alone, build_part
-from assets.sizes import format_bytes
-from kernels.errors import InputError
+from graphmill.assets.building.answers import Answer, answer_of
+from graphmill.assets.building.build import Build
+from graphmill.assets.building.needs import sizes_of
+from graphmill.assets.building.piped_child import listen, open_pipe
+from graphmill.assets.building.stage import FanOut
+from graphmill.assets.cluster.connect import Cluster, connected
+from graphmill.assets.cluster.nodes import code_digest, marked
+from graphmill.assets.cluster.part_task import PartOrder, Post, alone, build_part
+from graphmill.assets.sizes import format_bytes
+from graphmill.kernels.errors import InputError
 
 POLL_SECONDS = 0.2
 NODES_SECONDS = 1.0

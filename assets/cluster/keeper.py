@@ -1,6 +1,6 @@
 """Nodes on this machine that several steps of a run share: they are started once, and end with the run.
 
-    python -m assets.cluster.keeper DESCRIPTOR
+    python -m graphmill.assets.cluster.keeper DESCRIPTOR
 
 A connection on that descriptor brings Python's path and the address `local:N`, and gets ("address", text) or ("failed", answer); its end
 ends the nodes.
@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from assets.building.answers import answer_of, raise_failure
-from assets.building.child import how_it_ended
-from assets.building.piped_child import ENDED, PipedChild, listen, open_pipe
-from assets.cluster.address import parse_address
-from assets.cluster.local import local_nodes
-from assets.cluster.require import require_ray
-from kernels.errors import InputError
+from graphmill.assets.building.answers import answer_of, raise_failure
+from graphmill.assets.building.child import how_it_ended
+from graphmill.assets.building.piped_child import ENDED, PipedChild, listen, open_pipe
+from graphmill.assets.cluster.address import parse_address
+from graphmill.assets.cluster.local import local_nodes
+from graphmill.assets.cluster.require import require_ray
+from graphmill.kernels.errors import InputError
 
 GRACE_SECONDS = 15.0
 
@@ -44,7 +44,7 @@ def kept(address: str) -> Iterator[str]:
         yield where.text
         return
     events: queue.Queue[tuple[PipedChild, Any]] = queue.Queue()
-    child = PipedChild("assets.cluster.keeper", events)
+    child = PipedChild("graphmill.assets.cluster.keeper", events)
     try:
         child.send(where.text)
         yield _address_of(child, events.get()[1])

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from assets.building.child import child_environment
-from assets.storage.control_group import free_bytes
-from assets.storage.machine import usable_cores
+from graphmill.assets.building.child import child_environment
+from graphmill.assets.storage.control_group import free_bytes
+from graphmill.assets.storage.machine import usable_cores
 
 OBJECT_STORE_BYTES = 80 << 20
 """Memory for Ray's own objects of a node. Nothing of size goes through it: artifacts are files."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import xxhash
 
-from assets.storage.home import ROOT, VARIABLE, store_url
+from graphmill.assets.storage.home import ROOT, VARIABLE, store_url
 
 SOURCES = (".py", ".pyi", ".cpp", ".h", ".cu")
 LAYERS = ("kernels", "assets", "trainers")

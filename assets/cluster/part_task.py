@@ -12,13 +12,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from assets.building.answers import Answer, answer_of
-from assets.building.build import Build
-from assets.building.stage import Progress
-from assets.cluster.nodes import code_digest, home_here
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.answers import Answer, answer_of
+from graphmill.assets.building.build import Build
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.cluster.nodes import code_digest, home_here
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 
 REPORT_SECONDS = 0.25
 """Least seconds between two reports of a part."""

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.building.answers import raise_failure
-from assets.building.build import Build
-from assets.building.child import how_it_ended
-from assets.building.piped_child import ENDED, PipedChild
-from assets.building.stage import Progress
-from assets.cluster.connect import LATE
-from kernels.errors import InputError
+from graphmill.assets.building.answers import raise_failure
+from graphmill.assets.building.build import Build
+from graphmill.assets.building.child import how_it_ended
+from graphmill.assets.building.piped_child import ENDED, PipedChild
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.cluster.connect import LATE
+from graphmill.kernels.errors import InputError
 
 GRACE_SECONDS = 8.0
 """Seconds for which the child may take its work off the nodes before it is killed; Ray then does it."""
@@ -52,7 +52,7 @@ class ClusterPool:
         self.address, self.build, self.progress = address, build, progress
         self._capacity, self._running = 0, set[str]()
         self._events: queue.Queue[tuple[PipedChild, Any]] = queue.Queue()
-        self._child = PipedChild("assets.cluster.driver", self._events)
+        self._child = PipedChild("graphmill.assets.cluster.driver", self._events)
         self._child.send((address, build, num_missing))
 
     @property

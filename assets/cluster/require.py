@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 
-from assets.storage.home import ROOT
-from kernels.errors import InputError
+from graphmill.assets.storage.home import ROOT
+from graphmill.kernels.errors import InputError, install_extra
 
 SETTINGS = {
     # Seconds until a process ends that does not reach the head of its cluster; Ray's default is 60.
@@ -30,6 +30,6 @@ def require_ray() -> None:
         InputError: it is not installed.
     """
     if importlib.util.find_spec("ray") is None:
-        raise InputError("Ray is not installed here", f'run `pip install -e ".[ray]"` in {ROOT}')
+        raise InputError("Ray is not installed here", f"run `{install_extra('ray')}` in {ROOT}")
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)

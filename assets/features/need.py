@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.building.needs import Need, Sizes, Term, libraries
+from graphmill.assets.building.needs import Need, Sizes, Term, libraries
 
 SLICE_BYTES = 8 << 20
 """Bytes of a slice of rows of a source (assets/sources/readers/archive.py)."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assets.building.page import Page
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact
+from graphmill.assets.building.page import Page
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact
 
 
 def headline(artifacts: Sequence[Artifact]) -> str:

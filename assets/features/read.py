@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
-from assets.storage.artifact import Artifact
-from assets.storage.read_verified import read_vector
-from assets.storage.require import require
-from assets.storage.table import FeatureTable
-from kernels.errors import InputError
-from kernels.types import Array, Topology
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.read_verified import read_vector
+from graphmill.assets.storage.require import require
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, Topology
 
 
 def open_features(artifact: Artifact, *, verified: bool = False) -> FeatureTable:

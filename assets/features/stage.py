@@ -7,18 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.execution import Threads
-from assets.building.needs import Need, Sizes, Speed
-from assets.building.stage import Check, Progress, Summary
-from assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
-from assets.features.need import features_need
-from assets.features.page import FEATURES_PAGE
-from assets.sources.feature_blocks import FeatureBlock, blocks_type, checked_slices, columns_of_types, write_blocks
-from assets.sources.registry import GraphConfig, OpenSource, TableConfig, source_module
-from assets.sources.stage import SourceStage
-from assets.storage.arrays import open_array
-from assets.storage.writer import Writer
-from kernels.errors import InputError
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
+from graphmill.assets.features.need import features_need
+from graphmill.assets.features.page import FEATURES_PAGE
+from graphmill.assets.sources.feature_blocks import (
+    FeatureBlock,
+    blocks_type,
+    checked_slices,
+    columns_of_types,
+    write_blocks,
+)
+from graphmill.assets.sources.registry import GraphConfig, OpenSource, TableConfig, source_module
+from graphmill.assets.sources.stage import SourceStage
+from graphmill.assets.storage.arrays import open_array
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.errors import InputError
 
 
 class FeaturesStage(SourceStage):
@@ -86,7 +92,7 @@ class FeaturesStage(SourceStage):
         Raises:
             InputError: the content is missing or unreadable.
         """
-        from assets.storage.digests import sha256_file
+        from graphmill.assets.storage.digests import sha256_file
 
         file = {} if semantic.table.file is None else {"file": sha256_file(semantic.table.file)}
         return file | source_module(semantic.graph.source).raw(semantic.graph, semantic.table)
@@ -144,7 +150,7 @@ def _blocks(opened: OpenSource, semantic: FeaturesConfig) -> Sequence[FeatureBlo
 
 def _file_blocks(opened: OpenSource, table: TableConfig) -> list[FeatureBlock]:
     """Returns the rows of a file that lies beside the source."""
-    from assets.sources.readers.mapped_arrays import file_block
+    from graphmill.assets.sources.readers.mapped_arrays import file_block
 
     assert table.file is not None
     if table.node_type is None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assets.figures.style import BLUE, CYAN, GREY, LIGHT, PURPLE, RED, YELLOW, grid, new_figure, save
-from assets.sizes import format_bytes
+from graphmill.assets.figures.style import BLUE, CYAN, GREY, LIGHT, PURPLE, RED, YELLOW, grid, new_figure, save
+from graphmill.assets.sizes import format_bytes
 
 COLOURS = {
     "rows on the device": BLUE,

@@ -8,9 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from assets.figures.style import BLACK, BLUE, CYAN, GREEN, GREY, RED, YELLOW, count_axis, grid, new_figure, save
-from kernels.chunks.counts import StepCounts
-from kernels.chunks.sets import Volumes
+from graphmill.assets.figures.style import (
+    BLACK,
+    BLUE,
+    CYAN,
+    GREEN,
+    GREY,
+    RED,
+    YELLOW,
+    count_axis,
+    grid,
+    new_figure,
+    save,
+)
+from graphmill.kernels.chunks.counts import StepCounts
+from graphmill.kernels.chunks.sets import Volumes
 
 
 def traffic_figure(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.figures.style import BLUE, RED, clip, count_axis, grid, new_figure, save
-from kernels.ranges import node_ranges
-from kernels.types import Array
+from graphmill.assets.figures.style import BLUE, RED, clip, count_axis, grid, new_figure, save
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.types import Array
 
 MOST_BARS = 30
 """Most bars; of more classes the largest ones are drawn, and the title counts the others."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.figures.style import BLUE, GREY, count_axis, new_figure, save
-from kernels.types import Array
+from graphmill.assets.figures.style import BLUE, GREY, count_axis, new_figure, save
+from graphmill.kernels.types import Array
 
 MOST_NAMED = 32
 """Number of parts up to which every one has a mark on the axes."""

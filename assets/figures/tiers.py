@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.figures.style import (
+from graphmill.assets.figures.style import (
     BLACK,
     BLUE,
     GREEN,
@@ -24,8 +24,8 @@ from assets.figures.style import (
     save,
     stacked_bar,
 )
-from assets.sizes import format_bytes
-from kernels.types import Array
+from graphmill.assets.sizes import format_bytes
+from graphmill.kernels.types import Array
 
 MOST_POINTS = 200
 """Most points; more batches are drawn as means of neighbouring ones."""

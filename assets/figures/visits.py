@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.figures.style import BLACK, BLUE, CYAN, GREEN, GREY, PURPLE, RED, grid, new_figure, save
-from kernels.types import Array
+from graphmill.assets.figures.style import BLACK, BLUE, CYAN, GREEN, GREY, PURPLE, RED, grid, new_figure, save
+from graphmill.kernels.types import Array
 
 POLICIES = {
     "optimal": (BLACK, ":"),

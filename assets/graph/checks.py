@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.stage import Check
-from assets.sources.classes import CLASSIFIES
-from assets.sources.splits import split_problems
-from assets.storage.arrays import forget_pages
-from kernels.ranges import node_ranges
-from kernels.types import Array, Topology
+from graphmill.assets.building.stage import Check
+from graphmill.assets.sources.classes import CLASSIFIES
+from graphmill.assets.sources.splits import split_problems
+from graphmill.assets.storage.arrays import forget_pages
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.types import Array, Topology
 
 SLICE_EDGES = 1 << 20
 

@@ -7,7 +7,7 @@
    are merged, and the columns are appended to the arrays of the artifact.
 
 The order is total up to equal bytes, so neither the batches nor the number of ranges changes the result: it equals that of
-`kernels.graph.csc.build_csc` on the same edges.
+`graphmill.kernels.graph.csc.build_csc` on the same edges.
 
 Peak memory: the largest of `memory_bytes`, SORT_BYTES times the edges of the fullest of 65,536 equal ranges of nodes, and SORT_BYTES times
 1/256 of all edges; beside it 8 N bytes for degrees, 4 N if the graph is undirected. Disk: two records for every edge of the spool, three
@@ -23,16 +23,16 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from assets.building.stage import Progress
-from assets.sources.spool import EdgeSpool, range_edges
-from assets.storage.arrays import ArrayAppender, open_array, write_whole
-from assets.storage.writer import Writer
-from kernels import _native
-from kernels.errors import InputError
-from kernels.graph.edge_order import edge_order
-from kernels.graph.edge_records import deal_records, sort_ends
-from kernels.ranges import node_ranges
-from kernels.types import Array, Topology, id_dtype
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.sources.spool import EdgeSpool, range_edges
+from graphmill.assets.storage.arrays import ArrayAppender, open_array, write_whole
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels import _native
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph.edge_order import edge_order
+from graphmill.kernels.graph.edge_records import deal_records, sort_ends
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.types import Array, Topology, id_dtype
 
 LARGEST_DEGREE = 2**31 - 1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
-from assets.graph.checks import SLICE_EDGES
+from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.graph.checks import SLICE_EDGES
 
 EDGE_BYTES, NODE_BYTES = 36, 4
 """Bytes that the checks take for each of them, and those of quantiles for each node of the graph."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assets.storage.artifact import Artifact
-from assets.storage.require import require
-from kernels.errors import InputError
-from kernels.types import Array, Topology
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.require import require
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, Topology
 
 SAMPLING = "sampling"
 """The aspect of a graph that samplers read: topology and splits, without labels and names."""

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.building.execution import Threads
-from assets.building.needs import Need, Sizes, Speed
-from assets.building.stage import Progress, Silent, Summary
-from assets.graph.checks import SHARED, describe, node_checks, topology_checks
-from assets.graph.need import graph_need
-from assets.graph.page import GRAPH_PAGE
-from assets.graph.read import SAMPLING
-from assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
-from assets.sources.splits import checked, stratified
-from assets.sources.stage import SourceStage
-from assets.sources.unread import named_columns
-from assets.storage.frames import write_frames
-from assets.storage.writer import Writer
-from kernels.errors import InputError
-from kernels.types import Array, Topology
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.stage import Progress, Silent, Summary
+from graphmill.assets.graph.checks import SHARED, describe, node_checks, topology_checks
+from graphmill.assets.graph.need import graph_need
+from graphmill.assets.graph.page import GRAPH_PAGE
+from graphmill.assets.graph.read import SAMPLING
+from graphmill.assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
+from graphmill.assets.sources.splits import checked, stratified
+from graphmill.assets.sources.stage import SourceStage
+from graphmill.assets.sources.unread import named_columns
+from graphmill.assets.storage.frames import write_frames
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, Topology
 
 if TYPE_CHECKING:
     import polars
@@ -165,8 +165,8 @@ def _compress(
     raw: RawGraph, config: GraphConfig, execution: Threads, writer: Writer, progress: Progress
 ) -> tuple[Topology, dict[str, int]]:
     """Writes the topology except its degrees; returns it and the counts of the edges. Releases the raw edges."""
-    from assets.graph.edge_sort import EdgePolicy, sort_edges
-    from kernels.graph.csc import build_csc
+    from graphmill.assets.graph.edge_sort import EdgePolicy, sort_edges
+    from graphmill.kernels.graph.csc import build_csc
 
     if raw.spool is not None:
         merge, drop = config.duplicates == "merge", config.self_loops == "drop"
@@ -212,7 +212,7 @@ def _node_frame(raw: RawGraph, low: int, high: int) -> polars.DataFrame:
 
 def _draw(topology: Topology, numbers: Mapping[str, Any], writer: Writer) -> dict[str, str]:
     """Draws the figures and returns title -> file."""
-    from assets.figures.graph import class_balance, degree_histogram
+    from graphmill.assets.figures.graph import class_balance, degree_histogram
 
     degree_histogram(writer.path("degree.png"), topology.in_degree, topology.out_degree)
     figures = {"degrees": "degree.png"}

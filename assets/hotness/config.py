@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from assets.building.keys import Checked, KeyProblem, within
-from assets.sampling.config import SamplingConfig
-from kernels.errors import InputError
-from kernels.ranges import NODES_AT_ONCE, SUMS_AT_ONCE
-from kernels.sampling.sample import Sampler
-from kernels.types import id_dtype
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.ranges import NODES_AT_ONCE, SUMS_AT_ONCE
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import id_dtype
 
 Policy = Literal["bayes", "presample", "degree", "pagerank", "random", "optimal"]
 COUNTING: tuple[Policy, ...] = ("bayes", "presample")

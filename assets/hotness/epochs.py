@@ -1,6 +1,6 @@
 """The epochs that the hotness stage samples: presampled rounds on a stream of their own, and training epochs to evaluate on.
 
-`kernels.sampling.epoch_plan.EpochPlan` shuffles by the stream as well, so a presampled epoch shares neither its batches'
+`graphmill.kernels.sampling.epoch_plan.EpochPlan` shuffles by the stream as well, so a presampled epoch shares neither its batches'
 seeds nor any draw with a training epoch.
 """
 
@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.stage import Check, Progress
-from assets.graph.read import Graph
-from assets.hotness.config import HotnessConfig
-from assets.sampling.drawing import Drawing
-from kernels.errors import InputError
-from kernels.hotness.presample import Tally, count_batches
-from kernels.hotness.ranking import similarity
-from kernels.hotness.visits import VisitCounter
-from kernels.ranges import Allocate
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.own_sampling import AnySampler
-from kernels.types import Array, Stream
+from graphmill.assets.building.stage import Check, Progress
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.hotness.config import HotnessConfig
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.presample import Tally, count_batches
+from graphmill.kernels.hotness.ranking import similarity
+from graphmill.kernels.hotness.visits import VisitCounter
+from graphmill.kernels.ranges import Allocate
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.types import Array, Stream
 
 
 @dataclass(frozen=True, kw_only=True)

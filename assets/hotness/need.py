@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
-from assets.hotness.config import counted_node_bytes, needed_bytes
-from assets.sampling.bounds import batch_bound, even_seeds
+from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.hotness.config import counted_node_bytes, needed_bytes
+from graphmill.assets.sampling.bounds import batch_bound, even_seeds
 
 
 def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:

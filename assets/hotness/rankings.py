@@ -7,15 +7,15 @@ from typing import Any, get_args
 
 import numpy as np
 
-from assets.graph.read import Graph
-from assets.hotness.config import HotnessConfig, Policy
-from assets.hotness.epochs import Counted
-from assets.sampling.drawing import Drawing
-from assets.storage.user_code import is_reference
-from assets.storage.writer import Writer
-from kernels.hotness.bayes import Reach, visit_rates
-from kernels.hotness.push import reverse_pagerank
-from kernels.hotness.ranking import (
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.hotness.config import HotnessConfig, Policy
+from graphmill.assets.hotness.epochs import Counted
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.hotness.bayes import Reach, visit_rates
+from graphmill.kernels.hotness.push import reverse_pagerank
+from graphmill.kernels.hotness.ranking import (
     cache_sizes,
     expected_hit_ratios,
     held_out_hit_ratios,
@@ -23,12 +23,12 @@ from kernels.hotness.ranking import (
     random_ranking,
     rank,
 )
-from kernels.hotness.reach import ReachModel, reciprocity
-from kernels.hotness.visits import VisitCounter
-from kernels.hotness.walk_reach import WalkReach
-from kernels.hotness.weighted_reach import WeightedReach
-from kernels.ranges import Allocate, node_ranges
-from kernels.types import Array
+from graphmill.kernels.hotness.reach import ReachModel, reciprocity
+from graphmill.kernels.hotness.visits import VisitCounter
+from graphmill.kernels.hotness.walk_reach import WalkReach
+from graphmill.kernels.hotness.weighted_reach import WeightedReach
+from graphmill.kernels.ranges import Allocate, node_ranges
+from graphmill.kernels.types import Array
 
 RATIOS = (0.01, 0.05, 0.1, 0.2)
 """Cache ratios whose hit ratios are in the summary."""
@@ -191,7 +191,7 @@ def expect(
 
 
 def _draw(rankings: Rankings, curves: Mapping[Any, Array], source: str, writer: Writer) -> dict[str, str]:
-    from assets.figures.visits import hit_ratio_curves
+    from graphmill.assets.figures.visits import hit_ratio_curves
 
     path = writer.path("hit_ratio.png")
     hit_ratio_curves(path, CURVE, curves, chosen=rankings.config.hotness.policy, source=source)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assets.storage.artifact import Artifact
-from assets.storage.require import require
-from kernels.types import Array
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.require import require
+from graphmill.kernels.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)

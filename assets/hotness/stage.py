@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.execution import Threads
-from assets.building.needs import Need, Sizes, Speed
-from assets.building.stage import Check, Progress, Stage, Summary
-from assets.graph.read import SAMPLING, open_graph
-from assets.hotness.config import HotnessConfig, HotnessTable, hotness_config
-from assets.hotness.need import hotness_need
-from assets.hotness.page import HOTNESS_PAGE
-from assets.storage.arrays import scratch_arrays
-from assets.storage.artifact import Artifact
-from assets.storage.user_code import code_digests
-from assets.storage.writer import Writer
-from kernels.ranges import node_ranges
-from kernels.types import Array, id_dtype
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.graph.read import SAMPLING, open_graph
+from graphmill.assets.hotness.config import HotnessConfig, HotnessTable, hotness_config
+from graphmill.assets.hotness.need import hotness_need
+from graphmill.assets.hotness.page import HOTNESS_PAGE
+from graphmill.assets.storage.arrays import scratch_arrays
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.user_code import code_digests
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.types import Array, id_dtype
 
 COUNTING_CHECKS = (
     "visits add up to the inputs",
@@ -106,9 +106,9 @@ class HotnessStage(Stage):
         Raises:
             InputError: the graph has no training nodes, or a batch cannot be sampled.
         """
-        from assets.hotness.epochs import Epochs
-        from assets.hotness.rankings import Rankings, evaluate, expect
-        from assets.sampling.drawing import open_drawing
+        from graphmill.assets.hotness.epochs import Epochs
+        from graphmill.assets.hotness.rankings import Rankings, evaluate, expect
+        from graphmill.assets.sampling.drawing import open_drawing
 
         graph, table = open_graph(inputs["graph"]), semantic.hotness
         drawing, allocate = open_drawing(semantic.sampling, inputs), scratch_arrays(writer.scratch())

@@ -17,25 +17,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.building.stage import Check, Progress, Summary
-from assets.cache_plan.read import open_segment_plan
-from assets.features.read import open_features
-from assets.packed_chunks.config import SegmentRange
-from assets.packed_chunks.distribute import WAITING_THREADS, BufferSizes, RowDistributor, Streamed, distribute
-from assets.packed_chunks.reorder import Reorderer
-from assets.packed_chunks.slots import CachedNodes, input_slots
-from assets.samples.read import Samples, open_samples
-from assets.samples.record import input_ids_place
-from assets.storage.arrays import DATA_OFFSET
-from assets.storage.artifact import Artifact
-from assets.storage.direct_array import DirectArray, RegionWriter
-from assets.storage.read_ranges import table_reader
-from assets.storage.table import FeatureTable
-from assets.storage.writer import Writer
-from kernels.disk_cache.segments import SegmentPlan
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.types import Array
+from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.cache_plan.read import open_segment_plan
+from graphmill.assets.features.read import open_features
+from graphmill.assets.packed_chunks.config import SegmentRange
+from graphmill.assets.packed_chunks.distribute import WAITING_THREADS, BufferSizes, RowDistributor, Streamed, distribute
+from graphmill.assets.packed_chunks.reorder import Reorderer
+from graphmill.assets.packed_chunks.slots import CachedNodes, input_slots
+from graphmill.assets.samples.read import Samples, open_samples
+from graphmill.assets.samples.record import input_ids_place
+from graphmill.assets.storage.arrays import DATA_OFFSET
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.direct_array import DirectArray, RegionWriter
+from graphmill.assets.storage.read_ranges import table_reader
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.disk_cache.segments import SegmentPlan
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.types import Array
 
 ROWS_CHECK = "rows are the features"
 CHECKED_LISTS, CHECKED_ROWS, CHECKED_BYTES = 64, 64, 1 << 20

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.stage import Check, Summary
-from assets.features.read import open_features
-from assets.storage.artifact import Artifact
-from assets.storage.writer import Writer
-from kernels.rows.pages import PAGE_BYTES
-from kernels.types import Array
+from graphmill.assets.building.stage import Check, Summary
+from graphmill.assets.features.read import open_features
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.types import Array
 
 
 def build_index(inputs: Mapping[str, Artifact], names: Sequence[str], writer: Writer) -> Summary:
@@ -65,7 +65,7 @@ def _numbers(index: Mapping[str, Array], parts: Sequence[Artifact], plan: Artifa
 
 def _draw(index: Mapping[str, Array], numbers: Mapping[str, Any], plan: Artifact, writer: Writer) -> dict[str, str]:
     """Draws the figure and returns title -> file."""
-    from assets.figures.tiers import packing_figure
+    from graphmill.assets.figures.tiers import packing_figure
 
     row_bytes, planned = numbers["row_bytes"], plan.summary["numbers"]
     packed = np.diff(np.asarray(plan.array("packed_ptr"))) * row_bytes

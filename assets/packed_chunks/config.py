@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from assets.building.execution import MOST_THREADS, Workers
-from assets.building.keys import Checked, KeyProblem, within
-from assets.sizes import parse_size
+from graphmill.assets.building.execution import MOST_THREADS, Workers
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.sizes import parse_size
 
 GROUP_BYTES = 8 << 30
 """Bytes of the rows of a group of segments, if the table does not give the number of groups."""

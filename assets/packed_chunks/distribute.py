@@ -15,15 +15,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from assets.building.stage import Progress
-from assets.storage.direct_array import RegionWriter
-from assets.storage.read_ranges import read_ranges
-from assets.storage.table import FeatureTable
-from kernels.disk_cache.pack import PackLists, pack_range
-from kernels.errors import InputError
-from kernels.rows.aligned import aligned_empty
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.types import Array
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.storage.direct_array import RegionWriter
+from graphmill.assets.storage.read_ranges import read_ranges
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.disk_cache.pack import PackLists, pack_range
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.types import Array
 
 WAITING_THREADS = 4
 """Number of threads beyond the native ones, which wait for the disk."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.budgets.need import budget_rows
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
-from assets.cache_plan.need import planned_rows
-from assets.packed_chunks.config import GROUP_BYTES
-from assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, BufferSizes
-from assets.samples.need import batches_read
+from graphmill.assets.budgets.need import budget_rows
+from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.cache_plan.need import planned_rows
+from graphmill.assets.packed_chunks.config import GROUP_BYTES
+from graphmill.assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, BufferSizes
+from graphmill.assets.samples.need import batches_read
 
 PAGE_BYTES, BLOCK_BYTES = 4096, 1 << 20
 PAIR_BYTES = 60

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.samples.order import StoredOrder
-from assets.storage.arrays import DATA_OFFSET
-from assets.storage.artifact import Artifact
-from assets.storage.read_verified import read_vector
-from assets.storage.require import require
-from assets.storage.verified import repair_remedy
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.types import Array
+from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.storage.arrays import DATA_OFFSET
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.read_verified import read_vector
+from graphmill.assets.storage.require import require
+from graphmill.assets.storage.verified import repair_remedy
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.types import Array
 
 
 class Extent(NamedTuple):

@@ -16,12 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, RowDistributor
-from assets.storage.direct_array import DirectArray, RegionWriter
-from kernels.rows.aligned import aligned_empty
-from kernels.rows.gather import gather
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.types import Array
+from graphmill.assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, RowDistributor
+from graphmill.assets.storage.direct_array import DirectArray, RegionWriter
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.rows.gather import gather
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.types import Array
 
 SPANS_AT_A_TIME = 2
 """Spans that are read back and put in order at the same time."""

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.rows.slots import ELSEWHERE, STAGED, make_slots
-from kernels.types import Array
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.slots import ELSEWHERE, STAGED, make_slots
+from graphmill.kernels.types import Array
 
 
 class CachedNodes(NamedTuple):

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.needs import Need, Sizes, Speed
-from assets.building.stage import FanOut, Progress, Summary
-from assets.cache_plan.read import open_segment_plan
-from assets.features.read import open_features
-from assets.packed_chunks.config import GROUP_BYTES, STATIC_TIERS, PackedConfig, PackedExecution, SegmentRange
-from assets.packed_chunks.need import packed_need
-from assets.packed_chunks.page import PACKED_CHUNKS_PAGE
-from assets.samples.order import StoredOrder
-from assets.storage.artifact import Artifact
-from assets.storage.require import require
-from assets.storage.writer import Writer
-from kernels.errors import InputError
+from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.stage import FanOut, Progress, Summary
+from graphmill.assets.cache_plan.read import open_segment_plan
+from graphmill.assets.features.read import open_features
+from graphmill.assets.packed_chunks.config import GROUP_BYTES, STATIC_TIERS, PackedConfig, PackedExecution, SegmentRange
+from graphmill.assets.packed_chunks.need import packed_need
+from graphmill.assets.packed_chunks.page import PACKED_CHUNKS_PAGE
+from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.require import require
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.errors import InputError
 
 
 class PackedStage(FanOut):
@@ -109,7 +109,7 @@ class PackedStage(FanOut):
         Raises:
             InputError: a group is damaged.
         """
-        from assets.packed_chunks.build_index import build_index
+        from graphmill.assets.packed_chunks.build_index import build_index
 
         return build_index(inputs, self.parts(inputs, semantic), writer)
 
@@ -127,7 +127,7 @@ class PackedStage(FanOut):
         Raises:
             InputError: the plan is of other samples, an input is damaged, or the disk is full.
         """
-        from assets.packed_chunks.build_group import build_group
+        from graphmill.assets.packed_chunks.build_group import build_group
 
         stored = self.parts_read(inputs, semantic, part)["samples"]
         threads, memory = execution.threads_each, execution.process_bytes

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.building.stage import Progress
-from assets.graph.read import Graph
-from assets.partitions.config import PartitionsConfig
-from assets.partitions.metis import metis_parts
-from assets.storage.arrays import scratch_arrays
-from kernels.chunks.ldg import ldg
-from kernels.ranges import Allocate, node_ranges
-from kernels.rng import absorb_ids, draws, key
-from kernels.types import Array, Stream, Topology
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.assets.partitions.metis import metis_parts
+from graphmill.assets.storage.arrays import scratch_arrays
+from graphmill.kernels.chunks.ldg import ldg
+from graphmill.kernels.ranges import Allocate, node_ranges
+from graphmill.kernels.rng import absorb_ids, draws, key
+from graphmill.kernels.types import Array, Stream, Topology
 
 LDG_PASSES = 5
 SLACK = 0.05

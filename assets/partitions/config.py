@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from assets.building.keys import Checked, within
-from kernels.chunks.ldg import MOST_PARTS
+from graphmill.assets.building.keys import Checked, within
+from graphmill.kernels.chunks.ldg import MOST_PARTS
 
 Method = Literal["auto", "metis", "metis-balanced", "ldg", "range", "random"]
 DRAWING: tuple[Method, ...] = ("auto", "metis", "random")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from assets.partitions.config import Method
-from assets.sizes import format_bytes
+from graphmill.assets.partitions.config import Method
+from graphmill.assets.sizes import format_bytes
 
 AUTO_BYTES = 4 << 30
 """Most bytes that METIS may take for "auto" to choose it."""

@@ -17,16 +17,16 @@ from typing import IO, Any
 
 import numpy as np
 
-from assets.building.child import how_it_ended, start_child
-from assets.building.stage import Progress
-from assets.partitions.config import PartitionsConfig
-from assets.partitions.metis_child import NO_MODULE
-from kernels.errors import InputError
-from kernels.graph.csc import build_csc
-from kernels.types import Array, Topology
+from graphmill.assets.building.child import how_it_ended, start_child
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.assets.partitions.metis_child import NO_MODULE
+from graphmill.kernels.errors import InputError, install_extra
+from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.types import Array, Topology
 
 POLL_SECONDS = 0.2
-NEEDED = {"metis": ("pymetis", "pip install pymetis"), "metis-balanced": ("dgl", 'pip install -e ".[dgl]"')}
+NEEDED = {"metis": ("pymetis", "pip install pymetis"), "metis-balanced": ("dgl", install_extra("dgl"))}
 
 
 def metis_parts(
@@ -111,7 +111,7 @@ def _in_child(
             files[name].flush()
         fds = {name: file.fileno() for name, file in files.items()}
         arguments = map(str, (os.getpid(), config.method, config.parts, config.seed))
-        command = [sys.executable, "-m", "assets.partitions.metis_child", *arguments]
+        command = [sys.executable, "-m", "graphmill.assets.partitions.metis_child", *arguments]
         command += [f"{name}={fd}" for name, fd in fds.items()]
         child = start_child(command, pass_fds=tuple(fds.values()), stderr=files["error"], stdout=subprocess.DEVNULL)
         yield child, files

@@ -1,4 +1,4 @@
-"""The process in which METIS runs: `python -m assets.partitions.metis_child PARENT METHOD PARTS SEED NAME=FD ...`."""
+"""The process in which METIS runs: `python -m graphmill.assets.partitions.metis_child PARENT METHOD PARTS SEED NAME=FD ...`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.child import end_with_parent
+from graphmill.assets.building.child import end_with_parent
 
 NO_MODULE = 3
 """Exit code of this process if it lacks the library."""

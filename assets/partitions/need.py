@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
-from assets.partitions.method import choose_method, metis_bytes
-from kernels.ranges import NODES_AT_ONCE
+from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.partitions.method import choose_method, metis_bytes
+from graphmill.kernels.ranges import NODES_AT_ONCE
 
 METHOD = "[partitions] method"
 METIS_TIMES = 30

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assets.storage.artifact import Artifact
-from assets.storage.read_verified import map_vector
-from assets.storage.require import require
-from kernels.ranges import node_ranges
-from kernels.types import Array
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.read_verified import map_vector
+from graphmill.assets.storage.require import require
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.execution import Threads
-from assets.building.needs import Need, Sizes, Speed
-from assets.building.stage import Check, Progress, Stage, Summary
-from assets.graph.read import SAMPLING, Graph, open_graph
-from assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
-from assets.partitions.method import choose_method
-from assets.partitions.need import partitions_need
-from assets.partitions.page import PARTITIONS_PAGE
-from assets.storage.artifact import Artifact
-from assets.storage.writer import Writer
-from kernels.types import Array
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.graph.read import SAMPLING, Graph, open_graph
+from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
+from graphmill.assets.partitions.method import choose_method
+from graphmill.assets.partitions.need import partitions_need
+from graphmill.assets.partitions.page import PARTITIONS_PAGE
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.types import Array
 
 EVERY_NODE, EVERY_EDGE = "every node is in one part", "edges between parts add up to the graph's"
 
@@ -63,8 +63,8 @@ class PartitionsStage(Stage):
         Raises:
             InputError: a library is missing, or METIS failed.
         """
-        from assets.figures.parts import part_figure
-        from assets.partitions.assign import assign, random_parts
+        from graphmill.assets.figures.parts import part_figure
+        from graphmill.assets.partitions.assign import assign, random_parts
 
         graph = open_graph(inputs["graph"])
         semantic, why = _chosen(graph, inputs["graph"], semantic)
@@ -128,8 +128,8 @@ def quality(graph: Graph, part_of: Array, num_parts: int) -> tuple[dict[str, flo
         edge_cut: share of the edges between parts. replication: nodes and in-neighbours of all parts, per node (HongTu, Table 3).
         balance_nodes, balance_edges, balance_train_nodes: the largest part over the mean.
     """
-    from assets.partitions.assign import balances, train_mask
-    from kernels.chunks.ldg import count_replicas, cut_matrix
+    from graphmill.assets.partitions.assign import balances, train_mask
+    from graphmill.kernels.chunks.ldg import count_replicas, cut_matrix
 
     topology = graph.topology
     cut = cut_matrix(topology.indptr, topology.indices, part_of, num_parts)

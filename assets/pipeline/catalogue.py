@@ -5,20 +5,20 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from assets.building.stage import Stage
+from graphmill.assets.building.stage import Stage
 
 STAGES = (
-    "assets.graph.stage:GRAPH",
-    "assets.features.stage:FEATURES",
-    "assets.sampling_tables.stage:SAMPLING_TABLES",
-    "assets.partitions.stage:PARTITIONS",
-    "assets.chunks.stage:CHUNKS",
-    "assets.shards.stage:SHARDS",
-    "assets.hotness.stage:HOTNESS",
-    "assets.budgets.stage:BUDGETS",
-    "assets.samples.stage:SAMPLES",
-    "assets.cache_plan.stage:CACHE_PLAN",
-    "assets.packed_chunks.stage:PACKED_CHUNKS",
+    "graphmill.assets.graph.stage:GRAPH",
+    "graphmill.assets.features.stage:FEATURES",
+    "graphmill.assets.sampling_tables.stage:SAMPLING_TABLES",
+    "graphmill.assets.partitions.stage:PARTITIONS",
+    "graphmill.assets.chunks.stage:CHUNKS",
+    "graphmill.assets.shards.stage:SHARDS",
+    "graphmill.assets.hotness.stage:HOTNESS",
+    "graphmill.assets.budgets.stage:BUDGETS",
+    "graphmill.assets.samples.stage:SAMPLES",
+    "graphmill.assets.cache_plan.stage:CACHE_PLAN",
+    "graphmill.assets.packed_chunks.stage:PACKED_CHUNKS",
 )
 """Module and name of each stage; a stage stands after those that it reads."""
 

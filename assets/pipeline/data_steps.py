@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assets.building.stage import Stage
-from assets.pipeline.catalogue import stages
-from assets.pipeline.file import Pipeline
-from assets.pipeline.notes import origin_of
-from assets.pipeline.steps import Step, join_steps
-from assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.building.stage import Stage
+from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.notes import origin_of
+from graphmill.assets.pipeline.steps import Step, join_steps
+from graphmill.assets.pipeline.toml_lines import KeyPath
 
 
 def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[Step]:

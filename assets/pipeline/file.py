@@ -30,22 +30,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assets.building.keys import Checked, KeyProblem, within
-from assets.features.config import MAIN, step_name
-from assets.pipeline.catalogue import stages
-from assets.pipeline.left_out import completed
-from assets.pipeline.notes import Notes, parse_notes
-from assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables, parse_train, table_names
-from assets.pipeline.run_table import RUN, RunTable, parse_run
-from assets.pipeline.schedule import SCHEDULE, ScheduleTable, parse_schedule
-from assets.pipeline.schema import Problem, Tables
-from assets.pipeline.toml_lines import KeyPath, key_lines
-from assets.pipeline.words import sentence
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import GraphConfig
-from assets.storage.filesystem import read_whole_file
-from assets.storage.home import ROOT
-from kernels.errors import InputError, did_you_mean
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.features.config import MAIN, step_name
+from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.pipeline.left_out import completed
+from graphmill.assets.pipeline.notes import Notes, parse_notes
+from graphmill.assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables, parse_train, table_names
+from graphmill.assets.pipeline.run_table import RUN, RunTable, parse_run
+from graphmill.assets.pipeline.schedule import SCHEDULE, ScheduleTable, parse_schedule
+from graphmill.assets.pipeline.schema import Problem, Tables
+from graphmill.assets.pipeline.toml_lines import KeyPath, key_lines
+from graphmill.assets.pipeline.words import sentence
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import GraphConfig
+from graphmill.assets.storage.filesystem import read_whole_file
+from graphmill.assets.storage.home import ROOT
+from graphmill.kernels.errors import InputError, did_you_mean
 
 FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
 SHIPPED = ROOT / "jobs" / "pipelines"
@@ -118,7 +118,7 @@ class Pipeline:
         return (self,) if len(configs) == 1 else tuple(self._with_split(config) for config in configs)
 
     def _with_split(self, config: GraphConfig) -> Pipeline:
-        from assets.pipeline.settings import with_settings
+        from graphmill.assets.pipeline.settings import with_settings
 
         setting = f"graph.split={json.dumps(getattr(config, 'split', None))}"
         settings = f"{self.settings} --set {shlex.quote(setting)}".strip()
@@ -246,7 +246,7 @@ def read_pipeline_file(path_or_name: str | os.PathLike[str]) -> tuple[Path, byte
 
 def _parse_with(settings: Sequence[str], path: Path, data: bytes, *rest: Any, files: bool) -> Pipeline:
     """Returns the pipeline of a file with keys set; the lines of mistakes are those of the edited text."""
-    from assets.pipeline.settings import with_settings
+    from graphmill.assets.pipeline.settings import with_settings
 
     text = with_settings(_text_of(path, data), settings)
     given = " ".join(f"--set {shlex.quote(setting)}" for setting in settings)

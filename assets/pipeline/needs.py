@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assets.building.needs import Need, Sizes, known_sizes
-from assets.pipeline.steps import Step, Versions, recipe_hash
-from assets.sources.stage import SourceStage
-from assets.storage.artifact import Artifact
-from assets.storage.remote.door import stored_addresses
-from assets.storage.store import Store
+from graphmill.assets.building.needs import Need, Sizes, known_sizes
+from graphmill.assets.pipeline.steps import Step, Versions, recipe_hash
+from graphmill.assets.sources.stage import SourceStage
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.remote.door import stored_addresses
+from graphmill.assets.storage.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ LEAST_SECONDS = 2.0
 
 def _speeds(store: Store) -> Mapping[str, float]:
     """Returns stage -> units of work per second of the artifact whose build took longest, if it took long enough to tell."""
-    from assets.pipeline.catalogue import stages
+    from graphmill.assets.pipeline.catalogue import stages
 
     numbers = {stage.name: stage.speed.number for stage in stages() if stage.speed}
     longest: dict[str, tuple[float, float]] = {}

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from assets.building.keys import ConfigError
-from assets.building.stage import Stage
-from assets.pipeline.catalogue import stages
-from assets.pipeline.schema import Problem, Tables
-from assets.pipeline.toml_lines import KeyPath
-from assets.sampling.config import SamplingConfig
-from assets.sampling.fanouts import by_relation, spelled
-from assets.sources.registry import GraphConfig, TableConfig
+from graphmill.assets.building.keys import ConfigError
+from graphmill.assets.building.stage import Stage
+from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.pipeline.schema import Problem, Tables
+from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.fanouts import by_relation, spelled
+from graphmill.assets.sources.registry import GraphConfig, TableConfig
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of pipelines, train tables and feature tables, which are parts of asset keys and of paths."""

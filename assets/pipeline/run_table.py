@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.building.keys import Checked, KeyProblem
-from assets.cluster.address import HOW, address_problem
-from assets.pipeline.schema import Problem, Tables
+from graphmill.assets.building.keys import Checked, KeyProblem
+from graphmill.assets.cluster.address import HOW, address_problem
+from graphmill.assets.pipeline.schema import Problem, Tables
 
 RUN = "run"
 

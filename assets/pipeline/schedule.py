@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from assets.building.keys import Checked, KeyProblem, within
-from assets.pipeline.schema import Problem, Tables
-from kernels.errors import did_you_mean
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.pipeline.schema import Problem, Tables
+from graphmill.kernels.errors import did_you_mean
 
 SCHEDULE = "schedule"
 PRIORITIES = range(-1000, 1001)

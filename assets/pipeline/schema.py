@@ -21,12 +21,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from assets.building.keys import ConfigError
-from assets.pipeline.toml_lines import KeyPath, line_of
-from assets.pipeline.words import sentence
-from assets.storage.patterns import REMOTE, matches, why_nothing
-from assets.storage.user_code import Reference, find_source, is_reference
-from kernels.errors import InputError, did_you_mean
+from graphmill.assets.building.keys import ConfigError
+from graphmill.assets.pipeline.toml_lines import KeyPath, line_of
+from graphmill.assets.pipeline.words import sentence
+from graphmill.assets.storage.patterns import REMOTE, matches, why_nothing
+from graphmill.assets.storage.user_code import Reference, find_source, is_reference
+from graphmill.kernels.errors import InputError, did_you_mean
 
 TYPE_NAMES = {
     bool: "true or false",

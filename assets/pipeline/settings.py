@@ -14,7 +14,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 TRAIN = "train"
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")

@@ -20,15 +20,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assets.building.page import Page
-from assets.building.raw import raw_digests
-from assets.building.stage import Stage
-from assets.pipeline.notes import Origin
-from assets.storage.artifact import Artifact
-from assets.storage.home import ROOT
-from assets.storage.store import Store
-from assets.storage.version import canonical, canonical_json, locations, short, version_of
-from kernels.errors import InputError
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.raw import raw_digests
+from graphmill.assets.building.stage import Stage
+from graphmill.assets.pipeline.notes import Origin
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import canonical, canonical_json, locations, short, version_of
+from graphmill.kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assets.sources.classes import CLASSIFIES
+from graphmill.assets.sources.classes import CLASSIFIES
 
 TASK = f"{CLASSIFIES}: leave it out"
 LOSS = "the loss is the cross entropy of the classes: leave it out, and weigh classes by class_weights"

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.stage import Check, Progress, Summary
-from assets.graph.read import open_graph
-from assets.samples.config import BatchRange, SamplesConfig, stored_seeds
-from assets.samples.order import StoredOrder
-from assets.samples.tally import VisitSum
-from assets.storage.artifact import Artifact
-from assets.storage.writer import Writer
-from kernels.ranges import node_ranges
-from kernels.types import Array
+from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.samples.config import BatchRange, SamplesConfig, stored_seeds
+from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.samples.tally import VisitSum
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.types import Array
 
 HOT_PERCENT = (1, 5, 10, 20)
 
@@ -49,7 +49,7 @@ def build_index(
     visits = total.visits
     writer.save("visits", visits)
     curve = access_curve(visits)
-    from assets.figures.visits import access_figure
+    from graphmill.assets.figures.visits import access_figure
 
     access_figure(writer.path("access.png"), *curve)
     return Summary(

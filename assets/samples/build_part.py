@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from assets.building.stage import Check, Progress, Summary
-from assets.graph.read import open_graph
-from assets.partitions.read import open_partitions
-from assets.samples.config import BatchRange, SamplesConfig, stored_batches
-from assets.samples.record import encode
-from assets.samples.tally import PartTally
-from assets.sampling.drawing import Drawing, open_drawing
-from assets.storage.arrays import DATA_OFFSET, ArrayAppender
-from assets.storage.artifact import Artifact
-from assets.storage.writer import Writer
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.sampling.sample import Sampler
-from kernels.types import Array, Block, Topology
+from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.samples.config import BatchRange, SamplesConfig, stored_batches
+from graphmill.assets.samples.record import encode
+from graphmill.assets.samples.tally import PartTally
+from graphmill.assets.sampling.drawing import Drawing, open_drawing
+from graphmill.assets.storage.arrays import DATA_OFFSET, ArrayAppender
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Array, Block, Topology
 
 NOTHING = np.zeros(0, np.uint8)
 

@@ -9,14 +9,14 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from assets.building.execution import MOST_THREADS, Workers
-from assets.building.keys import Checked, KeyProblem, within
-from assets.partitions.read import Partitions
-from assets.sampling.bounds import even_seeds
-from assets.sampling.config import Neighbours, SamplingConfig
-from kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch, evaluation_plan
-from kernels.sampling.part_plan import PartPlan
-from kernels.types import Array
+from graphmill.assets.building.execution import MOST_THREADS, Workers
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.partitions.read import Partitions
+from graphmill.assets.sampling.bounds import even_seeds
+from graphmill.assets.sampling.config import Neighbours, SamplingConfig
+from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch, evaluation_plan
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.types import Array
 
 Split = TypeVar("Split")
 SeedPlan = Literal["shuffled", "parts"]

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
-from assets.partitions.read import open_partitions
-from assets.samples.config import epoch_size
-from assets.samples.order import StoredOrder
-from assets.sampling.bounds import batch_bound
-from assets.storage.artifact import Artifact
-from kernels.sampling.sample import Sampler
+from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.samples.config import epoch_size
+from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.sampling.bounds import batch_bound
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.sampling.sample import Sampler
 
 
 class StoredBatches(NamedTuple):

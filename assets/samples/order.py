@@ -15,9 +15,9 @@ from functools import cached_property
 
 import numpy as np
 
-from assets.samples.config import BatchRange
-from assets.storage.artifact import Artifact
-from kernels.types import Array
+from graphmill.assets.samples.config import BatchRange
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)

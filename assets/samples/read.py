@@ -11,14 +11,14 @@ from contextlib import suppress
 
 import numpy as np
 
-from assets.samples.config import BatchRange
-from assets.samples.order import StoredOrder
-from assets.samples.record import Record, decode
-from assets.storage.artifact import Artifact
-from assets.storage.records import damaged_record, read_record
-from assets.storage.require import require
-from kernels.errors import InputError
-from kernels.types import Array, Block
+from graphmill.assets.samples.config import BatchRange
+from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.samples.record import Record, decode
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.records import damaged_record, read_record
+from graphmill.assets.storage.require import require
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, Block
 
 
 class Samples:

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.types import Array, BatchKey, Block
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, BatchKey, Block
 
 PAGE = 4096
 MAGIC = int.from_bytes(b"GMBATCH1", "little")

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from assets.building.needs import Need, Sizes, Speed
-from assets.building.stage import FanOut, Progress, Summary
-from assets.graph.read import SAMPLING
-from assets.samples.config import (
+from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.stage import FanOut, Progress, Summary
+from graphmill.assets.graph.read import SAMPLING
+from graphmill.assets.samples.config import (
     BatchRange,
     SamplesConfig,
     SamplesExecution,
@@ -17,13 +17,13 @@ from assets.samples.config import (
     epoch_size,
     samples_config,
 )
-from assets.samples.need import part_seeds, samples_need
-from assets.samples.page import SAMPLES_PAGE
-from assets.sampling.bounds import batch_bound
-from assets.storage.artifact import Artifact
-from assets.storage.user_code import code_digests
-from assets.storage.writer import Writer
-from kernels.errors import InputError
+from graphmill.assets.samples.need import part_seeds, samples_need
+from graphmill.assets.samples.page import SAMPLES_PAGE
+from graphmill.assets.sampling.bounds import batch_bound
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.user_code import code_digests
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.errors import InputError
 
 
 class SamplesStage(FanOut):
@@ -116,7 +116,7 @@ class SamplesStage(FanOut):
         Raises:
             InputError: a part is damaged.
         """
-        from assets.samples.build_index import build_index
+        from graphmill.assets.samples.build_index import build_index
 
         names = self.parts(inputs, semantic)
         return build_index(inputs, semantic, names, execution.threads, writer, progress)
@@ -135,7 +135,7 @@ class SamplesStage(FanOut):
         Raises:
             InputError: the topology is not sound, or a user's function failed.
         """
-        from assets.samples.build_part import build_part
+        from graphmill.assets.samples.build_part import build_part
 
         return build_part(inputs, semantic, execution.threads_each, BatchRange.of(part), writer, progress)
 

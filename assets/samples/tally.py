@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from assets.samples.record import Record, decode
-from assets.storage.artifact import Artifact
-from assets.storage.records import read_record
-from assets.storage.writer import Writer
-from kernels.hotness.presample import counts_itself
-from kernels.hotness.visits import VisitCounter
-from kernels.ranges import node_ranges
-from kernels.sampling.own_sampling import AnySampler
-from kernels.types import Array, Block
+from graphmill.assets.samples.record import Record, decode
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.records import read_record
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.hotness.presample import counts_itself
+from graphmill.kernels.hotness.visits import VisitCounter
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.types import Array, Block
 
 FILES = ("visited.npy", "visited_by.npy", "seeds.npy")
 """The files of a part that hold its sums."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import ceil
 from typing import NamedTuple
 
-from assets.sampling.config import Neighbours
-from assets.sampling.fanouts import most_drawn, relations_of
-from assets.storage.artifact import Artifact
+from graphmill.assets.sampling.config import Neighbours
+from graphmill.assets.sampling.fanouts import most_drawn, relations_of
+from graphmill.assets.storage.artifact import Artifact
 
 
 class BatchBound(NamedTuple):

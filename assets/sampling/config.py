@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-from assets.building.keys import Checked, KeyProblem, within
-from assets.sampling.fanouts import Entry, by_relation, fanout_problems, spelled
-from assets.storage.user_code import is_reference
-from kernels.sampling.alias import EmptyRows
-from kernels.sampling.walk import MOST_VISITS, walk_problems
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.sampling.fanouts import Entry, by_relation, fanout_problems, spelled
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.sampling.alias import EmptyRows
+from graphmill.kernels.sampling.walk import MOST_VISITS, walk_problems
 
 METHODS = ("uniform", "weighted", "random_walk")
 DEGREES = ("in_degree", "out_degree")

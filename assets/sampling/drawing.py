@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from assets.sampling.config import MORE_PATHS, Neighbours
-from assets.sampling.fanouts import Entry, relations_of, resolved
-from assets.storage.arrays import expect_random_reads, mapped_apart
-from assets.storage.artifact import Artifact
-from assets.storage.control_group import fits_memory
-from assets.storage.read_verified import read_vector
-from assets.storage.require import require
-from assets.storage.user_code import is_reference, load_reference
-from kernels.sampling.alias import AliasTables
-from kernels.sampling.own_sampling import AnySampler, OwnSampler
-from kernels.sampling.sample import Sampler
-from kernels.sampling.walk import Walks, WalkSampler
-from kernels.sampling.weighted import WeightedSampler
-from kernels.types import Array, Topology
+from graphmill.assets.sampling.config import MORE_PATHS, Neighbours
+from graphmill.assets.sampling.fanouts import Entry, relations_of, resolved
+from graphmill.assets.storage.arrays import expect_random_reads, mapped_apart
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.control_group import fits_memory
+from graphmill.assets.storage.read_verified import read_vector
+from graphmill.assets.storage.require import require
+from graphmill.assets.storage.user_code import is_reference, load_reference
+from graphmill.kernels.sampling.alias import AliasTables
+from graphmill.kernels.sampling.own_sampling import AnySampler, OwnSampler
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.walk import Walks, WalkSampler
+from graphmill.kernels.sampling.weighted import WeightedSampler
+from graphmill.kernels.types import Array, Topology
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from assets.building.keys import KeyProblem
-from assets.storage.artifact import Artifact
-from kernels.errors import InputError, did_you_mean
-from kernels.sampling.relations import MOST_EDGES, MOST_RELATIONS, Fanout, most_of_row
+from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.errors import InputError, did_you_mean
+from graphmill.kernels.sampling.relations import MOST_EDGES, MOST_RELATIONS, Fanout, most_of_row
 
 Entry = int | Mapping[str, int]
 """Fan-out of a layer as a pipeline file has it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assets.sampling.config import Neighbours, weight_table
-from kernels.sampling.alias import EmptyRows
+from graphmill.assets.sampling.config import Neighbours, weight_table
+from graphmill.kernels.sampling.alias import EmptyRows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.building.needs import Need, Sizes, Term, libraries
+from graphmill.assets.building.needs import Need, Sizes, Term, libraries
 
 EDGE_BYTES = 57
 """Bytes for each edge of a range that its checks take."""

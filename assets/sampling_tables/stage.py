@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.execution import Threads
-from assets.building.needs import Need, Sizes, Speed
-from assets.building.stage import Check, Progress, Stage, Summary
-from assets.graph.read import SAMPLING, open_graph
-from assets.sampling.config import DEGREES
-from assets.sampling_tables.config import TablesConfig, tables_config
-from assets.sampling_tables.need import tables_need
-from assets.sampling_tables.page import TABLES_PAGE
-from assets.storage.artifact import Artifact
-from assets.storage.writer import Writer
-from kernels.arrays import widen
-from kernels.errors import InputError
-from kernels.sampling.alias import WHOLE, alias_ranges, check_weights
-from kernels.types import Array, Topology
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.graph.read import SAMPLING, open_graph
+from graphmill.assets.sampling.config import DEGREES
+from graphmill.assets.sampling_tables.config import TablesConfig, tables_config
+from graphmill.assets.sampling_tables.need import tables_need
+from graphmill.assets.sampling_tables.page import TABLES_PAGE
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.arrays import widen
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.alias import WHOLE, alias_ranges, check_weights
+from graphmill.kernels.types import Array, Topology
 
 RANGE_EDGES = 1 << 22
 """Number of edges whose tables are made, checked and written together."""
@@ -135,7 +135,7 @@ def _read_weights(topology: Topology, inputs: Mapping[str, Artifact], semantic: 
 
 def _read_column(features: Artifact, semantic: TablesConfig, num_nodes: int) -> Array:
     """Returns f64[N], a column of a feature table."""
-    from assets.features.read import open_features, require_nodes
+    from graphmill.assets.features.read import open_features, require_nodes
 
     table = open_features(features)
     require_nodes(table, num_nodes, "the graph")

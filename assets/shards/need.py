@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from assets.building.needs import Need, Sizes, Term, libraries
-from kernels.ranges import NODES_AT_ONCE
+from graphmill.assets.building.needs import Need, Sizes, Term, libraries
+from graphmill.kernels.ranges import NODES_AT_ONCE
 
 
 def shards_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:

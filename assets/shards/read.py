@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from assets.shards.config import part_name
-from assets.storage.artifact import Artifact
-from assets.storage.read_verified import read_vector
-from assets.storage.require import require
-from assets.storage.table import FeatureTable
-from kernels.types import Array
+from graphmill.assets.shards.config import part_name
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.read_verified import read_vector
+from graphmill.assets.storage.require import require
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.needs import Need, Sizes, Speed
-from assets.building.stage import Check, Progress, Summary, TogetherFanOut
-from assets.features.read import open_features, require_nodes
-from assets.partitions.read import open_partitions
-from assets.shards.config import ShardsConfig, ShardsExecution, part_name
-from assets.shards.need import shards_need
-from assets.shards.page import SHARDS_PAGE
-from assets.storage.arrays import DATA_OFFSET
-from assets.storage.artifact import Artifact
-from assets.storage.digests import page_digests_of
-from assets.storage.read_verified import read_rows
-from assets.storage.table import FeatureTable
-from assets.storage.writer import Writer
-from kernels.ranges import node_ranges
-from kernels.types import Array, id_dtype
+from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.stage import Check, Progress, Summary, TogetherFanOut
+from graphmill.assets.features.read import open_features, require_nodes
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.shards.config import ShardsConfig, ShardsExecution, part_name
+from graphmill.assets.shards.need import shards_need
+from graphmill.assets.shards.page import SHARDS_PAGE
+from graphmill.assets.storage.arrays import DATA_OFFSET
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.digests import page_digests_of
+from graphmill.assets.storage.read_verified import read_rows
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.types import Array, id_dtype
 
 EVERY_ROW, ROWS_EQUAL = "every row is in one shard", "rows are the features"
 CHECKED_ROWS = 64

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 CLASSIFIES = "graphmill classifies nodes; regression and several labels per node are not built"
 """The sentence about labels that are not one class per node."""

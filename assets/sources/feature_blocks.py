@@ -16,15 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.sources.features import BFLOAT16, array_type, as_stored, common_type, divide_rows, stored_type, widened
-from assets.storage.arrays import DATA_OFFSET, forget_pages
-from assets.storage.digests import page_digests_of
-from kernels.errors import InputError
-from kernels.types import Array, id_dtype
+from graphmill.assets.sources.features import (
+    BFLOAT16,
+    array_type,
+    as_stored,
+    common_type,
+    divide_rows,
+    stored_type,
+    widened,
+)
+from graphmill.assets.storage.arrays import DATA_OFFSET, forget_pages
+from graphmill.assets.storage.digests import page_digests_of
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, id_dtype
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.storage.writer import Writer
+    from graphmill.assets.building.stage import Progress
+    from graphmill.assets.storage.writer import Writer
 
 
 @dataclass(frozen=True, kw_only=True)

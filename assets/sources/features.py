@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 KEPT = ("int8", "uint8", "float16", "float32", "float64")
 """Feature types that are stored as they are; other integers become float32, booleans uint8."""

@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.building.keys import KeyProblem, within
-from assets.building.needs import STEP_BYTES, Term
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.archive import row_ranges
-from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
-from assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, range_edges, record_dtype
-from assets.sources.survey import Survey
-from assets.storage.filesystem import full_disk
-from kernels.graph.generate import (
+from graphmill.assets.building.keys import KeyProblem, within
+from graphmill.assets.building.needs import STEP_BYTES, Term
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.readers.archive import row_ranges
+from graphmill.assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
+from graphmill.assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, range_edges, record_dtype
+from graphmill.assets.sources.survey import Survey
+from graphmill.assets.storage.filesystem import full_disk
+from graphmill.kernels.graph.generate import (
     LARGEST_NOISE,
     citation_edges,
     citation_labels,
@@ -43,11 +43,11 @@ from kernels.graph.generate import (
     sbm_edges,
     sbm_labels,
 )
-from kernels.rng import absorb_ids, draws, key
-from kernels.types import Array, Stream, id_dtype
+from graphmill.kernels.rng import absorb_ids, draws, key
+from graphmill.kernels.types import Array, Stream, id_dtype
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
+    from graphmill.assets.building.stage import Progress
 
 MOST_FEATURES, MOST_ROWS = 1 << 24, 1 << 48
 """More than any machine stores; sums of sizes stay below 2^63."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
-from assets.sources.registry import FEATURES_ONLY, TableConfig
-from assets.sources.spooled import SpooledConfig
-from kernels.errors import InputError
+from graphmill.assets.sources.registry import FEATURES_ONLY, TableConfig
+from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)

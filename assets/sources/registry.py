@@ -23,28 +23,28 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from assets.building.keys import Checked, KeyProblem, within
-from kernels.errors import InputError, did_you_mean
-from kernels.types import Array
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.kernels.errors import InputError, did_you_mean
+from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.sources.feature_blocks import FeatureBlock
-    from assets.sources.spool import EdgeSpool
+    from graphmill.assets.building.stage import Progress
+    from graphmill.assets.sources.feature_blocks import FeatureBlock
+    from graphmill.assets.sources.spool import EdgeSpool
 
 SOURCES: Mapping[str, str] = {
-    "citation": "assets.sources.generators:CitationConfig",
-    "dgl": "assets.sources.dgl.source:DglConfig",
-    "edges": "assets.sources.edges.source:EdgesConfig",
-    "npz": "assets.sources.npz.source:NpzConfig",
-    "ogb": "assets.sources.ogb.source:OgbConfig",
-    "pyg": "assets.sources.pyg.source:PygConfig",
-    "python-environment": "assets.sources.python_environment.source:PythonEnvironmentConfig",
-    "rmat": "assets.sources.generators:RmatConfig",
-    "sbm": "assets.sources.generators:SbmConfig",
-    "tables": "assets.sources.tables.source:TypedTablesConfig",
-    "typed-python-environment": "assets.sources.python_environment.typed:TypedEnvironmentConfig",
-    "typed_citation": "assets.sources.typed_citation:TypedCitationConfig",
+    "citation": "graphmill.assets.sources.generators:CitationConfig",
+    "dgl": "graphmill.assets.sources.dgl.source:DglConfig",
+    "edges": "graphmill.assets.sources.edges.source:EdgesConfig",
+    "npz": "graphmill.assets.sources.npz.source:NpzConfig",
+    "ogb": "graphmill.assets.sources.ogb.source:OgbConfig",
+    "pyg": "graphmill.assets.sources.pyg.source:PygConfig",
+    "python-environment": "graphmill.assets.sources.python_environment.source:PythonEnvironmentConfig",
+    "rmat": "graphmill.assets.sources.generators:RmatConfig",
+    "sbm": "graphmill.assets.sources.generators:SbmConfig",
+    "tables": "graphmill.assets.sources.tables.source:TypedTablesConfig",
+    "typed-python-environment": "graphmill.assets.sources.python_environment.typed:TypedEnvironmentConfig",
+    "typed_citation": "graphmill.assets.sources.typed_citation:TypedCitationConfig",
 }
 """Source name -> the module that reads it, and its class of `[graph]`."""
 
@@ -79,7 +79,7 @@ class GraphConfig(Checked):
         InputError: a value is outside its range.
     """
 
-    # names the kind of source, see assets.sources.registry.SOURCES
+    # names the kind of source, see graphmill.assets.sources.registry.SOURCES
     source: str = field(metadata=FEATURES_TOO)
     # the seed of the pipeline, for splits and generators; not a key of [graph]
     seed: int = field(default=0, metadata=within(0, 2**64 - 1, key=False))

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.rng import absorb_ids, key
-from kernels.types import Array, Stream, id_dtype
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import absorb_ids, key
+from graphmill.kernels.types import Array, Stream, id_dtype
 
 PARTS = ("train", "valid", "test")
 

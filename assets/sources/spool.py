@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from assets.storage.arrays import write_whole
-from kernels.errors import InputError
-from kernels.types import Array, id_dtype
+from graphmill.assets.storage.arrays import write_whole
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, id_dtype
 
 COARSE_BINS = 1 << 16
 """Most ranges of destinations that the histogram distinguishes."""

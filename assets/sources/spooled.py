@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from assets.building.keys import KeyProblem, size_problem
-from assets.sizes import format_bytes, parse_size
-from assets.sources.features import array_type
-from assets.sources.registry import GraphConfig
-from assets.sources.spool import EdgeColumns, record_dtype
-from assets.sources.survey import BASE_BYTES, Survey
+from graphmill.assets.building.keys import KeyProblem, size_problem
+from graphmill.assets.sizes import format_bytes, parse_size
+from graphmill.assets.sources.features import array_type
+from graphmill.assets.sources.registry import GraphConfig
+from graphmill.assets.sources.spool import EdgeColumns, record_dtype
+from graphmill.assets.sources.survey import BASE_BYTES, Survey
 
 LEAST_MEMORY = 128 << 20
 NODE_BYTES = 100

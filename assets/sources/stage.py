@@ -9,22 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.building.materialize import stage_version
-from assets.building.needs import Sizes
-from assets.building.page import Page
-from assets.building.stage import OnePass, Progress, Silent, Stage
-from assets.sizes import format_bytes
-from assets.sources.features import stored_type
-from assets.sources.readers.mapped_arrays import check_matrix, open_rows
-from assets.sources.registry import GENERATORS, GraphConfig, OpenSource, TableConfig, source_module
-from assets.sources.survey import Survey
-from assets.storage.machine import require_memory
-from assets.storage.patterns import bytes_named
-from assets.storage.refused import is_memory, out_of_memory
-from kernels.errors import InputError, joined, refused_by
+from graphmill.assets.building.materialize import stage_version
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import OnePass, Progress, Silent, Stage
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.sources.features import stored_type
+from graphmill.assets.sources.readers.mapped_arrays import check_matrix, open_rows
+from graphmill.assets.sources.registry import GENERATORS, GraphConfig, OpenSource, TableConfig, source_module
+from graphmill.assets.sources.survey import Survey
+from graphmill.assets.storage.machine import require_memory
+from graphmill.assets.storage.patterns import bytes_named
+from graphmill.assets.storage.refused import is_memory, out_of_memory
+from graphmill.kernels.errors import InputError, joined, refused_by
 
 if TYPE_CHECKING:
-    from assets.storage.writer import Writer
+    from graphmill.assets.storage.writer import Writer
 
 
 NODE_BYTES = 20

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from assets.building.needs import Sizes, Term
-from assets.sizes import format_bytes
-from assets.sources.features import array_type
-from kernels.types import id_dtype
+from graphmill.assets.building.needs import Sizes, Term
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.sources.features import array_type
+from graphmill.kernels.types import id_dtype
 
 BASE_BYTES = 512 << 20
 """Memory of Python and the libraries that an import loads, rounded up."""

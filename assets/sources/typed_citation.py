@@ -22,20 +22,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from assets.building.keys import KeyProblem, within
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.generators import GeneratedConfig, class_block, require_scratch, split_sizes, with_hidden
-from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
-from assets.sources.spool import BATCH_EDGES
-from assets.sources.spooled import SpooledConfig, spooled_survey
-from assets.sources.survey import Survey
-from assets.sources.typed_graph import EdgeBatch, Relation, TypedGraph, TypedSource
-from kernels.graph.generate import citation_edges, citation_labels
-from kernels.rng import absorb_ids, draws, key
-from kernels.types import Array, Stream
+from graphmill.assets.building.keys import KeyProblem, within
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.generators import GeneratedConfig, class_block, require_scratch, split_sizes, with_hidden
+from graphmill.assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
+from graphmill.assets.sources.spool import BATCH_EDGES
+from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
+from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, TypedGraph, TypedSource
+from graphmill.kernels.graph.generate import citation_edges, citation_labels
+from graphmill.kernels.rng import absorb_ids, draws, key
+from graphmill.kernels.types import Array, Stream
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
+    from graphmill.assets.building.stage import Progress
 
 WRITES, AFFILIATED = 7, 8
 """The words after the stream for two relations; kernels/graph/generate.py has the others."""

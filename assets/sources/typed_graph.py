@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from assets.sizes import format_bytes
-from assets.sources.feature_blocks import FeatureBlock, blocks_type, blocks_width
-from assets.sources.registry import RawGraph, TableConfig
-from assets.sources.splits import checked
-from assets.sources.spool import EdgeSpool
-from assets.sources.spooled import SpooledConfig, spooled_survey
-from assets.sources.survey import Survey
-from assets.sources.unread import unread_notes
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.sources.feature_blocks import FeatureBlock, blocks_type, blocks_width
+from graphmill.assets.sources.registry import RawGraph, TableConfig
+from graphmill.assets.sources.splits import checked
+from graphmill.assets.sources.spool import EdgeSpool
+from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
+from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.unread import unread_notes
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
+    from graphmill.assets.building.stage import Progress
 
 
 class EdgeBatch(NamedTuple):

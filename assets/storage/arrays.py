@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from assets.storage.filesystem import reporting_full_disk
-from assets.storage.refused import is_unread
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.storage.filesystem import reporting_full_disk
+from graphmill.assets.storage.refused import is_unread
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 DATA_OFFSET = 4096
 MAGIC = b"\x93NUMPY\x01\x00"

@@ -23,18 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from assets.storage.arrays import DATA_OFFSET, open_array, read_header
-from assets.storage.digests import block_digests, words_digest
-from assets.storage.leases import Address
-from assets.storage.manifest import content_digest, whole_of
-from assets.storage.refused import is_unread
-from assets.storage.remote.door import find_stored, is_remote, make_here, stored_addresses, stored_file
-from assets.storage.sealed_json import unseal, unseal_if_sound
-from assets.storage.table import FeatureTable
-from assets.storage.verified import damaged_block, repair_remedy, verify_again, verify_once
-from assets.storage.version import short
-from kernels.errors import InputError, did_you_mean
-from kernels.types import Array
+from graphmill.assets.storage.arrays import DATA_OFFSET, open_array, read_header
+from graphmill.assets.storage.digests import block_digests, words_digest
+from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.manifest import content_digest, whole_of
+from graphmill.assets.storage.refused import is_unread
+from graphmill.assets.storage.remote.door import find_stored, is_remote, make_here, stored_addresses, stored_file
+from graphmill.assets.storage.sealed_json import unseal, unseal_if_sound
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.verified import damaged_block, repair_remedy, verify_again, verify_once
+from graphmill.assets.storage.version import short
+from graphmill.kernels.errors import InputError, did_you_mean
+from graphmill.kernels.types import Array
 
 FORMAT = 1
 MANIFEST, RUN, WORDS = "manifest.json", "run.json", "block_digests.bin"

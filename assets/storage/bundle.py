@@ -25,20 +25,20 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from assets.storage.artifact import MANIFEST, Artifact, read_artifact
-from assets.storage.collect import lineage
-from assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
-from assets.storage.keep import closure
-from assets.storage.leases import Address
-from assets.storage.manifest import references
-from assets.storage.remote.door import find_stored, make_here
-from assets.storage.sealed_json import seal, unseal
-from assets.storage.staging import Staging
-from assets.storage.store import Store
-from assets.storage.verified import repair_remedy
-from assets.storage.version import short
-from assets.storage.writer import publish_folder
-from kernels.errors import InputError
+from graphmill.assets.storage.artifact import MANIFEST, Artifact, read_artifact
+from graphmill.assets.storage.collect import lineage
+from graphmill.assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
+from graphmill.assets.storage.keep import closure
+from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.manifest import references
+from graphmill.assets.storage.remote.door import find_stored, make_here
+from graphmill.assets.storage.sealed_json import seal, unseal
+from graphmill.assets.storage.staging import Staging
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.verified import repair_remedy
+from graphmill.assets.storage.version import short
+from graphmill.assets.storage.writer import publish_folder
+from graphmill.kernels.errors import InputError
 
 LIST, FORMAT = "bundle.json", 1
 PLACE = re.compile(r"store/([A-Za-z0-9_][A-Za-z0-9_.-]*)/([0-9a-f]{64})/.+", re.DOTALL)

@@ -28,13 +28,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.storage.artifact import MANIFEST, RUN, read_artifact
-from assets.storage.keep import Node, closure, readers_first, reasons_to_keep, splits_read
-from assets.storage.leases import Address
-from assets.storage.manifest import references, whole_of
-from assets.storage.sealed_json import unseal_if_sound
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.storage.artifact import MANIFEST, RUN, read_artifact
+from graphmill.assets.storage.keep import Node, closure, readers_first, reasons_to_keep, splits_read
+from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.manifest import references, whole_of
+from graphmill.assets.storage.sealed_json import unseal_if_sound
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 
 CHECKPOINTS, CHECKPOINTED = "checkpoints", "model"
 """Folder of the home with `<version>.safetensors`, and the stage whose versions these are."""

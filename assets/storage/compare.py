@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.types import Array
+from graphmill.kernels.types import Array
 
 SLICE_BYTES = 8 << 20
 

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from assets.storage.filesystem import replace_atomically
-from assets.storage.home import home_folder
-from assets.storage.machine import require_plain_file
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES, page_digests
-from kernels.types import Array
+from graphmill.assets.storage.filesystem import replace_atomically
+from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.machine import require_plain_file
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests
+from graphmill.kernels.types import Array
 
 BLOCK_BYTES = 1 << 20
 SPAN_BLOCKS = 64  # blocks a thread digests in one go

@@ -21,14 +21,14 @@ import numpy as np
 import xxhash
 from numpy.typing import DTypeLike
 
-from assets.storage.arrays import reserve_array
-from assets.storage.digests import BLOCK_BYTES
-from assets.storage.filesystem import reporting_full_disk
-from kernels.rows.aligned import aligned_empty
-from kernels.rows.direct_io import NO_DIRECT
-from kernels.rows.pages import PAGE_BYTES, padded_bytes, page_digests
-from kernels.types import Array
-from kernels.warn_once import warn_once
+from graphmill.assets.storage.arrays import reserve_array
+from graphmill.assets.storage.digests import BLOCK_BYTES
+from graphmill.assets.storage.filesystem import reporting_full_disk
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.rows.direct_io import NO_DIRECT
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes, page_digests
+from graphmill.kernels.types import Array
+from graphmill.kernels.warn_once import warn_once
 
 
 class DirectArray:

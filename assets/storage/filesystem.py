@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from assets.sizes import format_bytes
-from kernels.errors import InputError
+from graphmill.assets.sizes import format_bytes
+from graphmill.kernels.errors import InputError
 
 FULL = {
     errno.ENOSPC: ("the file system is full", "free space there, or point GRAPHMILL_HOME at a larger file system"),

@@ -1,4 +1,4 @@
-"""The folder of the checkout, and the home folder for all results: `$GRAPHMILL_HOME`, by default `./.graphmill`."""
+"""The folder of the code, and the home folder for all results: `$GRAPHMILL_HOME`, by default `./.graphmill`."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The checkout: graphmill runs in place, and child processes import from here."""
+"""The folder that holds the four layers: a clone, or the installed package."""
+IMPORTED_FROM = ROOT if (ROOT / "graphmill" / "__init__.py").exists() else ROOT.parent
+"""The folder in which Python finds the package `graphmill`: a clone, or site-packages."""
 
 VARIABLE = "GRAPHMILL_HOME"
 DEFAULT = ".graphmill"

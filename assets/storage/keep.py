@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from assets.storage.leases import Address
+from graphmill.assets.storage.leases import Address
 
 
 @dataclass(frozen=True, kw_only=True)

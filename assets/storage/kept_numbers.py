@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.storage.filesystem import replace_atomically, write_once
-from assets.storage.sealed_json import DIGEST, seal, unseal_bytes
-from kernels.errors import InputError
+from graphmill.assets.storage.filesystem import replace_atomically, write_once
+from graphmill.assets.storage.sealed_json import DIGEST, seal, unseal_bytes
+from graphmill.kernels.errors import InputError
 
 
 def kept_numbers(

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from assets.storage.filesystem import (
+from graphmill.assets.storage.filesystem import (
     READ_ONLY,
     make_folder,
     release_lock,

@@ -8,9 +8,9 @@ import time
 from functools import cache
 from pathlib import Path
 
-from assets.sizes import format_bytes
-from assets.storage.control_group import limit_bytes, most_cores
-from kernels.errors import InputError
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.control_group import limit_bytes, most_cores
+from graphmill.kernels.errors import InputError
 
 PROCESSORS = Path("/proc/cpuinfo")
 STATM = Path("/proc/self/statm")

@@ -8,7 +8,7 @@ from typing import Any
 
 import xxhash
 
-from assets.storage.leases import Address
+from graphmill.assets.storage.leases import Address
 
 
 def content_digest(manifest: Mapping[str, Any]) -> str:

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from assets.storage.digests import BLOCK_BYTES
-from assets.storage.table import FeatureTable
-from assets.storage.verified import damaged_file, require_block
-from kernels.rows.aligned import aligned_empty
-from kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
-from kernels.rows.pages import padded_bytes
-from kernels.types import Array
+from graphmill.assets.storage.digests import BLOCK_BYTES
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.verified import damaged_file, require_block
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
+from graphmill.kernels.rows.pages import padded_bytes
+from graphmill.kernels.types import Array
 
 
 def read_ranges(table: FeatureTable, range_bytes: int) -> Iterator[tuple[int, Array]]:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from assets.storage.artifact import Artifact
-from assets.storage.digests import BLOCK_BYTES, SPAN_BLOCKS
-from assets.storage.table import FeatureTable
-from assets.storage.verified import damaged_block, damaged_file, require_block, require_size, verify_once
-from kernels.ranges import node_ranges
-from kernels.rows.aligned import aligned_empty
-from kernels.types import Array
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.digests import BLOCK_BYTES, SPAN_BLOCKS
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.verified import damaged_block, damaged_file, require_block, require_size, verify_once
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.types import Array
 
 
 def read_table(table: FeatureTable, threads: int = 1) -> Array:

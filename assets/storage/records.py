@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from assets.storage.verified import repair_remedy
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.storage.verified import repair_remedy
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 
 def read_record(path: Path, offset: int, length: int, digest: int | None, owner: str) -> Array:

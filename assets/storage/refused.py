@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from assets.sizes import format_bytes
-from assets.storage.filesystem import full_disk, full_errno
-from kernels.errors import InputError
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.filesystem import full_disk, full_errno
+from graphmill.kernels.errors import InputError
 
 WRITABLE = "correct its permissions, or point GRAPHMILL_HOME at a folder that this user may read and write"
 REFUSED = {

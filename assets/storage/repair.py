@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assets.storage.artifact import MANIFEST, Artifact, identity, read_artifact
-from assets.storage.leases import Address
-from assets.storage.manifest import content_digest, whole_of
-from assets.storage.refused import unread
-from assets.storage.sealed_json import unseal_if_sound
-from assets.storage.store import Store
-from assets.storage.version import short
+from graphmill.assets.storage.artifact import MANIFEST, Artifact, identity, read_artifact
+from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.manifest import content_digest, whole_of
+from graphmill.assets.storage.refused import unread
+from graphmill.assets.storage.sealed_json import unseal_if_sound
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import short
 
 
 @dataclass(frozen=True, kw_only=True)

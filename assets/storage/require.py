@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assets.storage.artifact import Artifact
-from assets.storage.version import canonical, short
-from kernels.errors import InputError
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.version import canonical, short
+from graphmill.kernels.errors import InputError
 
 
 def require(artifact: Artifact, needs: Mapping[str, Any], command: str = "graphmill build PIPELINE") -> None:

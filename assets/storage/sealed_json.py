@@ -8,9 +8,9 @@ from typing import Any
 
 import xxhash
 
-from assets.storage.filesystem import read_whole_file
-from assets.storage.refused import is_unread
-from assets.storage.version import canonical, spelled
+from graphmill.assets.storage.filesystem import read_whole_file
+from graphmill.assets.storage.refused import is_unread
+from graphmill.assets.storage.version import canonical, spelled
 
 DIGEST = "digest"
 

@@ -12,8 +12,8 @@ import shutil
 import uuid
 from pathlib import Path
 
-from assets.storage.filesystem import READ_ONLY, make_folder, release_lock, take_lock
-from kernels.errors import InputError
+from graphmill.assets.storage.filesystem import READ_ONLY, make_folder, release_lock, take_lock
+from graphmill.kernels.errors import InputError
 
 STAGING = ".staging"
 OWNER = re.compile("[0-9a-f]{32}")

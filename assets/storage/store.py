@@ -14,16 +14,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from assets.storage.artifact import Artifact, find_artifact, read_artifact
-from assets.storage.home import home_folder, store_url
-from assets.storage.leases import Address, Leases
-from assets.storage.refused import unread
-from assets.storage.remote.door import find_stored, is_remote, share_published, stored_addresses, stored_artifacts
-from assets.storage.staging import STAGING, Staging, sweep
-from assets.storage.verified import repair_remedy
-from assets.storage.version import SHORT_DIGITS, short
-from assets.storage.writer import Writer
-from kernels.errors import InputError
+from graphmill.assets.storage.artifact import Artifact, find_artifact, read_artifact
+from graphmill.assets.storage.home import home_folder, store_url
+from graphmill.assets.storage.leases import Address, Leases
+from graphmill.assets.storage.refused import unread
+from graphmill.assets.storage.remote.door import (
+    find_stored,
+    is_remote,
+    share_published,
+    stored_addresses,
+    stored_artifacts,
+)
+from graphmill.assets.storage.staging import STAGING, Staging, sweep
+from graphmill.assets.storage.verified import repair_remedy
+from graphmill.assets.storage.version import SHORT_DIGITS, short
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.errors import InputError
 
 __all__ = ["Artifact", "Store", "Writer"]
 
@@ -189,7 +195,7 @@ class Store:
     @contextmanager
     def _leased_in_both(self, addresses: Sequence[Address]) -> Iterator[None]:
         """Holds leases in the home and in the object store."""
-        from assets.storage.remote.leases import hold_remote
+        from graphmill.assets.storage.remote.leases import hold_remote
 
         with self.leases.hold(*addresses), hold_remote(addresses):
             yield

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.types import Array
+from graphmill.kernels.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from assets.storage.digests import sha256_file
-from kernels.errors import InputError
+from graphmill.assets.storage.digests import sha256_file
+from graphmill.kernels.errors import InputError, install_extra
 
 PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -27,6 +27,7 @@ _FORGETTING = threading.Lock()
 
 EXTRAS = {"dgl": "dgl", "torch_geometric": "pyg"}
 """Library that a module may import -> the extra of this project that installs it."""
+LAYERS = ("assets", "jobs", "kernels", "trainers")
 
 
 class Reference(str):
@@ -87,7 +88,9 @@ def load_reference(reference: str) -> Any:
     except Exception as error:
         problem = f'"{reference}": importing {source} failed: {type(error).__name__}: {error}'
         extra = EXTRAS.get(getattr(error, "name", None) or "")
-        remedy = f'pip install -e ".[{extra}]"' if extra else "correct the module; python -c 'import ...' shows where"
+        remedy = install_extra(extra) if extra else "correct the module; python -c 'import ...' shows where"
+        if (missing := (getattr(error, "name", None) or "").partition(".")[0]) in LAYERS:
+            remedy = f"graphmill's own modules are parts of the package: import graphmill.{missing}, or a name of graphmill itself"
         raise InputError(problem, remedy) from error
     _LOADED.add(module_name)
     loaded = Path(getattr(module, "__file__", None) or "")

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from assets.storage.digests import BLOCK_BYTES, block_digests
-from assets.storage.table import FeatureTable
-from assets.storage.version import SHORT_DIGITS
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.storage.digests import BLOCK_BYTES, block_digests
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.version import SHORT_DIGITS
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 READ_THREADS = 2
 """Threads that compare one file."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.storage.user_code import Reference
+from graphmill.assets.storage.user_code import Reference
 
 SHORT_DIGITS = 12
 _AS_THEY_ARE = frozenset({type(None), bool, int, str})

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from assets.storage.arrays import create_array, write_array
-from assets.storage.artifact import (
+from graphmill.assets.storage.arrays import create_array, write_array
+from graphmill.assets.storage.artifact import (
     FORMAT,
     MANIFEST,
     OWN_FILES,
@@ -35,9 +35,9 @@ from assets.storage.artifact import (
     find_artifact,
     read_artifact,
 )
-from assets.storage.digests import block_digests, words_digest
-from assets.storage.direct_array import DirectArray
-from assets.storage.filesystem import (
+from graphmill.assets.storage.digests import block_digests, words_digest
+from graphmill.assets.storage.direct_array import DirectArray
+from graphmill.assets.storage.filesystem import (
     exchange_folders,
     full_disk,
     full_errno,
@@ -47,13 +47,13 @@ from assets.storage.filesystem import (
     sync_path,
     write_durably,
 )
-from assets.storage.remote.door import share_published
-from assets.storage.sealed_json import seal
-from assets.storage.staging import Staging
-from assets.storage.verified import note_sound
-from assets.storage.version import canonical
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.storage.remote.door import share_published
+from graphmill.assets.storage.sealed_json import seal
+from graphmill.assets.storage.staging import Staging
+from graphmill.assets.storage.verified import note_sound
+from graphmill.assets.storage.version import canonical
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 REPLACE_LOCK = ".replace.lock"
 

@@ -66,7 +66,9 @@ class Side:
     def check_imports(self) -> None:
         """Ends the program unless the checkout's packages are imported from the checkout, its native module included."""
         tops = sorted(path.parent.name for path in self.folder.glob("*/__init__.py"))
-        code = f"import {', '.join(tops)}, kernels._native as n\nfor m in ({', '.join(tops)}, n): print(m.__file__)"
+        # The layers of older checkouts are packages of their own.
+        native = self.entry()[0].removesuffix("jobs.cli") + "kernels._native"
+        code = f"import {', '.join(tops)}, {native} as n\nfor m in ({', '.join(tops)}, n): print(m.__file__)"
         command = [sys.executable, "-c", code]
         found = subprocess.run(
             command, cwd=self.folder, env=self.environment(self.homes), capture_output=True, text=True, check=False
@@ -74,6 +76,12 @@ class Side:
         astray = [line for line in found.stdout.splitlines() if not Path(line).is_relative_to(self.folder)]
         if found.returncode or astray:
             sys.exit(f"{self.folder} does not import its own packages: {found.stderr or astray}")
+
+    def entry(self) -> tuple[str, str]:
+        """Returns the module and the function of the checkout's command line."""
+        script = tomllib.loads((self.folder / "pyproject.toml").read_text())["project"]["scripts"]["graphmill"]
+        module, _, function = script.partition(":")
+        return module, function
 
     def run(self, name: str) -> float | None:
         """Runs a pipeline in its home, and returns the seconds it took, None where it failed."""
@@ -90,8 +98,7 @@ class Side:
         shutil.rmtree(home, ignore_errors=True)
         (home / "measured").mkdir(parents=True)
         (home / "measured" / "memory.json").write_text(json.dumps(MEMORY, sort_keys=True, indent=1) + "\n")
-        entry = tomllib.loads((self.folder / "pyproject.toml").read_text())["project"]["scripts"]["graphmill"]
-        module, function = entry.split(":")
+        module, function = self.entry()
         command = [sys.executable, "-c", f"from {module} import {function}; {function}()", "run", str(path)]
         started = time.perf_counter()
         with open(home / "output.txt", "w") as output:

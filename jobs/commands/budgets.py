@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assets.budgets.config import LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
-from assets.budgets.measured import PLACE, measured_bytes, refresh
-from assets.budgets.stage import BudgetsStage
-from assets.building.materialize import materialize
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline
-from assets.pipeline.steps import Versions, find_all
-from assets.sizes import format_bytes
-from assets.storage.home import home_folder
-from assets.storage.store import Store
-from kernels.cuda.driver import num_gpus
-from kernels.errors import InputError
+from graphmill.assets.budgets.config import LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
+from graphmill.assets.budgets.measured import PLACE, measured_bytes, refresh
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.steps import Versions, find_all
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.cuda.driver import num_gpus
+from graphmill.kernels.errors import InputError
 
 
 def print_budgets(home: Path | None, pipeline: Pipeline | None, *, again: bool = False) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from assets.pipeline.file import Pipeline
-from assets.sizes import format_bytes
-from assets.storage.bundle import write_bundle
-from assets.storage.store import Store
-from trainers.recipe.config import find_table
-from trainers.recipe.inputs import find_table_inputs
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.bundle import write_bundle
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import find_table
+from graphmill.trainers.recipe.inputs import find_table_inputs
 
 
 def bundle_table(store: Store, pipeline: Pipeline, name: str, out: Path, report: Callable[[str], None]) -> None:
@@ -31,4 +31,6 @@ def bundle_table(store: Store, pipeline: Pipeline, name: str, out: Path, report:
     recipe = {"pipeline": pipeline.name, "file": pipeline.path.name, "text": pipeline.text, "table": name}
     bundle = write_bundle(store, out, {**found.inputs, **found.reads}, recipe, report)
     count = len(bundle.addresses())
-    report(f"{out} has {count} artifacts, {format_bytes(bundle.num_bytes)}; there: python -m trainers --from {out}")
+    report(
+        f"{out} has {count} artifacts, {format_bytes(bundle.num_bytes)}; there: python -m graphmill.trainers --from {out}"
+    )

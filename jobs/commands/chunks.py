@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assets.chunks.rates import PLACE, measured_rates, parse_rates
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline
-from assets.pipeline.steps import Versions, find_all
-from assets.storage.home import home_folder
-from assets.storage.store import Store
-from jobs.commands.aligned import aligned_rows, terminal_columns
-from kernels.chunks.counts import cost
-from kernels.errors import InputError
+from graphmill.assets.chunks.rates import PLACE, measured_rates, parse_rates
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.steps import Versions, find_all
+from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.aligned import aligned_rows, terminal_columns
+from graphmill.kernels.chunks.counts import cost
+from graphmill.kernels.errors import InputError
 
 LINK_NAMES = ("host", "peer", "reuse")
 

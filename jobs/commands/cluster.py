@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from assets.sizes import format_bytes
+from graphmill.assets.sizes import format_bytes
 
 if TYPE_CHECKING:
-    from jobs.scaling.cluster import Machines
-    from jobs.scaling.counted import CountedStep
-    from jobs.scaling.simulation import ClusterSimulation
-    from jobs.scaling.trainers import TrainerCost
+    from graphmill.jobs.scaling.cluster import Machines
+    from graphmill.jobs.scaling.counted import CountedStep
+    from graphmill.jobs.scaling.simulation import ClusterSimulation
+    from graphmill.jobs.scaling.trainers import TrainerCost
 
 Write = Callable[[str], object]
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact
-from assets.storage.compare import ArrayDifference, compare_arrays
-from assets.storage.version import short
-from jobs.commands.aligned import aligned_rows, named_values, terminal_columns
-from jobs.commands.views import flattened, is_number, read_metrics
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.compare import ArrayDifference, compare_arrays
+from graphmill.assets.storage.version import short
+from graphmill.jobs.commands.aligned import aligned_rows, named_values, terminal_columns
+from graphmill.jobs.commands.views import flattened, is_number, read_metrics
 
 ABSENT = "(none)"
 MOST_ALIGNED, MOST_SHOWN = 40, 1000

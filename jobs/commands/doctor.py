@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from assets.budgets.measured import measure
-from assets.sizes import format_bytes
-from assets.storage.filesystem import make_folder
-from assets.storage.home import home_folder, store_url
-from assets.storage.machine import usable_cores
-from jobs.operations.rates import kept_rates, measured_rates
-from kernels.errors import InputError
+from graphmill.assets.budgets.measured import measure
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.filesystem import make_folder
+from graphmill.assets.storage.home import home_folder, store_url
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.jobs.operations.rates import kept_rates, measured_rates
+from graphmill.kernels.errors import InputError, install_extra
 
 OK, LACKS, NOTE = "ok", "missing", "note"
 PACKAGES = ("torch", "numpy", "dagster", "duckdb", "polars")
@@ -112,9 +112,9 @@ def _python() -> Iterator[Finding]:
 
 def _native_module() -> Iterator[Finding]:
     try:
-        from kernels import _native
+        from graphmill.kernels import _native
 
-        found, there = Path(str(_native.__file__)).name, True
+        found, there = Path(_native.BUILD_FILE).name, True
     except ImportError as error:
         found, there = str(error), False
     yield _finding("processor", "native module", there, found, "pip install -e .", needed=True)
@@ -132,7 +132,7 @@ def _object_store() -> Iterator[Finding]:
     """Writes an object to the store that `$GRAPHMILL_STORE` names, if it names one, and tries to write it twice."""
     if not store_url():
         return
-    from assets.storage.remote.objects import creates_once, require_objects
+    from graphmill.assets.storage.remote.objects import creates_once, require_objects
 
     try:
         once = creates_once(require_objects())
@@ -152,7 +152,7 @@ def _object_store() -> Iterator[Finding]:
 
 
 def _graphics() -> Iterator[Finding]:
-    from kernels.cuda.driver import driver_cuda_version, gpus
+    from graphmill.kernels.cuda.driver import driver_cuda_version, gpus
 
     version = driver_cuda_version()
     if version is None:
@@ -175,12 +175,12 @@ def _gpu_libraries(extra: str) -> Iterator[Finding]:
     build, remedy = torch.version.cuda, "install a build of torch for CUDA (pytorch.org says which)"
     yield _finding("GPU", "torch", build is not None, f"{torch.__version__}, CUDA {build}", remedy)
     try:
-        from kernels.cuda.device import CudaDevice
+        from graphmill.kernels.cuda.device import CudaDevice
 
         CudaDevice().kernel("layers/aggregate", "aggregate", {})
         yield _finding("GPU", "kernels", True, "CuPy compiles them")
     except InputError as error:
-        remedy = f'pip install -e ".[{extra}]"' if "CuPy is not installed" in error.problem else error.remedy
+        remedy = install_extra(extra) if "CuPy is not installed" in error.problem else error.remedy
         yield _finding("GPU", "kernels", False, error.problem, remedy)
 
 
@@ -202,7 +202,7 @@ def _memory(home: Path) -> Iterator[Finding]:
 def _reading(home: Path) -> Iterator[Finding]:
     topic, slower = "reading past the page cache", 'trainer = "disk" takes pread instead'
     try:
-        from kernels import _native
+        from graphmill.kernels import _native
 
         number = _native.ring_errno()
         found = f"{os.strerror(number)}: {slower}" if number else "there"
@@ -228,7 +228,7 @@ def _extras() -> Iterator[Finding]:
     ):
         there = importlib.util.find_spec(module) is not None
         found = "installed" if there else f"not installed: {use} need it"
-        yield _finding("optional", name, there, found, f'pip install -e ".[{extra}]"', otherwise=NOTE)
+        yield _finding("optional", name, there, found, install_extra(extra), otherwise=NOTE)
 
 
 def _speeds(home: Path, again: bool) -> Iterator[Finding]:

@@ -6,11 +6,11 @@ import sys
 
 import click
 
-from assets.sizes import format_bytes
-from assets.storage.collect import Item, collect, find_garbage
-from assets.storage.store import Store
-from assets.storage.version import short
-from kernels.errors import InputError
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.collect import Item, collect, find_garbage
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import short
+from graphmill.kernels.errors import InputError
 
 
 def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool = False, verbose: bool = False) -> int:

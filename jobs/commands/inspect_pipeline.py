@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.building.execution import Threads
-from assets.building.stage import Silent
-from assets.features.stage import FEATURES
-from assets.graph.stage import GRAPH
-from assets.sources.registry import UNCHECKED
-from assets.sources.stage import SourceStage
-from assets.sources.survey import Survey, TableSize
-from kernels.errors import InputError, each_mistake, joined, refused_by
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.sources.registry import UNCHECKED
+from graphmill.assets.sources.stage import SourceStage
+from graphmill.assets.sources.survey import Survey, TableSize
+from graphmill.kernels.errors import InputError, each_mistake, joined, refused_by
 
 if TYPE_CHECKING:
-    from assets.pipeline.file import Pipeline
+    from graphmill.assets.pipeline.file import Pipeline
 
 CHECKED_EDGES, CHECKED_BYTES = 4_000_000, 64 << 20
 """Most stored edges, and most bytes of all feature tables, that are read to look for mistakes: some seconds."""

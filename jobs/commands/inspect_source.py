@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.commands.options import Asked
-from kernels.errors import InputError
+from graphmill.jobs.commands.options import Asked
+from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from assets.pipeline.file import Pipeline
-    from assets.sources.survey import Survey
+    from graphmill.assets.pipeline.file import Pipeline
+    from graphmill.assets.sources.survey import Survey
 
 DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
 """First bytes of a `dgl.save_graphs` file."""
@@ -35,8 +35,8 @@ def print_source(source: str, home: Path | None) -> None:
         InputError: the source does not exist, it cannot be read, or a step of the pipeline cannot fit this machine.
     """
     if _is_pipeline(source):
-        from jobs.commands.needs import pipeline_needs
-        from trainers.recipe.unused import unused_lines
+        from graphmill.jobs.commands.needs import pipeline_needs
+        from graphmill.trainers.recipe.unused import unused_lines
 
         pipeline, survey = Asked(source).load(), survey_of(source)
         needs = pipeline_needs(pipeline, home)
@@ -47,7 +47,7 @@ def print_source(source: str, home: Path | None) -> None:
     require_local(source)
     kind, keys = recognise(Path(source).absolute())
     if kind == "table":
-        from assets.sources.edges.survey import survey_files
+        from graphmill.assets.sources.edges.survey import survey_files
 
         print("\n".join(survey_files([Path(source).absolute()])))
         print(
@@ -68,12 +68,12 @@ def survey_of(source: str) -> Survey:
     Raises:
         InputError: the source does not exist, it cannot be read, or it is a table without columns that are named like the ends of edges.
     """
-    from assets.features.config import features_config
-    from assets.features.stage import FEATURES
-    from assets.graph.stage import GRAPH
-    from assets.pipeline.file import load_pipeline
-    from assets.sources.registry import config_class, source_module
-    from jobs.commands.inspect_pipeline import survey_pipeline, with_problems
+    from graphmill.assets.features.config import features_config
+    from graphmill.assets.features.stage import FEATURES
+    from graphmill.assets.graph.stage import GRAPH
+    from graphmill.assets.pipeline.file import load_pipeline
+    from graphmill.assets.sources.registry import config_class, source_module
+    from graphmill.jobs.commands.inspect_pipeline import survey_pipeline, with_problems
 
     if _is_pipeline(source):
         return survey_pipeline(load_pipeline(source))
@@ -98,7 +98,7 @@ def print_source_json(source: str, home: Path | None) -> None:
     if not _is_pipeline(source):
         print(json.dumps(survey_of(source).values(), indent=2))
         return
-    from jobs.commands.needs import pipeline_needs
+    from graphmill.jobs.commands.needs import pipeline_needs
 
     needs = pipeline_needs(Asked(source).load(), home)
     print(json.dumps(survey_of(source).values() | {"needs": needs.values()}, indent=2))
@@ -106,13 +106,13 @@ def print_source_json(source: str, home: Path | None) -> None:
 
 
 def _is_pipeline(source: str) -> bool:
-    from assets.pipeline.file import pipeline_files
+    from graphmill.assets.pipeline.file import pipeline_files
 
     return source in pipeline_files() or source.endswith(".toml")
 
 
 def _partition_lines(pipeline: Pipeline, survey: Survey) -> list[str]:
-    from assets.partitions.method import say_choice
+    from graphmill.assets.partitions.method import say_choice
 
     table = pipeline.table("partitions")
     if table is None:
@@ -128,7 +128,7 @@ def require_local(source: str) -> None:
     Raises:
         InputError: the text is such an address.
     """
-    from assets.storage.patterns import REMOTE, why_nothing
+    from graphmill.assets.storage.patterns import REMOTE, why_nothing
 
     if REMOTE.match(source) and not Path(source).exists():
         raise InputError(f"{source} {why_nothing(Path(source))}", "download the files, and give their local path")
@@ -140,10 +140,10 @@ def column_names(path: Path) -> list[str]:
     Raises:
         InputError: it cannot be read.
     """
-    from assets.sources.edges.config import NAMES
-    from assets.sources.readers.duck import Duck
-    from assets.sources.readers.table_files import TableFiles
-    from assets.sources.readers.text_layout import TextForm
+    from graphmill.assets.sources.edges.config import NAMES
+    from graphmill.assets.sources.readers.duck import Duck
+    from graphmill.assets.sources.readers.table_files import TableFiles
+    from graphmill.assets.sources.readers.text_layout import TextForm
 
     with Duck(None, 256 << 20, 1) as duck:
         return list(TableFiles(duck, [path], "edges", TextForm(names=NAMES["edges"])).columns)
@@ -155,9 +155,9 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
     Raises:
         InputError: nothing is there, or no source reads it.
     """
-    from assets.sources.readers.part_files import looks_like_table
-    from assets.sources.readers.torch_file import looks_saved
-    from assets.storage.patterns import matches, why_nothing
+    from graphmill.assets.sources.readers.part_files import looks_like_table
+    from graphmill.assets.sources.readers.torch_file import looks_saved
+    from graphmill.assets.storage.patterns import matches, why_nothing
 
     if path.is_dir() and any((path / name).is_dir() for name in OGB_FOLDERS):
         return "ogb", {"path": path}

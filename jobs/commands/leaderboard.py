@@ -11,22 +11,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline
-from assets.pipeline.steps import Step, Versions
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact, find_artifact
-from assets.storage.home import home_folder
-from assets.storage.remote.door import find_stored
-from assets.storage.store import Store
-from assets.storage.version import short
-from jobs.commands.aligned import named_values
-from jobs.figures.cost import read_ledger
-from jobs.figures.plain_table import PlainTable, one_line
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
-from trainers.record.ledger import LINKS, Ledger
-from trainers.record.memory import measured_memory
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.steps import Step, Versions
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact, find_artifact
+from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.remote.door import find_stored
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import short
+from graphmill.jobs.commands.aligned import named_values
+from graphmill.jobs.figures.cost import read_ledger
+from graphmill.jobs.figures.plain_table import PlainTable, one_line
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.ledger import LINKS, Ledger
+from graphmill.trainers.record.memory import measured_memory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,7 +138,7 @@ def stored_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
     Raises:
         InputError: raw content is missing, or no model is trained.
     """
-    from jobs.runs.training import training_steps
+    from graphmill.jobs.runs.training import training_steps
 
     store, versions = Store(home), Versions()
     steps = training_steps(pipeline, preprocessing_steps(pipeline, home_folder(home)))

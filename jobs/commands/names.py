@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline, is_pipeline, load_pipeline
-from assets.pipeline.steps import Step, Versions
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from assets.storage.version import short
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline, is_pipeline, load_pipeline
+from graphmill.assets.pipeline.steps import Step, Versions
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import short
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 
 PREFIX = re.compile(r"(?:[a-z_]+(?:\.parts)?/)?[0-9a-f]+")
 """A possible beginning of a version, alone or as STAGE/PREFIX."""
@@ -70,7 +70,7 @@ def artifact_of(store: Store, pipeline: Pipeline, step: str, called: str = "") -
     Raises:
         InputError: the pipeline has no such step, or the artifact is not built.
     """
-    from jobs.runs.training import training_steps
+    from graphmill.jobs.runs.training import training_steps
 
     name, *which = step.split("/")
     data = preprocessing_steps(pipeline, store.home)

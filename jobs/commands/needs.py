@@ -9,19 +9,19 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from assets.building.needs import COMMAND_BYTES, Term, require_fit
-from assets.building.stage import FanOut, TogetherFanOut
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline
-from assets.pipeline.needs import StepNeed, step_needs, total_stored
-from assets.pipeline.steps import Step
-from assets.sizes import format_bytes
-from assets.storage.machine import memory_bytes
-from assets.storage.store import Store
-from jobs.definitions import execution_of
-from jobs.operations.size import is_big
-from jobs.runs.training import training_steps
-from kernels.errors import InputError
+from graphmill.assets.building.needs import COMMAND_BYTES, Term, require_fit
+from graphmill.assets.building.stage import FanOut, TogetherFanOut
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.needs import StepNeed, step_needs, total_stored
+from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.machine import memory_bytes
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import execution_of
+from graphmill.jobs.operations.size import is_big
+from graphmill.jobs.runs.training import training_steps
+from graphmill.kernels.errors import InputError
 
 WAITING = Term(what="the command that waits for the step", num_bytes=COMMAND_BYTES)
 

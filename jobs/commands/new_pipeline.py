@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from assets.pipeline.file import FOLDER_VARIABLE, load_pipeline
-from assets.pipeline.rules import NAME
-from assets.sources.registry import SOURCES
-from assets.storage.patterns import matches
-from jobs.commands.inspect_source import column_names, recognise, require_local
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import FOLDER_VARIABLE, load_pipeline
+from graphmill.assets.pipeline.rules import NAME
+from graphmill.assets.sources.registry import SOURCES
+from graphmill.assets.storage.patterns import matches
+from graphmill.jobs.commands.inspect_source import column_names, recognise, require_local
+from graphmill.kernels.errors import InputError
 
 FILES: dict[str, dict[str, Any]] = {
     "npz": {"path": "graph.npz"},
@@ -107,8 +107,8 @@ def planned_pipeline(path: Path, home: Path | None, report: Callable[[str], Any]
         home: the home whose measured speeds count, None for the default one.
         report: function that gets a line about work that takes seconds.
     """
-    from jobs.planning.plan import make_plan
-    from trainers.recipe.config import TrainTable
+    from graphmill.jobs.planning.plan import make_plan
+    from graphmill.trainers.recipe.config import TrainTable
 
     try:
         found = make_plan(load_pipeline(path, TrainTable, files=True), home, report=report)

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from assets.pipeline.file import Pipeline
+    from graphmill.assets.pipeline.file import Pipeline
 
 Command = Callable[..., Any]
 
@@ -30,15 +30,15 @@ class Asked:
         Raises:
             InputError: the file does not exist, or all mistakes in it.
         """
-        from assets.pipeline.file import load_pipeline
-        from trainers.recipe.config import TrainTable
+        from graphmill.assets.pipeline.file import load_pipeline
+        from graphmill.trainers.recipe.config import TrainTable
 
         return load_pipeline(self.name, TrainTable, files=files, settings=self.settings)
 
 
 def with_table(pipeline: Asked) -> tuple[Asked, str | None]:
     """Returns the pipeline and the table of PIPELINE/NAME; the pipeline as it stands, and None, if it names no table."""
-    from assets.pipeline.file import is_pipeline
+    from graphmill.assets.pipeline.file import is_pipeline
 
     file, slash, name = pipeline.name.rpartition("/")
     if not slash or not name or is_pipeline(pipeline.name) or not is_pipeline(file):
@@ -50,7 +50,7 @@ def complete_pipelines(context: click.Context, parameter: click.Parameter, begun
     """Returns the names of pipelines that begin with the typed text, for the shell."""
     from click.shell_completion import CompletionItem
 
-    from assets.pipeline.file import pipeline_files
+    from graphmill.assets.pipeline.file import pipeline_files
 
     names = [CompletionItem(name) for name in sorted(pipeline_files()) if name.startswith(begun)]
     # Paths of TOML files are pipelines, too.
@@ -61,7 +61,7 @@ def complete_tables(context: click.Context, parameter: click.Parameter, begun: s
     """Returns the names of the [[train]] tables of the pipeline that stands before."""
     from click.shell_completion import CompletionItem
 
-    from kernels.errors import InputError
+    from graphmill.kernels.errors import InputError
 
     try:
         tables = Asked(context.params["pipeline"]).load().train

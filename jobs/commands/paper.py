@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from jobs.commands.options import Asked, json_option, pipeline_argument
-from jobs.commands.simulate_exchange import exchange
+from graphmill.jobs.commands.options import Asked, json_option, pipeline_argument
+from graphmill.jobs.commands.simulate_exchange import exchange
 
 
 class Simulations(click.Group):
@@ -45,7 +45,7 @@ class NumBytes(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Returns the number of bytes."""
-        from assets.sizes import parse_size
+        from graphmill.assets.sizes import parse_size
 
         return parse_size(str(value))
 
@@ -80,13 +80,13 @@ def devices(home: Path | None, name: str | None, count: int, out: Path | None, a
 
     Example: graphmill simulate --sample 0.02 --train 0.06 --devices 8
     """
-    from assets.storage.store import Store
-    from jobs.commands.names import find_artifact
-    from jobs.commands.simulate import measured_workload, print_simulation, simulation
-    from jobs.figures.allocation import draw_allocation
-    from jobs.figures.timeline import write_png
-    from kernels.errors import InputError
-    from trainers.techniques.factored.simulator.workload import Workload
+    from graphmill.assets.storage.store import Store
+    from graphmill.jobs.commands.names import find_artifact
+    from graphmill.jobs.commands.simulate import measured_workload, print_simulation, simulation
+    from graphmill.jobs.figures.allocation import draw_allocation
+    from graphmill.jobs.figures.timeline import write_png
+    from graphmill.kernels.errors import InputError
+    from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
     known = measured_workload(find_artifact(Store(home), name)) if name else {}
     known |= {key: value for key, value in given.items() if value is not None}
@@ -139,10 +139,10 @@ def cluster(as_json: bool, fanouts: str, distinct: float, packed: float, **given
 
     Example: graphmill simulate cluster --nodes 10e9 --edges 100e9 --machines 64
     """
-    from jobs.commands.cluster import print_cluster
-    from jobs.scaling.cluster import ClusterWork, Machines
-    from jobs.scaling.simulation import simulate_cluster
-    from kernels.errors import InputError
+    from graphmill.jobs.commands.cluster import print_cluster
+    from graphmill.jobs.scaling.cluster import ClusterWork, Machines
+    from graphmill.jobs.scaling.simulation import simulate_cluster
+    from graphmill.kernels.errors import InputError
 
     if not all(each.strip().isdecimal() for each in fanouts.split(",")):
         raise InputError(f"fanouts = {fanouts!r}", "give whole numbers with commas between them, such as 10,10")
@@ -173,9 +173,9 @@ def network(home: Path | None, pipeline: Asked, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from assets.storage.store import Store
-    from jobs.commands.cluster import print_counted
-    from jobs.scaling.counted import counted_steps
+    from graphmill.assets.storage.store import Store
+    from graphmill.jobs.commands.cluster import print_counted
+    from graphmill.jobs.scaling.counted import counted_steps
 
     found = counted_steps(pipeline.load(), Store(home))
     if as_json:

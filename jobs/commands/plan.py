@@ -13,15 +13,15 @@ from typing import Any
 import click
 import tomlkit
 
-from assets.pipeline.file import parse_pipeline
-from assets.pipeline.rules import NAME
-from assets.sizes import format_bytes
-from assets.storage.filesystem import replace_atomically
-from jobs.commands.options import Asked, complete_pipelines, json_option
-from jobs.planning.plan import TIE, Planned, TechniquePlan
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
-from trainers.recipe.forecast import Forecast
+from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.pipeline.rules import NAME
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.filesystem import replace_atomically
+from graphmill.jobs.commands.options import Asked, complete_pipelines, json_option
+from graphmill.jobs.planning.plan import TIE, Planned, TechniquePlan
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.forecast import Forecast
 
 PATH_KEYS = {"path", "edges", "nodes", "feature_entries"}
 """Keys of `[graph]` whose values are paths, or tables of types with paths."""
@@ -60,7 +60,7 @@ def plan(
         raise InputError("no pipeline is named", "graphmill plan PIPELINE, or graphmill plan --check")
     if write is not None and write.exists() and not overwrite:
         raise InputError(f"{write} is there already", "give another name, or --overwrite")
-    from jobs.planning.plan import make_plan
+    from graphmill.jobs.planning.plan import make_plan
 
     loaded = Asked(pipeline).load()
     found = make_plan(loaded, home, again=refresh, report=lambda line: click.echo(line, err=True))
@@ -74,8 +74,8 @@ def plan(
 
 
 def _print_check(home: Path | None, *, as_json: bool) -> None:
-    from assets.storage.store import Store
-    from jobs.planning.check import error_lines, prediction_errors
+    from graphmill.assets.storage.store import Store
+    from graphmill.jobs.planning.check import error_lines, prediction_errors
 
     found = prediction_errors(Store(home))
     click.echo(json.dumps([asdict(each) for each in found], indent=2) if as_json else "\n".join(error_lines(found)))

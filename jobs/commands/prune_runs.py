@@ -18,14 +18,14 @@ from pathlib import Path
 import dagster as dg
 from dagster import RunsFilter
 
-from assets.sizes import format_bytes
-from assets.storage.home import home_folder
-from jobs.commands.gc import confirmed
-from jobs.operations.difference import run_end
-from jobs.runs.dead_runs import fail_dead_runs
-from jobs.runs.instance import open_instance, reporting_history
-from jobs.runs.slot import OVER
-from kernels.errors import InputError
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.home import home_folder
+from graphmill.jobs.commands.gc import confirmed
+from graphmill.jobs.operations.difference import run_end
+from graphmill.jobs.runs.dead_runs import fail_dead_runs
+from graphmill.jobs.runs.instance import open_instance, reporting_history
+from graphmill.jobs.runs.slot import OVER
+from graphmill.kernels.errors import InputError
 
 AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
 SECONDS = {"min": 60, "h": 3600, "d": 86400, "w": 604800}

@@ -8,9 +8,16 @@ from typing import Any
 
 import click
 
-from jobs.commands.options import Asked, complete_pipelines, complete_tables, json_option, pipeline_argument, with_table
-from jobs.commands.plan import plan
-from kernels.errors import InputError
+from graphmill.jobs.commands.options import (
+    Asked,
+    complete_pipelines,
+    complete_tables,
+    json_option,
+    pipeline_argument,
+    with_table,
+)
+from graphmill.jobs.commands.plan import plan
+from graphmill.kernels.errors import InputError
 
 
 @click.command(short_help="Writes a pipeline file with comments.")
@@ -32,7 +39,7 @@ def new(home: Path | None, name: str, source: str, planned: bool) -> None:
 
     Example: graphmill new mine --from mine.npz
     """
-    from jobs.commands.new_pipeline import planned_pipeline, write_pipeline
+    from graphmill.jobs.commands.new_pipeline import planned_pipeline, write_pipeline
 
     path = write_pipeline(name, source)
     click.echo(f"{path} is written\ngraphmill validate {name} checks it, graphmill run {name} builds and trains")
@@ -52,11 +59,11 @@ def validate(home: Path | None, pipeline: Asked) -> None:
 
     Example: graphmill validate cora
     """
-    from assets.partitions.method import say_rule
-    from jobs.commands.needs import pipeline_needs
-    from jobs.operations.sound import require_sound
-    from jobs.operations.unread import unread_lines
-    from trainers.recipe.unused import unused_lines
+    from graphmill.assets.partitions.method import say_rule
+    from graphmill.jobs.commands.needs import pipeline_needs
+    from graphmill.jobs.operations.sound import require_sound
+    from graphmill.jobs.operations.unread import unread_lines
+    from graphmill.trainers.recipe.unused import unused_lines
 
     loaded = pipeline.load(files=True)
     require_sound(loaded)
@@ -82,7 +89,7 @@ def status(home: Path | None, pipeline: Asked, as_json: bool) -> None:
 
     Example: graphmill status cora
     """
-    from jobs.commands.status import print_status, status_json
+    from graphmill.jobs.commands.status import print_status, status_json
 
     if as_json:
         click.echo(json.dumps(status_json(pipeline.load(), home), indent=2))
@@ -102,8 +109,13 @@ def leaderboard(home: Path | None, pipeline: Asked, every: bool, as_json: bool, 
 
     Example: graphmill leaderboard showcase
     """
-    from jobs.commands.leaderboard import leaderboard_json, leaderboard_table, print_leaderboard, stored_entries
-    from jobs.commands.tuned import all_entries
+    from graphmill.jobs.commands.leaderboard import (
+        leaderboard_json,
+        leaderboard_table,
+        print_leaderboard,
+        stored_entries,
+    )
+    from graphmill.jobs.commands.tuned import all_entries
 
     if as_json and markup:
         raise InputError(f"--json and --{markup} are two forms of one table", "give one of them")
@@ -133,7 +145,7 @@ def inspect(home: Path | None, source: str, as_json: bool) -> None:
 
     Example: graphmill inspect "edges-*.parquet"
     """
-    from jobs.commands.inspect_source import print_source, print_source_json
+    from graphmill.jobs.commands.inspect_source import print_source, print_source_json
 
     (print_source_json if as_json else print_source)(source, home)
 
@@ -149,7 +161,7 @@ def budgets(home: Path | None, pipeline: str | None, refresh: bool) -> None:
 
     Example: graphmill budgets cora --refresh
     """
-    from jobs.commands.budgets import print_budgets
+    from graphmill.jobs.commands.budgets import print_budgets
 
     print_budgets(home, Asked(pipeline).load() if pipeline else None, again=refresh)
 
@@ -171,7 +183,7 @@ def chunks(home: Path | None, pipeline: Asked, rates: str | None, row_bytes: int
 
     Example: graphmill chunks showcase --rates 12GB/s,200GB/s,1.5TB/s
     """
-    from jobs.commands.chunks import print_chunks
+    from graphmill.jobs.commands.chunks import print_chunks
 
     print_chunks(home, pipeline.load(), rates=rates, row_bytes=row_bytes, again=refresh, as_json=as_json)
 
@@ -208,14 +220,14 @@ def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ran
     """
     from functools import partial
 
-    from assets.storage.store import Store
-    from trainers.inference.predict import predict_table
-    from trainers.record.progress import open_progress
+    from graphmill.assets.storage.store import Store
+    from graphmill.trainers.inference.predict import predict_table
+    from graphmill.trainers.record.progress import open_progress
 
     if name is None:
         pipeline, name = _required_table(pipeline)
     if ranks > 1:
-        from trainers.techniques.distributed.predict import predict_by_ranks
+        from graphmill.trainers.techniques.distributed.predict import predict_by_ranks
 
         options["by_ranks"] = partial(predict_by_ranks, ranks=ranks)
     model, num_rows = predict_table(Store(home), pipeline.load(), name, out, progress=open_progress(), **options)
@@ -230,13 +242,13 @@ def predict(home: Path | None, pipeline: Asked, name: str | None, out: Path, ran
 def bundle(home: Path | None, pipeline: Asked, name: str, out: Path | None) -> None:
     """Copies what the training of [[train]] table NAME needs into the folder OUT, to train on another machine.
 
-    The first two may be written as one, PIPELINE/NAME. On the other machine, `python -m trainers --from OUT` trains; it needs
+    The first two may be written as one, PIPELINE/NAME. On the other machine, `python -m graphmill.trainers --from OUT` trains; it needs
     neither the raw data nor Dagster.
 
     Example: graphmill bundle python-environment sage for-the-gpu
     """
-    from assets.storage.store import Store
-    from jobs.commands.bundle import bundle_table
+    from graphmill.assets.storage.store import Store
+    from graphmill.jobs.commands.bundle import bundle_table
 
     if out is None:
         out = Path(name)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from assets.storage.repair import Damage, find_damage, remove_damage
-from assets.storage.store import Store, behind
-from assets.storage.version import short
-from jobs.commands.gc import confirmed
-from jobs.commands.names import PREFIX, find_artifact
-from jobs.commands.stored import stored_matches
-from kernels.errors import InputError
+from graphmill.assets.storage.repair import Damage, find_damage, remove_damage
+from graphmill.assets.storage.store import Store, behind
+from graphmill.assets.storage.version import short
+from graphmill.jobs.commands.gc import confirmed
+from graphmill.jobs.commands.names import PREFIX, find_artifact
+from graphmill.jobs.commands.stored import stored_matches
+from graphmill.kernels.errors import InputError
 
 
 def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry_run: bool = False) -> list[Damage]:

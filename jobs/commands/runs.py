@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobs.commands.options import (
+from graphmill.jobs.commands.options import (
     Asked,
     complete_tables,
     on_option,
@@ -20,8 +20,8 @@ from jobs.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from assets.pipeline.file import Pipeline
-    from jobs.launch import Selection
+    from graphmill.assets.pipeline.file import Pipeline
+    from graphmill.jobs.launch import Selection
 
 
 @click.command(short_help="Builds the artifacts of a pipeline without training.")
@@ -35,8 +35,8 @@ def build(home: Path | None, pipeline: Asked, threads: int | None, on: str, yes:
 
     Example: graphmill build python-environment
     """
-    from jobs.launch import Launch, launch
-    from jobs.operations.question import ask_about
+    from graphmill.jobs.launch import Launch, launch
+    from graphmill.jobs.operations.question import ask_about
 
     loaded = pipeline.load()
     ask_about(loaded, trains=False, yes=yes)
@@ -118,9 +118,9 @@ def _grown(asked: Asked, loaded: Pipeline, name: str) -> list[str]:
 
 def _launch(pipeline: Pipeline, selection: Selection, *, yes: bool, order: str = "models", **options: Any) -> None:
     """Launches a run and prints the leaderboard; with `order` "splits" a run for each split first, whose models the last one finds."""
-    from jobs.commands.leaderboard import entry_of, print_leaderboard
-    from jobs.launch import Launch, launch
-    from jobs.operations.question import ask_about
+    from graphmill.jobs.commands.leaderboard import entry_of, print_leaderboard
+    from graphmill.jobs.launch import Launch, launch
+    from graphmill.jobs.operations.question import ask_about
 
     names = options.get("names") or [table.name for table in pipeline.train]
     ask_about(

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact
-from assets.storage.home import store_url
-from assets.storage.refused import unread
-from assets.storage.remote.door import is_remote, stored_problems
-from assets.storage.repair import lineage_problems
-from assets.storage.store import Store
-from assets.storage.version import short
-from jobs.commands.names import find_artifact
-from kernels.errors import InputError
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.home import store_url
+from graphmill.assets.storage.refused import unread
+from graphmill.assets.storage.remote.door import is_remote, stored_problems
+from graphmill.assets.storage.repair import lineage_problems
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import short
+from graphmill.jobs.commands.names import find_artifact
+from graphmill.kernels.errors import InputError
 
 LONGEST_LIST = 8
 FETCHED = "the files are fetched when they are read"

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from assets.storage.artifact import Artifact
-from kernels.errors import InputError
-from trainers.techniques.factored.simulator.allocation import Allocation, search
-from trainers.techniques.factored.simulator.simulate import simulate, time_shared
-from trainers.techniques.factored.simulator.workload import Workload
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.techniques.factored.simulator.allocation import Allocation, search
+from graphmill.trainers.techniques.factored.simulator.simulate import simulate, time_shared
+from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 
 def measured_workload(model: Artifact) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from jobs.commands.options import json_option
+from graphmill.jobs.commands.options import json_option
 
 
 @click.command(short_help="Draws the rounds of an exchange of rows over links, with their seconds.")
@@ -46,8 +46,8 @@ def exchange(
 
     Example: graphmill simulate exchange --links "0 1 | 2 3 @ 32GB/s | 16GB/s" --efficiency 1,0.6,0.4
     """
-    from assets.sizes import parse_size
-    from kernels.errors import InputError
+    from graphmill.assets.sizes import parse_size
+    from graphmill.kernels.errors import InputError
 
     num_bytes = parse_size(size)
     if not num_bytes:
@@ -76,9 +76,9 @@ def exchange_simulation(
     Raises:
         InputError: there are no such links.
     """
-    from trainers.ranks.link_seconds import ends_at_once, seconds_in_rounds
-    from trainers.ranks.links import parse_efficiency
-    from trainers.ranks.rounds import make_rounds, paired
+    from graphmill.trainers.ranks.link_seconds import ends_at_once, seconds_in_rounds
+    from graphmill.trainers.ranks.links import parse_efficiency
+    from graphmill.trainers.ranks.rounds import make_rounds, paired
 
     links = _find(named, ranks)
     if efficiency is not None:
@@ -115,15 +115,15 @@ def exchange_simulation(
 def _find(named: str, ranks: int | None) -> Any:
     """Returns the links; those that are written need no torch."""
     if named == "measured":
-        from trainers.ranks.measured_links import kept_links
+        from graphmill.trainers.ranks.measured_links import kept_links
 
         return kept_links(ranks)
     if named == "nvml":
-        from trainers.ranks.gpu_links import machine_links
+        from graphmill.trainers.ranks.gpu_links import machine_links
 
         links = machine_links()
     else:
-        from trainers.ranks.links import parse_links
+        from graphmill.trainers.ranks.links import parse_links
 
         links = parse_links(named)
     return links if ranks is None else links.between(range(ranks))

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from assets.storage.store import Store
-from jobs.commands.aligned import aligned_rows, terminal_columns
-from jobs.commands.views import View, columns_of, readable, views
-from jobs.runs.interrupts import held_interrupt
-from kernels.errors import InputError
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.aligned import aligned_rows, terminal_columns
+from graphmill.jobs.commands.views import View, columns_of, readable, views
+from graphmill.jobs.runs.interrupts import held_interrupt
+from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
     import duckdb

@@ -7,19 +7,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline
-from assets.pipeline.steps import Step, Versions
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact
-from assets.storage.collect import asked_for
-from assets.storage.home import home_folder
-from assets.storage.store import Store
-from assets.storage.version import canonical, short
-from jobs.commands.views import flattened
-from jobs.operations.unread import unread_lines
-from jobs.runs.training import training_steps
-from trainers.record.checkpoint_head import Waiting, checkpoint_path, waiting_run
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.steps import Step, Versions
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.collect import asked_for
+from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import canonical, short
+from graphmill.jobs.commands.views import flattened
+from graphmill.jobs.operations.unread import unread_lines
+from graphmill.jobs.runs.training import training_steps
+from graphmill.trainers.record.checkpoint_head import Waiting, checkpoint_path, waiting_run
 
 MOST_REASONS = 4
 """Reasons that are shown for one artifact."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from jobs.commands.options import json_option
+from graphmill.jobs.commands.options import json_option
 
 if TYPE_CHECKING:
-    from assets.storage.store import Store
+    from graphmill.assets.storage.store import Store
 
 EXIT_DAMAGED, EXIT_UNREAD = 1, 3
 
@@ -27,7 +27,7 @@ def ls(home: Path | None, stage: str | None, as_json: bool) -> None:
 
     Example: graphmill ls graph
     """
-    from jobs.commands.show import artifacts_json, print_artifacts
+    from graphmill.jobs.commands.show import artifacts_json, print_artifacts
 
     store = _store(home)
     if as_json:
@@ -48,8 +48,8 @@ def show(home: Path | None, name: str, as_json: bool) -> None:
 
     Example: graphmill show python-environment/sage
     """
-    from jobs.commands.names import find_artifact
-    from jobs.commands.show import print_artifact
+    from graphmill.jobs.commands.names import find_artifact
+    from graphmill.jobs.commands.show import print_artifact
 
     artifact = find_artifact(_store(home), name)
     if as_json:
@@ -70,9 +70,9 @@ def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
 
     Example: graphmill verify
     """
-    from assets.storage.home import store_url
-    from jobs.commands.show import print_verified, verify_artifacts
-    from jobs.commands.stored import not_verified
+    from graphmill.assets.storage.home import store_url
+    from graphmill.jobs.commands.show import print_verified, verify_artifacts
+    from graphmill.jobs.commands.stored import not_verified
 
     found = []
     store = _store(home, there=not store_url())
@@ -102,9 +102,9 @@ def repair(home: Path | None, names: tuple[str, ...], yes: bool, dry_run: bool) 
 
     Example: graphmill repair --dry-run
     """
-    from assets.storage.home import store_url
-    from jobs.commands.repair import repair_store
-    from jobs.commands.stored import repair_stored
+    from graphmill.assets.storage.home import store_url
+    from graphmill.jobs.commands.repair import repair_store
+    from graphmill.jobs.commands.stored import repair_stored
 
     store = _store(home, there=not store_url())
     kept = repair_store(store, names, yes=yes, dry_run=dry_run)
@@ -124,8 +124,8 @@ def diff(home: Path | None, one: str, other: str, as_json: bool) -> None:
 
     Example: graphmill diff python-environment/sage python-environment/gcn
     """
-    from jobs.commands.diff import difference_json, print_difference
-    from jobs.commands.names import find_artifact
+    from graphmill.jobs.commands.diff import difference_json, print_difference
+    from graphmill.jobs.commands.names import find_artifact
 
     store = _store(home)
     found = find_artifact(store, one), find_artifact(store, other)
@@ -151,7 +151,7 @@ def sql(home: Path | None, query: str | None, form: Literal["table", "csv", "jso
 
     Example: graphmill sql "SELECT version, max(valid) FROM metrics GROUP BY version"
     """
-    from jobs.commands.sql import print_query
+    from graphmill.jobs.commands.sql import print_query
 
     print_query(_store(home), query, form, click.echo, lambda line: click.echo(line, err=True))
 
@@ -188,9 +188,9 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
 
     Example: graphmill gc --keep 3 --runs 30d --dry-run
     """
-    from assets.storage.home import store_url
-    from jobs.commands.gc import collect_garbage
-    from jobs.commands.stored import collect_stored_garbage
+    from graphmill.assets.storage.home import store_url
+    from graphmill.jobs.commands.gc import collect_garbage
+    from graphmill.jobs.commands.stored import collect_stored_garbage
 
     if keep is not None:
         store = _store(home)
@@ -198,7 +198,7 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
         if store_url():
             collect_stored_garbage(store, keep, yes=yes, dry_run=dry_run)
     if older is not None:
-        from jobs.commands.prune_runs import prune_runs
+        from graphmill.jobs.commands.prune_runs import prune_runs
 
         prune_runs(home, older, click.echo, yes=yes, dry_run=dry_run)
 
@@ -212,8 +212,8 @@ def timeline(home: Path | None, name: str, out: Path | None) -> None:
 
     Example: graphmill timeline python-environment/sage
     """
-    from jobs.commands.names import find_artifact
-    from jobs.figures.timeline import print_timeline, write_timeline
+    from graphmill.jobs.commands.names import find_artifact
+    from graphmill.jobs.figures.timeline import print_timeline, write_timeline
 
     model = find_artifact(_store(home), name)
     print_timeline(model)
@@ -238,7 +238,7 @@ def prune_runs(home: Path | None, older: str, yes: bool, dry_run: bool) -> None:
 
     Example: graphmill prune-runs --older 30d --dry-run
     """
-    from jobs.commands.prune_runs import prune_runs
+    from graphmill.jobs.commands.prune_runs import prune_runs
 
     prune_runs(home, older, click.echo, yes=yes, dry_run=dry_run)
 
@@ -248,8 +248,8 @@ STORE_COMMANDS = (ls, show, verify, repair, diff, sql, gc, prune_runs, timeline)
 
 def _store(home: Path | None, *, there: bool = False) -> Store:
     """Returns the store of a home; with `there`, it has to be there."""
-    from assets.storage.store import Store
-    from kernels.errors import InputError
+    from graphmill.assets.storage.store import Store
+    from graphmill.kernels.errors import InputError
 
     store = Store(home)
     if not store.home.is_dir() and (there or store.home.exists()):

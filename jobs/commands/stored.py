@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import click
 
-from assets.sizes import format_bytes
-from assets.storage.home import store_url
-from assets.storage.leases import Address
-from assets.storage.remote.collect import StoredItem, collect_stored, find_stored_garbage, remove_stored
-from assets.storage.remote.door import stored_addresses
-from assets.storage.remote.fetch import stored_problems
-from assets.storage.store import Store
-from assets.storage.version import short
-from jobs.commands.gc import confirmed
-from jobs.commands.names import PREFIX
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.home import store_url
+from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.remote.collect import StoredItem, collect_stored, find_stored_garbage, remove_stored
+from graphmill.assets.storage.remote.door import stored_addresses
+from graphmill.assets.storage.remote.fetch import stored_problems
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import short
+from graphmill.jobs.commands.gc import confirmed
+from graphmill.jobs.commands.names import PREFIX
 
 
 def collect_stored_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool = False) -> int:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from assets.pipeline.file import Pipeline
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from assets.storage.version import canonical_json, short
-from jobs.commands.leaderboard import Entry, TrainedTable
-from jobs.commands.views import flattened
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import canonical_json, short
+from graphmill.jobs.commands.leaderboard import Entry, TrainedTable
+from graphmill.jobs.commands.views import flattened
+from graphmill.kernels.errors import InputError
 
 SHOWN = ("model", "trainer", "metric")
 """Keys that have a column, or a meaning, of their own."""

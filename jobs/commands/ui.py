@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from assets.building.child import module_environment, start_child
-from assets.pipeline.file import FOLDER_VARIABLE
-from assets.storage.filesystem import take_lock
-from assets.storage.home import ROOT
-from jobs.operations.reload import UI_VARIABLE
-from jobs.runs import guard
-from jobs.runs.dead_runs import fail_dead_runs
-from jobs.runs.instance import environment, init_home, open_instance
-from jobs.runs.shown import shown_examples
-from jobs.web.__main__ import NAMES_VARIABLE, PORT_VARIABLE
-from jobs.web.healthy import LOCK
-from kernels.errors import InputError
+from graphmill.assets.building.child import module_environment, start_child
+from graphmill.assets.pipeline.file import FOLDER_VARIABLE
+from graphmill.assets.storage.filesystem import take_lock
+from graphmill.assets.storage.home import ROOT
+from graphmill.jobs.operations.reload import UI_VARIABLE
+from graphmill.jobs.runs import guard
+from graphmill.jobs.runs.dead_runs import fail_dead_runs
+from graphmill.jobs.runs.instance import environment, init_home, open_instance
+from graphmill.jobs.runs.shown import shown_examples
+from graphmill.jobs.web.__main__ import NAMES_VARIABLE, PORT_VARIABLE
+from graphmill.jobs.web.healthy import LOCK
+from graphmill.kernels.errors import InputError
 
 ADDRESS = "127.0.0.1"
 PORT = 3000
@@ -149,7 +149,7 @@ def only_one(home: Path) -> int:
 def dev_arguments(workspaces: Sequence[Path], port: int) -> list[str]:
     """Returns the arguments of Python that start the web server, the daemon and the code servers of workspace files."""
     files = [word for path in workspaces for word in ("-w", str(path))]
-    return ["-m", "jobs.web", "dev", *files, "-h", ADDRESS, "-p", str(port)]
+    return ["-m", "graphmill.jobs.web", "dev", *files, "-h", ADDRESS, "-p", str(port)]
 
 
 def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict[str, str]:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from assets.storage.version import short
-from jobs.figures.cost import read_ledger
-from kernels.errors import InputError
-from trainers.recipe.config import TrainConfig
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.version import short
+from graphmill.jobs.figures.cost import read_ledger
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainConfig
 
 TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "tuple[int, ...]": "JSON"} | {
     "tuple[int | dict[str, int], ...]": "JSON"

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact
-from trainers.recipe.page import device_share
-from trainers.record.checks import TIERS
-from trainers.record.ledger import Ledger
-from trainers.record.timeline import STEP, WAIT
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.trainers.recipe.page import device_share
+from graphmill.trainers.record.checks import TIERS
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.record.timeline import STEP, WAIT
 
 LINKS = {
     "disk": "disk",
@@ -65,7 +65,7 @@ def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
 
 def cost_metadata(model: Artifact) -> dict[str, Any]:
     """Returns the figure for the UI."""
-    from assets.definitions import figure
+    from graphmill.assets.definitions import figure
 
     title = "cost of an epoch"
     return {title: figure(title, draw_cost(epoch_cost(model), f"seed {model.config['seed']}"))}
@@ -94,7 +94,7 @@ def draw_cost(cost: Mapping[str, Mapping[str, float]], name: str) -> bytes:
         cost: result of `epoch_cost`.
         name: name of the model, for the title.
     """
-    from assets.figures.style import LEVELS, LIGHT, PURPLE, YELLOW, new_figure, png
+    from graphmill.assets.figures.style import LEVELS, LIGHT, PURPLE, YELLOW, new_figure, png
 
     links = cost["bytes"]
     drawing = new_figure(3.6 + 0.3 * len(links))
@@ -112,7 +112,7 @@ def draw_cost(cost: Mapping[str, Mapping[str, float]], name: str) -> bytes:
 
 def _shares(axes: Any, parts: list[tuple[str, float, str]], shown: str) -> None:
     """Draws one bar of several lengths; its legend has their values and shares. Lengths of zero are left out."""
-    from assets.figures.style import stacked_bar
+    from graphmill.assets.figures.style import stacked_bar
 
     total = max(sum(value for _, value, _ in parts), 1e-9)
     labelled = [
@@ -132,7 +132,7 @@ def _shares(axes: Any, parts: list[tuple[str, float, str]], shown: str) -> None:
 
 
 def _draw_links(axes: Any, links: Mapping[str, float]) -> None:
-    from assets.figures.style import BLUE, byte_unit, grid
+    from graphmill.assets.figures.style import BLUE, byte_unit, grid
 
     largest = max(links.values(), default=0)
     size, unit = byte_unit(largest)

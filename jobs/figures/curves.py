@@ -6,10 +6,10 @@ from typing import Any
 
 import dagster as dg
 
-from assets.building.labels import rounded
-from assets.definitions import figure
-from assets.figures.style import MARKERS, SERIES
-from assets.storage.artifact import Artifact
+from graphmill.assets.building.labels import rounded
+from graphmill.assets.definitions import figure
+from graphmill.assets.figures.style import MARKERS, SERIES
+from graphmill.assets.storage.artifact import Artifact
 
 METRICS = {"roc_auc": "ROC AUC"}
 """Words for metrics whose name is not a word."""
@@ -69,7 +69,7 @@ def draw_curves(histories: Sequence[Sequence[dict[str, Any]]], names: Sequence[s
         names: names of the models, for the legend.
         metric: name of the validation score.
     """
-    from assets.figures.style import grid, new_figure, png
+    from graphmill.assets.figures.style import grid, new_figure, png
 
     drawing = new_figure(3.4 if len(names) == 1 else 3.8)
     losses, scores = drawing.subplots(1, 2)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from assets.definitions import HIDDEN, SUMMARY
-from assets.storage.artifact import Artifact
+from graphmill.assets.definitions import HIDDEN, SUMMARY
+from graphmill.assets.storage.artifact import Artifact
 
 DRAWING = 2
 """Raised by hand when pictures of the same models would look otherwise."""
@@ -38,9 +38,9 @@ def pictures(
     """
     if found := _drawn_before(instance, key, drawn_from(models, splits)):
         return found
-    from jobs.figures.cost import cost_metadata
-    from jobs.figures.curves import curve_metadata
-    from jobs.figures.timeline import timeline_metadata
+    from graphmill.jobs.figures.cost import cost_metadata
+    from graphmill.jobs.figures.curves import curve_metadata
+    from graphmill.jobs.figures.timeline import timeline_metadata
 
     return curve_metadata(models, splits) | cost_metadata(models[-1]) | timeline_metadata(models[-1])
 

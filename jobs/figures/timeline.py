@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from assets.storage.artifact import Artifact
-from assets.storage.version import short
-from kernels.errors import InputError
-from trainers.record.timeline import COMPUTE, SYNCHRONISE, TRAIN, WAIT, hidden_share, lanes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.version import short
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.record.timeline import COMPUTE, SYNCHRONISE, TRAIN, WAIT, hidden_share, lanes
 
 COLOURS = {
     # computing
@@ -52,7 +52,7 @@ def colour_of(word: str) -> str:
 
 
 def read_timeline(model: Artifact) -> Mapping[str, Any]:
-    """Returns the record that `trainers.record.timeline.Timeline` kept.
+    """Returns the record that `graphmill.trainers.record.timeline.Timeline` kept.
 
     Raises:
         InputError: the artifact is not a model, or was trained without a record.
@@ -101,7 +101,7 @@ def print_timeline(model: Artifact) -> None:
 
 def timeline_metadata(model: Artifact) -> dict[str, Any]:
     """Returns the figure for the UI; nothing for a model that was trained without a record."""
-    from assets.definitions import figure
+    from graphmill.assets.definitions import figure
 
     record = model.run_record().get("timeline") or {}
     return {"time-line": figure("time-line", draw_timeline(record))} if record.get("spans") else {}
@@ -109,7 +109,7 @@ def timeline_metadata(model: Artifact) -> dict[str, Any]:
 
 def draw_timeline(record: Mapping[str, Any]) -> bytes:
     """Returns a PNG with one row per lane and one bar per span, coloured by phase; under 100 kB."""
-    from assets.figures.style import new_figure, png
+    from graphmill.assets.figures.style import new_figure, png
 
     rows = lanes(record["spans"])
     drawing = new_figure(1.2 + 0.35 * len(rows))

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from assets.definitions import DATA_TAG, HIDDEN, key_of
-from assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version
-from assets.storage.store import Store
-from assets.storage.version import canonical_json
-from kernels.errors import InputError
+from graphmill.assets.definitions import DATA_TAG, HIDDEN, key_of
+from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import canonical_json
+from graphmill.kernels.errors import InputError
 
 PIPELINE_TAG, DIFFERENCE_TAG, PRIORITY_TAG = f"{HIDDEN}pipeline", f"{HIDDEN}difference", "dagster/priority"
 BROWSER_JOB = "__ASSET_JOB"

@@ -18,10 +18,10 @@ from typing import Any
 
 import dagster as dg
 
-from assets.definitions import group_of
-from assets.pipeline.file import Pipeline
-from jobs.operations.difference import BROWSER_JOB, is_about
-from jobs.runs.listed import LOCATION, REPOSITORY
+from graphmill.assets.definitions import group_of
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.jobs.operations.difference import BROWSER_JOB, is_about
+from graphmill.jobs.runs.listed import LOCATION, REPOSITORY
 
 TELL_SECONDS = 30
 LIMIT_SECONDS = 30.0

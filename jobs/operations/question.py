@@ -16,13 +16,13 @@ from operator import mul
 
 import click
 
-from assets.pipeline.file import Pipeline
-from assets.sampling.fanouts import least_drawn
-from assets.sizes import format_bytes
-from assets.sources import generators
-from assets.storage.machine import memory_bytes
-from jobs.operations.size import raw_bytes
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.sampling.fanouts import least_drawn
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.sources import generators
+from graphmill.assets.storage.machine import memory_bytes
+from graphmill.jobs.operations.size import raw_bytes
+from graphmill.kernels.errors import InputError
 
 MOST_SECONDS = timedelta(weeks=1).total_seconds()
 MOST_MEMORIES = 16

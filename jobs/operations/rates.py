@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from assets.storage.filesystem import make_folder
-from assets.storage.kept_numbers import keep_numbers
-from assets.storage.sealed_json import DIGEST, unseal_if_sound
-from kernels.errors import InputError
-from kernels.rows.direct_io import PageReader, ReadExecution
-from kernels.rows.pages import PAGE_BYTES
+from graphmill.assets.storage.filesystem import make_folder
+from graphmill.assets.storage.kept_numbers import keep_numbers
+from graphmill.assets.storage.sealed_json import DIGEST, unseal_if_sound
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
+from graphmill.kernels.rows.pages import PAGE_BYTES
 
 SPEEDS = Path("measured") / "speeds.json"
 SAMPLE_BYTES = 256 << 20
@@ -67,7 +67,7 @@ def _measured(home: Path) -> Iterator[tuple[str, float]]:
         os.fsync(file.fileno())
         yield DISK, _rate(lambda: _read_through(file.name))
         yield PAGES, _rate(lambda: _read_pages(Path(file.name)), PAGES_READ * PAGE_BYTES)
-    from kernels.cuda.driver import num_gpus
+    from graphmill.kernels.cuda.driver import num_gpus
 
     if num_gpus():
         yield from _link_speeds()

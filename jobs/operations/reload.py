@@ -15,7 +15,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from jobs.runs.listed import LOCATION
+from graphmill.jobs.runs.listed import LOCATION
 
 NAME = "graphmill__reload"
 UI_VARIABLE = "GRAPHMILL_UI"

@@ -12,10 +12,10 @@ from typing import Any
 
 import dagster as dg
 
-from assets.definitions import Surroundings, group_of
-from assets.pipeline.file import Pipeline
-from assets.pipeline.steps import Step
-from jobs.operations.difference import OneAsker, decide
+from graphmill.assets.definitions import Surroundings, group_of
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.steps import Step
+from graphmill.jobs.operations.difference import OneAsker, decide
 
 REFRESH_SECONDS = 60
 """Seconds between two looks of a refresh sensor. One look reads the small raw files again; digests of large ones are remembered."""

@@ -8,9 +8,9 @@ from itertools import accumulate
 from math import ceil
 from operator import mul
 
-from assets.pipeline.file import Pipeline
-from assets.sampling.fanouts import most_drawn
-from assets.storage.patterns import bytes_named
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.sampling.fanouts import most_drawn
+from graphmill.assets.storage.patterns import bytes_named
 
 BIG_EDGES = 20_000_000
 BIG_FILE_BYTES = 256 << 20

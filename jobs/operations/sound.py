@@ -7,11 +7,11 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator
 
-from assets.building.child import start_child
-from assets.pipeline.file import Pipeline
-from assets.pipeline.toml_lines import KeyPath
-from assets.storage.user_code import is_reference
-from trainers.recipe.options import OPTIONS
+from graphmill.assets.building.child import start_child
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.trainers.recipe.options import OPTIONS
 
 
 def require_sound(pipeline: Pipeline, names: Collection[str] = (), ranks: int = 0) -> None:
@@ -50,7 +50,7 @@ def _model_problems(pipeline: Pipeline) -> list[tuple[KeyPath, str]]:
     if not any(_depends_on_code(table) for table in pipeline.train if is_reference(table.model)):
         return []
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    child = start_child([sys.executable, "-m", "trainers.models.own_limits"], **options)
+    child = start_child([sys.executable, "-m", "graphmill.trainers.models.own_limits"], **options)
     try:
         said, _ = child.communicate(json.dumps({"path": str(pipeline.path), "text": pipeline.text}))
     finally:

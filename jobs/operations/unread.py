@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline
-from assets.pipeline.steps import Step
-from jobs.runs.training import training_steps
-from trainers.recipe.together import useless_lines
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.steps import Step
+from graphmill.jobs.runs.training import training_steps
+from graphmill.trainers.recipe.together import useless_lines
 
 
 def unread_lines(pipeline: Pipeline) -> Iterator[str]:

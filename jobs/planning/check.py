@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from jobs.planning.outcome import find_outcome
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.planning.outcome import find_outcome
 
 UNMOVED = "predicted, and none moved"
 """Text in the place of the ratio of such a link."""

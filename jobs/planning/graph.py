@@ -14,23 +14,23 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from assets.budgets.config import AUTO
-from assets.building.needs import Sizes
-from assets.features.read import open_features
-from assets.graph.read import Graph, open_graph
-from assets.sampling.config import SamplingConfig
-from assets.sampling.drawing import Drawing, open_drawing
-from assets.sizes import parse_size
-from assets.sources.generators import CitationConfig, GeneratedConfig, RmatConfig, SbmConfig
-from assets.sources.registry import GraphConfig
-from assets.storage.artifact import Artifact
-from assets.storage.machine import usable_cores
-from kernels.errors import InputError
-from kernels.graph.csc import Csc, build_csc
-from kernels.graph.generate import rmat_edges
-from kernels.rng import key, permutation
-from kernels.types import Stream, Topology, id_dtype
-from trainers.recipe.outlook import GraphAtHand
+from graphmill.assets.budgets.config import AUTO
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.features.read import open_features
+from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.drawing import Drawing, open_drawing
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.sources.generators import CitationConfig, GeneratedConfig, RmatConfig, SbmConfig
+from graphmill.assets.sources.registry import GraphConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph.csc import Csc, build_csc
+from graphmill.kernels.graph.generate import rmat_edges
+from graphmill.kernels.rng import key, permutation
+from graphmill.kernels.types import Stream, Topology, id_dtype
+from graphmill.trainers.recipe.outlook import GraphAtHand
 
 MOST_EDGES = 8_000_000
 """Edges of a graph that stands in for a larger one."""

@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from assets.storage.artifact import Artifact
-from jobs.figures.cost import read_ledger
-from trainers.record.ledger import LINKS, Ledger
-from trainers.record.memory import measured_memory
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.jobs.figures.cost import read_ledger
+from graphmill.trainers.record.ledger import LINKS, Ledger
+from graphmill.trainers.record.memory import measured_memory
 
 
 @dataclass(frozen=True, kw_only=True)

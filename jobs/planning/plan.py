@@ -7,29 +7,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from assets.building.needs import Sizes
-from assets.features.read import node_types, open_features
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline
-from assets.pipeline.needs import KnownSizes, step_needs
-from assets.pipeline.steps import Step
-from assets.storage.artifact import Artifact
-from assets.storage.control_group import fits_memory
-from assets.storage.home import home_folder
-from assets.storage.machine import memory_bytes, usable_cores
-from assets.storage.store import Store
-from jobs.definitions import execution_of
-from jobs.operations.rates import COPY, DISK, PAGES, kept_rates, measured_rates
-from jobs.planning.graph import built_graph, is_drawn, scaled_sizes, stand_in
-from jobs.planning.variants import Room, Variant, alone, variants
-from jobs.runs.training import training_steps
-from kernels.errors import InputError
-from trainers.recipe.config import ModelConfig
-from trainers.recipe.forecast import Forecast, Outlook, Speeds, expected_memory, forecast, has_formula
-from trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
-from trainers.recipe.need import WAITING_BYTES, Case, largest_batch
-from trainers.recipe.outlook import GraphAtHand, outlook_on
-from trainers.recipe.techniques import find_technique
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.features.read import node_types, open_features
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.needs import KnownSizes, step_needs
+from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.control_group import fits_memory
+from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.machine import memory_bytes, usable_cores
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import execution_of
+from graphmill.jobs.operations.rates import COPY, DISK, PAGES, kept_rates, measured_rates
+from graphmill.jobs.planning.graph import built_graph, is_drawn, scaled_sizes, stand_in
+from graphmill.jobs.planning.variants import Room, Variant, alone, variants
+from graphmill.jobs.runs.training import training_steps
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.forecast import Forecast, Outlook, Speeds, expected_memory, forecast, has_formula
+from graphmill.trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
+from graphmill.trainers.recipe.need import WAITING_BYTES, Case, largest_batch
+from graphmill.trainers.recipe.outlook import GraphAtHand, outlook_on
+from graphmill.trainers.recipe.techniques import find_technique
 
 HOST_SHARE, HOST_FEATURES = 4, 2
 """[memory] host is at most the machine's memory divided by the first number, and all features divided by the second one."""
@@ -296,7 +296,7 @@ class _Planner:
 
     def _exact_evaluation(self, semantic: ModelConfig, at_hand: GraphAtHand) -> bool:
         """Returns whether the evaluations of a training will be exact."""
-        from trainers.inference.choice import choose_evaluation
+        from graphmill.trainers.inference.choice import choose_evaluation
 
         key = repr((semantic.sampling, semantic.train.eval, semantic.train.layers))
         if key not in self._exact:
@@ -331,7 +331,7 @@ class _Planner:
     def _measured_now(
         self, outlook: Outlook, at_hand: GraphAtHand, semantic: ModelConfig, features: Artifact | None
     ) -> Speeds | None:
-        from trainers.training.speeds import measure_speeds
+        from graphmill.trainers.training.speeds import measure_speeds
 
         self.report(f"measuring batches of {semantic.train.model}, some seconds")
         rates = Speeds(disk_rate=self._rates[DISK], pages_rate=self._rates[PAGES], copy_rate=self._rates[COPY])
@@ -349,7 +349,7 @@ class _Planner:
 
     def _with_exchange(self, speeds: Speeds) -> Speeds:
         """Returns speeds with those of exchanges between ranks, which are measured once."""
-        from trainers.ranks.exchange_rate import measure_exchange
+        from graphmill.trainers.ranks.exchange_rate import measure_exchange
 
         if self._exchange is None:
             self.report("measuring exchanges between two processes, some seconds")

@@ -13,11 +13,11 @@ from typing import Any
 
 import tomlkit
 
-from assets.pipeline.catalogue import stages
-from assets.pipeline.file import Pipeline, parse_pipeline
-from kernels.errors import InputError
-from trainers.recipe.config import TrainConfig, TrainTable, find_table
-from trainers.recipe.techniques import TECHNIQUES, Technique
+from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainConfig, TrainTable, find_table
+from graphmill.trainers.recipe.techniques import TECHNIQUES, Technique
 
 HEAD = ("name", "seed", "description", "owners", "tags", "graph", "features", "run", "schedule")
 """Keys and tables of a file that every variant keeps."""

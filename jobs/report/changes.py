@@ -14,18 +14,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.pipeline.file import Pipeline
-from assets.storage.artifact import Artifact
-from assets.storage.filesystem import make_folder, replace_atomically
-from assets.storage.sealed_json import seal, unseal_if_sound
-from assets.storage.store import Store
-from assets.storage.version import short
-from jobs.commands.diff import recipe_changes
-from jobs.commands.leaderboard import spread
-from jobs.commands.status import MOST_REASONS
-from jobs.figures.plain_table import PlainTable
-from jobs.report.facts import ReportFacts
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.filesystem import make_folder, replace_atomically
+from graphmill.assets.storage.sealed_json import seal, unseal_if_sound
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import short
+from graphmill.jobs.commands.diff import recipe_changes
+from graphmill.jobs.commands.leaderboard import spread
+from graphmill.jobs.commands.status import MOST_REASONS
+from graphmill.jobs.figures.plain_table import PlainTable
+from graphmill.jobs.report.facts import ReportFacts
+from graphmill.kernels.errors import InputError
 
 FOLDER = "reports"
 FORMAT = 1

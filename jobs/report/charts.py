@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from assets.figures.style import (
+from graphmill.assets.figures.style import (
     BLACK,
     BLUE,
     CYAN,
@@ -23,15 +23,15 @@ from assets.figures.style import (
     byte_unit,
     grid,
 )
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact
-from jobs.commands.leaderboard import Entry
-from jobs.figures.cost import LINKS
-from jobs.figures.curves import METRICS
-from jobs.figures.timeline import colour_of
-from jobs.report.drawing import ReportFigure
-from jobs.report.facts import ReportFacts
-from jobs.report.plots import (
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.jobs.commands.leaderboard import Entry
+from graphmill.jobs.figures.cost import LINKS
+from graphmill.jobs.figures.curves import METRICS
+from graphmill.jobs.figures.timeline import colour_of
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.facts import ReportFacts
+from graphmill.jobs.report.plots import (
     add_legend,
     bars_height,
     draw_lines,
@@ -41,8 +41,8 @@ from jobs.report.plots import (
     spans_decades,
     stacked,
 )
-from jobs.report.series import Axis, Series, Value, cached_shares, costs, hit_curves, learning_curves, mean_of
-from trainers.record.timeline import MOST_BATCHES, hidden_share, lanes
+from graphmill.jobs.report.series import Axis, Series, Value, cached_shares, costs, hit_curves, learning_curves, mean_of
+from graphmill.trainers.record.timeline import MOST_BATCHES, hidden_share, lanes
 
 PHASES = {"training steps": PURPLE, "waiting": LIGHT, "evaluation": YELLOW}
 LINK_COLOURS = dict(zip(LINKS.values(), (RED, YELLOW, BLUE, CYAN, GREEN, BLACK), strict=True))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobs.commands.options import Asked, pipeline_argument
-from kernels.errors import InputError
+from graphmill.jobs.commands.options import Asked, pipeline_argument
+from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from assets.pipeline.file import Pipeline
-    from jobs.report.facts import ReportFacts
-    from jobs.report.series import Axis, Value
+    from graphmill.assets.pipeline.file import Pipeline
+    from graphmill.jobs.report.facts import ReportFacts
+    from graphmill.jobs.report.series import Axis, Value
 
 STANDARD_OUTPUT = Path("-")
 TERMINAL_WIDTH = 80
@@ -39,9 +39,9 @@ def report(home: Path | None, pipeline: Asked, out: Path | None) -> None:
 
     Example: graphmill report showcase --out showcase.html
     """
-    from jobs.report.changes import find_changes, remember
-    from jobs.report.facts import read_facts
-    from jobs.report.page import report_page
+    from graphmill.jobs.report.changes import find_changes, remember
+    from graphmill.jobs.report.facts import read_facts
+    from graphmill.jobs.report.page import report_page
 
     facts = read_facts(pipeline.load(), home)
     page = report_page(facts, find_changes(facts))
@@ -61,7 +61,7 @@ def report(home: Path | None, pipeline: Asked, out: Path | None) -> None:
 
 def report_path(facts: ReportFacts) -> Path:
     """Returns the file of a report without --out."""
-    from jobs.report.changes import record_path
+    from graphmill.jobs.report.changes import record_path
 
     return record_path(facts.home, facts.pipeline).with_suffix(".html")
 
@@ -80,7 +80,7 @@ def write_file(path: Path, data: bytes, remedy: str) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    from assets.storage.filesystem import replace_atomically
+    from graphmill.assets.storage.filesystem import replace_atomically
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,8 +109,8 @@ def plot(home: Path | None, pipeline: Asked, out: Path | None, terminal: bool) -
     if terminal:
         _print_curves(loaded, home)
         return
-    from jobs.report.charts import drawings
-    from jobs.report.facts import read_facts
+    from graphmill.jobs.report.charts import drawings
+    from graphmill.jobs.report.facts import read_facts
 
     folder = out or Path(f"{loaded.name}-figures")
     figures = drawings(read_facts(loaded, home))
@@ -121,11 +121,11 @@ def plot(home: Path | None, pipeline: Asked, out: Path | None, terminal: bool) -
 
 
 def _print_curves(pipeline: Pipeline, home: Path | None) -> None:
-    from jobs.commands.aligned import terminal_columns
-    from jobs.commands.leaderboard import ranked, stored_entries
-    from jobs.report.plots import spans_decades
-    from jobs.report.series import learning_curves
-    from jobs.report.terminal import curve_lines
+    from graphmill.jobs.commands.aligned import terminal_columns
+    from graphmill.jobs.commands.leaderboard import ranked, stored_entries
+    from graphmill.jobs.report.plots import spans_decades
+    from graphmill.jobs.report.series import learning_curves
+    from graphmill.jobs.report.terminal import curve_lines
 
     entries = ranked(stored_entries(pipeline, home))
     width = terminal_columns() or TERMINAL_WIDTH

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from assets.figures.style import BLACK, BLUE, CYAN, GREEN, GREY, LIGHT, PURPLE, RED, YELLOW
+from graphmill.assets.figures.style import BLACK, BLUE, CYAN, GREEN, GREY, LIGHT, PURPLE, RED, YELLOW
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.pipeline.file import Pipeline
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact
-from assets.storage.home import home_folder
-from assets.storage.version import short
-from jobs.commands.leaderboard import Entry, ranked, stored_entries
-from jobs.commands.status import NEVER, State, pipeline_states
-from jobs.figures.plain_table import PlainTable
-from jobs.report.last_run import LastRun, find_last_run
-from jobs.report.predictions import Prediction, predictions
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.version import short
+from graphmill.jobs.commands.leaderboard import Entry, ranked, stored_entries
+from graphmill.jobs.commands.status import NEVER, State, pipeline_states
+from graphmill.jobs.figures.plain_table import PlainTable
+from graphmill.jobs.report.last_run import LastRun, find_last_run
+from graphmill.jobs.report.predictions import Prediction, predictions
 
 
 @dataclass(frozen=True, kw_only=True)

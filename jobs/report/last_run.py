@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jobs.operations.difference import is_about
-from jobs.operations.failures import said_by
-from jobs.runs.instance import SETTINGS, open_instance, reporting_history
-from kernels.errors import InputError
+from graphmill.jobs.operations.difference import is_about
+from graphmill.jobs.operations.failures import said_by
+from graphmill.jobs.runs.instance import SETTINGS, open_instance, reporting_history
+from graphmill.kernels.errors import InputError
 
 RUNS_SEARCHED = 100
 """Newest runs of the history among which the pipeline's last one is looked for."""

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from jobs.commands.leaderboard import leaderboard_table, remarks
-from jobs.figures.cost import LINKS
-from jobs.figures.plain_table import PlainTable
-from jobs.report.changes import ReportChanges
-from jobs.report.charts import PHASES, drawings
-from jobs.report.drawing import ReportFigure, dark_colours
-from jobs.report.facts import ReportFacts, lineage_table
-from jobs.report.predictions import prediction_table
-from jobs.report.series import costs, names_of
-from trainers.record.checks import TIERS
+from graphmill.jobs.commands.leaderboard import leaderboard_table, remarks
+from graphmill.jobs.figures.cost import LINKS
+from graphmill.jobs.figures.plain_table import PlainTable
+from graphmill.jobs.report.changes import ReportChanges
+from graphmill.jobs.report.charts import PHASES, drawings
+from graphmill.jobs.report.drawing import ReportFigure, dark_colours
+from graphmill.jobs.report.facts import ReportFacts, lineage_table
+from graphmill.jobs.report.predictions import prediction_table
+from graphmill.jobs.report.series import costs, names_of
+from graphmill.trainers.record.checks import TIERS
 
 HERE = Path(__file__).parent
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"

@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.figures.style import MARKERS, SERIES, grid
-from jobs.figures.curves import DASHES
-from jobs.report.drawing import INK, PAPER, ReportFigure
-from jobs.report.series import Series, names_of
+from graphmill.assets.figures.style import MARKERS, SERIES, grid
+from graphmill.jobs.figures.curves import DASHES
+from graphmill.jobs.report.drawing import INK, PAPER, ReportFigure
+from graphmill.jobs.report.series import Series, names_of
 
 HATCHES = ("", "///", "\\\\\\", "xxx", "---", "+++", "|||", "/", "\\")
 """Patterns of the parts of a bar, so that they can be told apart without colour."""

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.sizes import format_bytes
-from assets.storage.artifact import Artifact
-from jobs.commands.leaderboard import Entry
-from jobs.figures.cost import LINKS
-from jobs.figures.plain_table import PlainTable
-from jobs.planning.outcome import find_outcome
-from trainers.record.checks import LEDGER_EQUALS_PLAN
-from trainers.record.memory import measured_memory
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.jobs.commands.leaderboard import Entry
+from graphmill.jobs.figures.cost import LINKS
+from graphmill.jobs.figures.plain_table import PlainTable
+from graphmill.jobs.planning.outcome import find_outcome
+from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN
+from graphmill.trainers.record.memory import measured_memory
 
 PLANNED, COUNTED = ", planned", ", counted"
 """Endings of the numbers of the check of the ledger."""

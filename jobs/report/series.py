@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from assets.storage.artifact import Artifact
-from assets.storage.user_code import is_reference
-from jobs.commands.leaderboard import Entry
-from jobs.figures.cost import epoch_cost
-from jobs.figures.curves import read_history
-from kernels.hotness.ranking import cache_sizes, expected_hit_ratios, held_out_hit_ratios, hit_ratios
-from trainers.recipe.page import device_share
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.jobs.commands.leaderboard import Entry
+from graphmill.jobs.figures.cost import epoch_cost
+from graphmill.jobs.figures.curves import read_history
+from graphmill.kernels.hotness.ranking import cache_sizes, expected_hit_ratios, held_out_hit_ratios, hit_ratios
+from graphmill.trainers.recipe.page import device_share
 
 Value = Literal["loss", "valid"]
 """The training loss, or the validation score."""

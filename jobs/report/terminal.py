@@ -7,7 +7,7 @@ import string
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from jobs.report.series import Series
+from graphmill.jobs.report.series import Series
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 HEIGHT, LEAST_WIDTH = 16, 24

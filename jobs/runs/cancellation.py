@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from assets.building.stage import Progress
+from graphmill.assets.building.stage import Progress
 
 CANCEL_POLL_SECONDS = 3.0
 

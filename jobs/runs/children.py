@@ -24,14 +24,14 @@ from dagster import (
     open_pipes_session,
 )
 
-from assets.building.child import child_environment, start_child, why_killed
-from assets.building.needs import Need
-from assets.sizes import format_bytes
-from assets.storage.home import ROOT
-from assets.storage.staging import Staging
-from jobs.runs import guard
-from jobs.runs.cancellation import CANCEL_POLL_SECONDS, is_canceled
-from kernels.errors import InputError
+from graphmill.assets.building.child import child_environment, start_child, why_killed
+from graphmill.assets.building.needs import Need
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.home import IMPORTED_FROM
+from graphmill.assets.storage.staging import Staging
+from graphmill.jobs.runs import guard
+from graphmill.jobs.runs.cancellation import CANCEL_POLL_SECONDS, is_canceled
+from graphmill.kernels.errors import InputError
 
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a guard that was killed, and of one whose command was."""
@@ -95,7 +95,7 @@ class ChildProcesses(dg.PipesClient):
     def _run_to_end(self, command: Sequence[str], environment: dict[str, str], canceled: Callable[[], bool]) -> int:
         guarded = [sys.executable, "-I", guard.__file__, str(os.getpid()), ",".join(map(str, self.grace)), *command]
         # Between the start and `try` an interrupt would leave a child; the guard still ends it, together with this process.
-        process = start_child(guarded, environment, cwd=ROOT, stderr=self.stderr)
+        process = start_child(guarded, environment, cwd=IMPORTED_FROM, stderr=self.stderr)
         try:
             while True:
                 with suppress(subprocess.TimeoutExpired):

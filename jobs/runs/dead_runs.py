@@ -14,8 +14,8 @@ from pathlib import Path
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
-from assets.definitions import MACHINE_TAG, seen_at
-from assets.storage.machine import here_and_now, seconds_since_boot
+from graphmill.assets.definitions import MACHINE_TAG, seen_at
+from graphmill.assets.storage.machine import here_and_now, seconds_since_boot
 
 RUNNING = (DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING)
 SLACK_SECONDS = 2.0

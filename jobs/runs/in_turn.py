@@ -8,8 +8,8 @@ from typing import Any
 
 import dagster as dg
 
-from assets.definitions import SLOT_TAG
-from jobs.runs.slot import FOR, num_slots
+from graphmill.assets.definitions import SLOT_TAG
+from graphmill.jobs.runs.slot import FOR, num_slots
 
 
 def _open(context: dg.InitExecutorContext) -> dg.Executor:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import dagster as dg
 
-import jobs.runs.history_files  # noqa: F401 - how its files are opened
-from assets.storage.filesystem import locked, make_folder, replace_atomically
-from assets.storage.home import ROOT, VARIABLE, home_folder
-from assets.storage.refused import refusal
-from kernels.errors import InputError
+import graphmill.jobs.runs.history_files  # noqa: F401 - how its files are opened
+from graphmill.assets.storage.filesystem import locked, make_folder, replace_atomically
+from graphmill.assets.storage.home import ROOT, VARIABLE, home_folder
+from graphmill.assets.storage.refused import refusal
+from graphmill.kernels.errors import InputError
 
 SETTINGS = "dagster.yaml"
 HISTORY_LOCK = ".history.lock"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from assets.pipeline.file import Pipeline, pipeline_files
-from assets.storage.filesystem import read_whole_file
-from assets.storage.home import home_folder
-from jobs.runs.instance import SETTINGS, open_instance, reporting_history
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import Pipeline, pipeline_files
+from graphmill.assets.storage.filesystem import read_whole_file
+from graphmill.assets.storage.home import home_folder
+from graphmill.jobs.runs.instance import SETTINGS, open_instance, reporting_history
+from graphmill.kernels.errors import InputError
 
 VARIABLE = "GRAPHMILL_EXAMPLES"
 CHOICES: dict[str, Literal["none", "all", "ran"]] = {"0": "none", "1": "all", "": "ran"}

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.definitions import MACHINE_TAG
-from assets.storage.filesystem import locked
-from jobs.runs.cancellation import is_canceled
-from jobs.runs.dead_runs import fail_dead_runs
+from graphmill.assets.definitions import MACHINE_TAG
+from graphmill.assets.storage.filesystem import locked
+from graphmill.jobs.runs.cancellation import is_canceled
+from graphmill.jobs.runs.dead_runs import fail_dead_runs
 
 POOL, MEMORY_POOL = "gpu", "memory"
 FOR = {POOL: "the training slot", MEMORY_POOL: "the slot of steps that take much memory"}

@@ -10,19 +10,19 @@ from typing import Any
 
 import dagster as dg
 
-from assets.building.needs import Need, sizes_of
-from assets.definitions import Surroundings, asset_of, key_of, materialized
-from assets.pipeline.file import Pipeline
-from assets.pipeline.notes import origin_of
-from assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_steps, split_steps
-from assets.storage.artifact import Artifact
-from jobs.runs.children import ChildProcesses
-from jobs.runs.shown import report_address
-from jobs.runs.slot import POOL, held_slot
-from trainers.recipe.config import find_table, model_configs
-from trainers.recipe.order import Order
-from trainers.recipe.recipe import REUSED, ModelRecipe
-from trainers.recipe.unused import NAMES, unused_attributes
+from graphmill.assets.building.needs import Need, sizes_of
+from graphmill.assets.definitions import Surroundings, asset_of, key_of, materialized
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.notes import origin_of
+from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_steps, split_steps
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.jobs.runs.children import ChildProcesses
+from graphmill.jobs.runs.shown import report_address
+from graphmill.jobs.runs.slot import POOL, held_slot
+from graphmill.trainers.recipe.config import find_table, model_configs
+from graphmill.trainers.recipe.order import Order
+from graphmill.trainers.recipe.recipe import REUSED, ModelRecipe
+from graphmill.trainers.recipe.unused import NAMES, unused_attributes
 
 EpochLines = Enum("EpochLines", {"some": "some", "all": "all", "none": "none"})
 """The choices of `epoch_lines`, named as users write them; the launchpad refuses others before a step starts."""
@@ -106,7 +106,7 @@ def training_asset(
                 for each, one, inputs in zip(step.apart, pipeline.by_split, found, strict=True):
                     if ready(each) is None:
                         order = _order(one, step.name, around, inputs, config)
-                        command = [sys.executable, "-m", "trainers", pipeline.name, step.name]
+                        command = [sys.executable, "-m", "graphmill.trainers", pipeline.name, step.name]
                         need = _need(one, each, inputs)
                         invocation = children.run(context=context, command=command, extras=order.plain(), need=need)
                         reported |= dict(invocation.get_materialize_result().metadata or {})
@@ -126,9 +126,9 @@ def _shown(
     instance: dg.DagsterInstance, step: Step, models: Sequence[Artifact]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns the figures and numbers of a table's models, and the tag that says what the figures were drawn from."""
-    from jobs.figures.cost import traffic_metadata
-    from jobs.figures.curves import epoch_metadata
-    from jobs.figures.pictures import DRAWN_TAG, drawn_from, pictures
+    from graphmill.jobs.figures.cost import traffic_metadata
+    from graphmill.jobs.figures.curves import epoch_metadata
+    from graphmill.jobs.figures.pictures import DRAWN_TAG, drawn_from, pictures
 
     splits = [each.split for each in step.apart for _ in each.configs]
     shown = pictures(instance, key_of(step), models, splits) | epoch_metadata(models) | traffic_metadata(models[-1])

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.pipeline.file import Pipeline, parse_pipeline
-from assets.sources.features import array_type
-from kernels.errors import InputError
-from kernels.rows.slots import MAX_ROWS
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.assets.sources.features import array_type
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.slots import MAX_ROWS
+from graphmill.trainers.recipe.config import TrainTable
 
 TRAIN_OF_LABELLED, VALID_OF_LABELLED = 0.8, 0.1
 """Shares of the nodes with a label that train and validate; the others test."""

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline
-from assets.pipeline.steps import Step, Versions
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from jobs.runs.training import training_steps
-from trainers.techniques.distributed.volumes import ModelSize, between_ranks, counted_by_formula
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.steps import Step, Versions
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.runs.training import training_steps
+from graphmill.trainers.techniques.distributed.volumes import ModelSize, between_ranks, counted_by_formula
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from assets.building.needs import Sizes
-from assets.partitions.assign import SLACK
-from assets.sizes import format_bytes
-from jobs.scaling.cluster import Machines
-from jobs.scaling.stages import StageCost
-from jobs.scaling.trainers import TrainerCost, topology_bytes
-from kernels.rows.slots import MAX_ROWS
-from kernels.types import id_dtype
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.partitions.assign import SLACK
+from graphmill.assets.sizes import format_bytes
+from graphmill.jobs.scaling.cluster import Machines
+from graphmill.jobs.scaling.stages import StageCost
+from graphmill.jobs.scaling.trainers import TrainerCost, topology_bytes
+from graphmill.kernels.rows.slots import MAX_ROWS
+from graphmill.kernels.types import id_dtype
 
 MOST_NUMBER = 2**31 - 1
 LARGEST_OBJECT = 5 << 40

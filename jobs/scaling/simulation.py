@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.building.needs import Sizes
-from assets.features.stage import FEATURES
-from assets.pipeline.needs import StepNeed
-from assets.sources.stage import SourceStage
-from jobs.scaling.cluster import ClusterWork, Machines
-from jobs.scaling.limits import Breakage, limits
-from jobs.scaling.stages import StageCost, needs_of, stage_costs
-from jobs.scaling.trainers import TrainerCost, trainer_costs
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.pipeline.needs import StepNeed
+from graphmill.assets.sources.stage import SourceStage
+from graphmill.jobs.scaling.cluster import ClusterWork, Machines
+from graphmill.jobs.scaling.limits import Breakage, limits
+from graphmill.jobs.scaling.stages import StageCost, needs_of, stage_costs
+from graphmill.jobs.scaling.trainers import TrainerCost, trainer_costs
 
 MOST_CHUNKS, LEAST_GAIN = 4096, 0.02
 """Chunks of a part that are tried at most, and the share of the memory that twice as many have to spare to be tried."""

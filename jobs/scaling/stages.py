@@ -17,16 +17,16 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from assets.building.needs import Need
-from assets.building.stage import FanOut, TogetherFanOut
-from assets.packed_chunks.config import GROUP_BYTES
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline
-from assets.pipeline.needs import StepNeed, step_needs
-from assets.pipeline.steps import Step
-from assets.storage.store import Store
-from jobs.runs.training import training_steps
-from jobs.scaling.cluster import Machines
+from graphmill.assets.building.needs import Need
+from graphmill.assets.building.stage import FanOut, TogetherFanOut
+from graphmill.assets.packed_chunks.config import GROUP_BYTES
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.needs import StepNeed, step_needs
+from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.runs.training import training_steps
+from graphmill.jobs.scaling.cluster import Machines
 
 MEASURED_CORES, MOST_STAGE_THREADS = 2, 8
 """Cores on which speeds of stages were measured (docs/needs.md), and threads that a stage starts at most by itself."""

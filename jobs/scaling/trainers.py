@@ -15,23 +15,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from assets.building.needs import Sizes
-from assets.pipeline.needs import StepNeed
-from assets.samples.stage import SAMPLES
-from jobs.scaling.cluster import Machines, cached_bytes
-from jobs.scaling.stages import MEASURED_CORES
-from kernels.types import id_dtype
-from trainers.recipe.batch_sizes import BatchSizes, batch_sizes
-from trainers.recipe.config import ModelConfig, TrainExecution
-from trainers.recipe.need import Case
-from trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
-from trainers.techniques.distributed.volumes import (
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.pipeline.needs import StepNeed
+from graphmill.assets.samples.stage import SAMPLES
+from graphmill.jobs.scaling.cluster import Machines, cached_bytes
+from graphmill.jobs.scaling.stages import MEASURED_CORES
+from graphmill.kernels.types import id_dtype
+from graphmill.trainers.recipe.batch_sizes import BatchSizes, batch_sizes
+from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.need import Case
+from graphmill.trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
+from graphmill.trainers.techniques.distributed.volumes import (
     ModelSize,
     gradient_bytes,
     request_bytes,
 )
-from trainers.techniques.fullgraph.memory import layer_shapes
-from trainers.techniques.fullgraph.need import block_bytes, host_bytes
+from graphmill.trainers.techniques.fullgraph.memory import layer_shapes
+from graphmill.trainers.techniques.fullgraph.need import block_bytes, host_bytes
 
 PAGE_BYTES = 4096
 PAGES_OF_A_NODE = 2

@@ -1,8 +1,8 @@
 """Starts Dagster's web server, daemon and code server like `dagster dev`, with the guard before the web server.
 
-    python -m jobs.web dev -w workspace.yaml -h 127.0.0.1 -p 3000       everything
-    python -m jobs.web webserver ...                                    the web server, as the first one starts it
-    python -m jobs.web daemon ...                                       the daemon, likewise: it waits longer for the history
+    python -m graphmill.jobs.web dev -w workspace.yaml -h 127.0.0.1 -p 3000       everything
+    python -m graphmill.jobs.web webserver ...                                    the web server, as the first one starts it
+    python -m graphmill.jobs.web daemon ...                                       the daemon, likewise: it waits longer for the history
 
 `dagster dev` starts `python -m dagster_webserver` and `python -m dagster._daemon`, and offers no way to start other programs. So the
 function with which it starts its processes is replaced in this process, and in the web server's the function that makes the application.
@@ -15,13 +15,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import jobs.runs.instance  # noqa: F401
-from jobs.web.report_page import ReportPages
-from jobs.web.same_origin import SameOrigin, hosts_of
+import graphmill.jobs.runs.instance  # noqa: F401
+from graphmill.jobs.web.report_page import ReportPages
+from graphmill.jobs.web.same_origin import SameOrigin, hosts_of
 
 PORT_VARIABLE, NAMES_VARIABLE = "GRAPHMILL_UI_PORT", "GRAPHMILL_UI_NAMES"
 """Variables with the web server's port and its further names, separated by blanks."""
-OURS = {"dagster_webserver": ["jobs.web", "webserver"], "dagster._daemon": ["jobs.web", "daemon"]}
+OURS = {"dagster_webserver": ["graphmill.jobs.web", "webserver"], "dagster._daemon": ["graphmill.jobs.web", "daemon"]}
 """Module that `dagster dev` starts -> module and word in its place."""
 
 

@@ -1,11 +1,14 @@
-"""Whether the web UI of a home answers: `python -m jobs.web.healthy` ends with 0 if it does, else with 1; the health check of the image."""
+"""Whether the web UI of a home answers: `python -m graphmill.jobs.web.healthy` ends with 0 if it does, else with 1.
+
+It is the health check of the image.
+"""
 
 from __future__ import annotations
 
 import sys
 import urllib.request
 
-from assets.storage.home import home_folder
+from graphmill.assets.storage.home import home_folder
 
 LOCK = "ui.lock"
 """File of the home into which a web UI writes its address."""

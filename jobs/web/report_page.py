@@ -12,11 +12,11 @@ import asyncio
 import sys
 from html import escape
 
-from assets.pipeline.file import pipeline_files
-from jobs.runs.shown import REPORTS
-from jobs.web.same_origin import Application, Receive, Scope, Send
+from graphmill.assets.pipeline.file import pipeline_files
+from graphmill.jobs.runs.shown import REPORTS
+from graphmill.jobs.web.same_origin import Application, Receive, Scope, Send
 
-COMMAND = "from jobs.cli import main; main()"
+COMMAND = "from graphmill.jobs.cli import main; main()"
 LIMIT_SECONDS = 300.0
 """Seconds after which the process is ended."""
 

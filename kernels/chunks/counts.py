@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.types import Array, ChunkStep
+from graphmill.kernels.types import Array, ChunkStep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import as_ids, as_int32
-from kernels.errors import InputError
-from kernels.types import Array, id_dtype
+from graphmill.kernels.arrays import as_ids, as_int32
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, id_dtype
 
 NODE_COST = 16
 """Computation of a destination beside its edges, in units of an edge's work."""

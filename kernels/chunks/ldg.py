@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, as_int32
-from kernels.chunks.cut import check_order
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, as_int32
+from graphmill.kernels.chunks.cut import check_order
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 MOST_PARTS = 4096
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import check_threads
-from kernels.types import Array, id_dtype
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.types import Array, id_dtype
 
 
 def part_graph_reference(indptr: Array, indices: Array, nodes: Array) -> list[list[int]]:

@@ -36,7 +36,7 @@ class LinkRates:
     reuse_bytes_per_second: float
 
     def of_rows(self, row_bytes: int) -> tuple[float, float, float]:
-        """Returns (T_hd, T_dd, T_ru) in rows per second, as `kernels.chunks.counts.cost` takes them."""
+        """Returns (T_hd, T_dd, T_ru) in rows per second, as `graphmill.kernels.chunks.counts.cost` takes them."""
         host, peer, reuse = self.host_bytes_per_second, self.peer_bytes_per_second, self.reuse_bytes_per_second
         return host / row_bytes, peer / row_bytes, reuse / row_bytes
 

@@ -35,11 +35,11 @@ from typing import Literal
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import check_threads
-from kernels.chunks.counts import cost
-from kernels.chunks.sets import Volumes, overlaps, set_numbers, shared_sets, unions, volumes
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.chunks.counts import cost
+from graphmill.kernels.chunks.sets import Volumes, overlaps, set_numbers, shared_sets, unions, volumes
+from graphmill.kernels.types import Array
 
 Schedule = Literal["identity", "hongtu", "best"]
 
@@ -110,7 +110,7 @@ def choose_schedule(
     """Returns the schedule that `schedule` names, with its volumes.
 
     Args:
-        sets: u64[m n, W] of `kernels.chunks.sets.neighbour_sets`.
+        sets: u64[m n, W] of `graphmill.kernels.chunks.sets.neighbour_sets`.
         num_parts: m.
         schedule: "identity", "hongtu" or "best".
         rates: (T_hd, T_dd, T_ru) in rows per second, by which "best" counts seconds; None to count rows from the host.

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import check_threads
-from kernels.chunks.cut import Chunks
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.chunks.cut import Chunks
+from graphmill.kernels.types import Array
 
 
 class Volumes(NamedTuple):

@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, check_threads
-from kernels.chunks.cut import Chunks, check_parts, cut_chunks
-from kernels.chunks.schedule import Schedule, choose_schedule, identity_schedule
-from kernels.chunks.sets import neighbour_sets
-from kernels.errors import InputError
-from kernels.types import Array, Block, ChunkStep
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, check_threads
+from graphmill.kernels.chunks.cut import Chunks, check_parts, cut_chunks
+from graphmill.kernels.chunks.schedule import Schedule, choose_schedule, identity_schedule
+from graphmill.kernels.chunks.sets import neighbour_sets
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, Block, ChunkStep
 
 
 def chunk_steps(
@@ -55,7 +55,7 @@ def chunk_steps(
         num_parts: m, the number of devices. Parts may be empty.
         chunks_per_part: n, the number of steps. Chunks may be empty.
         order: ids[N], the order in which the nodes of a part stand before ranges are cut; None = by id.
-        schedule: rule that assigns the chunks of a part to steps; see `kernels.chunks.schedule`.
+        schedule: rule that assigns the chunks of a part to steps; see `graphmill.kernels.chunks.schedule`.
         self_term: whether destinations are read with their neighbours.
         threads: native threads; nothing depends on them.
 

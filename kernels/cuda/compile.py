@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 SOURCES = Path(__file__).parent
 NATIVE = SOURCES.parent / "native"

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name, owner_of
-from kernels.cuda.compile import machine_code
-from kernels.cuda.protocol import Kernel, KernelDevice, PeerRows, RowsView
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.kernels.arrays import dtype_name, owner_of
+from graphmill.kernels.cuda.compile import machine_code
+from graphmill.kernels.cuda.protocol import Kernel, KernelDevice, PeerRows, RowsView
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 _MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
 _PORTABLE = 1  # cudaHostRegisterPortable
@@ -203,7 +203,7 @@ class CudaDevice:
         """Pins the memory of a NumPy array, whole pages of it, for as long as any view of it lives.
 
         The driver refuses a page that is pinned already, so an array that shares its first or last page with another one cannot be pinned
-        beside it: `kernels.rows.aligned.aligned_empty` makes arrays that share none.
+        beside it: `graphmill.kernels.rows.aligned.aligned_empty` makes arrays that share none.
 
         Raises:
             InputError: the system does not allow it.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment: the GPUs that the driver shows a process, by number or name, separated by commas; all if it is not set."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import BFLOAT16, dtype_name
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
+from graphmill.kernels.arrays import BFLOAT16, dtype_name
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
 
 BLOCK = 256
 BLOCKS_PER_MULTIPROCESSOR = 32

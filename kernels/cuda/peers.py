@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.device import CudaDevice
-from kernels.cuda.protocol import PeerRows
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.kernels.cuda.device import CudaDevice
+from graphmill.kernels.cuda.protocol import PeerRows
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 STEP_BYTES = 2 << 20
 """Exported memory is a multiple of it."""

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.types import Array
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.types import Array
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
 """kernel(grid, block, arguments); arguments are NumPy scalars, pointers as uint64."""

@@ -32,11 +32,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import check_threads
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES, check_ptr
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES, check_ptr
+from graphmill.kernels.types import Array
 
 LATER = 128
 """Number of batches after its own that a row's place in the order depends on."""

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.disk_cache.copies import NOT_CACHED, place_copies
-from kernels.disk_cache.segment_plan import CountedPlan, count_plan, stored_bytes
-from kernels.disk_cache.segments import Segment, split_segment
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES
-from kernels.types import Array
+from graphmill.kernels.disk_cache.copies import NOT_CACHED, place_copies
+from graphmill.kernels.disk_cache.segment_plan import CountedPlan, count_plan, stored_bytes
+from graphmill.kernels.disk_cache.segments import Segment, split_segment
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.types import Array
 
 TRIES = 6
 """Largest number of layouts with less than full pages that are tried."""
@@ -60,7 +60,7 @@ def plan_copies(
     """Plans one segment with copies within a budget.
 
     Args:
-        ptr, node_ids, state: arguments of `kernels.disk_cache.segments.split_segment`.
+        ptr, node_ids, state: arguments of `graphmill.kernels.disk_cache.segments.split_segment`.
         row_bytes: bytes per row, 1 or more.
         disk_bytes: bytes that the cache and the chunks' rows may take.
         compare: whether pages are also counted for one copy of each row, ordered by id.

@@ -28,12 +28,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, check_threads
-from kernels.errors import InputError
-from kernels.rng import key, permutation
-from kernels.rows.pages import PAGE_BYTES, check_ptr
-from kernels.types import Array, Stream
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import key, permutation
+from graphmill.kernels.rows.pages import PAGE_BYTES, check_ptr
+from graphmill.kernels.types import Array, Stream
 
 MINHASH = 16  # the word after the stream of generators; kernels/graph/generate.py has the small ones
 PIECE = 65536

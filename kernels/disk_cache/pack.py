@@ -22,11 +22,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids
-from kernels.errors import InputError
-from kernels.rows.pages import check_ptr
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import check_ptr
+from graphmill.kernels.types import Array
 
 
 @dataclass(kw_only=True)

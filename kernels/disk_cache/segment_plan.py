@@ -17,12 +17,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from kernels.disk_cache.copies import NOT_CACHED
-from kernels.disk_cache.orders import WINDOW, gray_order, minhash_order, rows_of_page
-from kernels.disk_cache.segments import ALL, Segment, SegmentPlan, split_segment
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES, padded_bytes, touched_pages
-from kernels.types import Array
+from graphmill.kernels.disk_cache.copies import NOT_CACHED
+from graphmill.kernels.disk_cache.orders import WINDOW, gray_order, minhash_order, rows_of_page
+from graphmill.kernels.disk_cache.segments import ALL, Segment, SegmentPlan, split_segment
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes, touched_pages
+from graphmill.kernels.types import Array
 
 Order = Literal["filled", "gray", "minhash", "id"]
 
@@ -122,7 +122,7 @@ def count_plan(
     Args:
         segment: a segment from `split_segment`.
         rows: i32[c], index in the segment's `cache_ids` of the row at each place of the file.
-        places: i32[q], the place where each of the segment's `members` is read, or `kernels.disk_cache.copies.NOT_CACHED`.
+        places: i32[q], the place where each of the segment's `members` is read, or `graphmill.kernels.disk_cache.copies.NOT_CACHED`.
         row_bytes, compare, threads: arguments of `plan_segment`.
     """
     cached = places != NOT_CACHED

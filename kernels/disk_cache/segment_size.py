@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, check_threads
-from kernels.disk_cache.segments import disk_state
-from kernels.errors import InputError
-from kernels.rows.pages import check_ptr
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, check_threads
+from graphmill.kernels.disk_cache.segments import disk_state
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import check_ptr
+from graphmill.kernels.types import Array
 
 EXACT_SIZES = 1024
 

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, check_threads
-from kernels.errors import InputError
-from kernels.rows.pages import check_ptr
-from kernels.rows.slots import ELSEWHERE
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import check_ptr
+from graphmill.kernels.rows.slots import ELSEWHERE
+from graphmill.kernels.types import Array
 
 ALL = -1
 """Every node that two batches need is cached."""

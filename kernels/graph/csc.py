@@ -16,10 +16,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, check_threads
-from kernels.errors import InputError
-from kernels.types import Array, id_dtype
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, id_dtype
 
 
 class Csc(NamedTuple):

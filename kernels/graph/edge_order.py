@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, check_threads
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 LARGEST_SOURCE = 2**56
 MOST_EDGES = 2**31 - 1

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import check_threads
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.types import Array
 
 
 def deal_records(

@@ -10,15 +10,15 @@ be the hubs. Labels are equal ranges of ranks, the leading levels of the recursi
 graph network can learn them.
 
 SBM, the stochastic block model (planted partition): both ends of an edge are in one class with probability p_in, rounded to 2^-32, so
-p_in is the expected edge homophily. Self-loops and duplicates are left in both models; `kernels.graph.csc.build_csc` applies the graph's
-policy.
+p_in is the expected edge homophily. Self-loops and duplicates are left in both models; `graphmill.kernels.graph.csc.build_csc` applies the
+graph's policy.
 
 Citations: nodes come one after the other and cite earlier ones, of their own class with probability p_in. With probability p_copy a
 citation copies one of the chosen node's own (Kumar et al.: Stochastic models for the web graph, FOCS 2000), so nodes that are cited often
 are cited more: p_copy sets how strong that preference is. A copied edge is worked out anew from its number (Sanders, Schulz: Scalable
 generation of scale-free graphs, IPL 2016), 1 / (1 - p_copy) steps in the mean. Rank is age, rank modulo the number of classes the class.
 
-Features: a centroid of the class plus noise, both sums of bytes (`kernels.rng.normal_int`), so values are exact multiples of
+Features: a centroid of the class plus noise, both sums of bytes (`graphmill.kernels.rng.normal_int`), so values are exact multiples of
 2^-16. Deviation of a centroid's coordinate 0.816; of the noise 0.816 * noise.
 """
 
@@ -26,11 +26,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_int32, check_threads
-from kernels.errors import InputError
-from kernels.rng import absorb, absorb_ids_reference, bounded, draws, key, normal_int, normal_int_reference
-from kernels.types import Array, Stream, id_dtype
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_int32, check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import absorb, absorb_ids_reference, bounded, draws, key, normal_int, normal_int_reference
+from graphmill.kernels.types import Array, Stream, id_dtype
 
 RMAT, SCRAMBLE, SBM, CENTROIDS, NOISE, CITATIONS = range(6)  # the word after the stream
 LARGEST_NOISE = 60  # keeps the integers under a feature below 2^24, where float32 is exact

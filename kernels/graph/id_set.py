@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import check_threads
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.types import Array
 
 
 class IdSet:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import check_threads
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.types import Array
 
 BLANKS = " \t"
 SEPARATORS = (",", "\t", ";", "|", " ", BLANKS)

@@ -12,17 +12,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
-from kernels.cuda.protocol import KernelDevice
-from kernels.history.admit import Admitted, Index, Rule, num_stable
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.history.admit import Admitted, Index, Rule, num_stable
 
 DONE_BYTES = 4
 """Bytes downloaded for the candidates, for each list, and twice for each layer."""
 
 
 class Listed(Protocol):
-    """One list of entries: a `kernels.history.arena.LayerRows` on the device."""
+    """One list of entries: a `graphmill.kernels.history.arena.LayerRows` on the device."""
 
     @property
     def layer(self) -> int: ...  # noqa: D102
@@ -37,7 +37,7 @@ class Listed(Protocol):
 
 
 def look_up_cuda(index: Index, layer: int, ids: Any, now: int, t_stale: int, device: KernelDevice) -> Any:
-    """Returns i32[n] on the device: slots of nodes; see `kernels.history.admit.look_up`."""
+    """Returns i32[n] on the device: slots of nodes; see `graphmill.kernels.history.admit.look_up`."""
     out, name = device.empty((len(ids),), np.int32), dtype_name(ids.dtype)
     of_layer = index.slot_of[(layer - 1) * index.num_nodes : layer * index.num_nodes]
     _Launches(device, name)(

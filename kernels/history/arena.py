@@ -25,15 +25,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.arrays import FLOATS, as_ids, dtype_name
-from kernels.cuda.device import device_of, on_device
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
-from kernels.history.admit import Admitted, Index, LayerRows, Rule, admit, list_entries, look_up, place_in_lists
-from kernels.history.admit_cuda import admit_cuda, look_up_cuda, look_up_features_cuda
-from kernels.rows.move_rows import place_rows
-from kernels.rows.move_rows_cuda import place_rows_cuda
-from kernels.types import Array
+from graphmill.kernels.arrays import FLOATS, as_ids, dtype_name
+from graphmill.kernels.cuda.device import device_of, on_device
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.history.admit import (
+    Admitted,
+    Index,
+    LayerRows,
+    Rule,
+    admit,
+    list_entries,
+    look_up,
+    place_in_lists,
+)
+from graphmill.kernels.history.admit_cuda import admit_cuda, look_up_cuda, look_up_features_cuda
+from graphmill.kernels.rows.move_rows import place_rows
+from graphmill.kernels.rows.move_rows_cuda import place_rows_cuda
+from graphmill.kernels.types import Array
 
 FOREVER = 1 << 62
 """`t_stale` of entries that never grow too old."""

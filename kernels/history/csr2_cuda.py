@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
-from kernels.cuda.protocol import KernelDevice
-from kernels.types import Block, Splice
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.types import Block, Splice
 
 SIZE_BYTES = 16
 """Bytes downloaded per block."""
@@ -113,7 +113,7 @@ def prune_cuda(blocks: Sequence[Block], slots: Sequence[Any], device: KernelDevi
     """Returns (blocks that are left, without transposes, and the places of the inputs that are left).
 
     Args:
-        blocks: all arrays on the device; see `kernels.history.csr2.prune`.
+        blocks: all arrays on the device; see `graphmill.kernels.history.csr2.prune`.
         slots: one i32[num_src] on the device for each of blocks[1:].
         device: the device that holds them.
     """
@@ -138,7 +138,7 @@ def prune_cuda(blocks: Sequence[Block], slots: Sequence[Any], device: KernelDevi
 
 
 def remove_in_edges_cuda(block: Block, rows: Any, device: KernelDevice) -> None:
-    """Removes all edges into destinations, in place; see `kernels.history.csr2.remove_in_edges`."""
+    """Removes all edges into destinations, in place; see `graphmill.kernels.history.csr2.remove_in_edges`."""
     pruning = _Pruning(device, "int32")
     ends = pruning.at(block.start, block.num_dst), pruning.at(block.end, block.num_dst)
     pruning.launch("remove_in_edges", len(rows), *ends, pruning.at(rows), np.int32(len(rows)))

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_out, as_rows, check_threads
-from kernels.cuda.device import device_of, on_device
-from kernels.history.row_norms_cuda import row_norms_cuda
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_out, as_rows, check_threads
+from graphmill.kernels.cuda.device import device_of, on_device
+from graphmill.kernels.history.row_norms_cuda import row_norms_cuda
+from graphmill.kernels.types import Array
 
 LANES = 32
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
+from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
 
 
 def row_norms_cuda(rows: Any, out: Any, device: KernelDevice) -> Any:

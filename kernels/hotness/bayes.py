@@ -38,12 +38,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.arrays import as_ids
-from kernels.errors import InputError
-from kernels.hotness.reach import ReachModel, reciprocity
-from kernels.hotness.sorted_runs import order_statistics
-from kernels.ranges import Allocate, node_ranges
-from kernels.types import Array, Topology
+from graphmill.kernels.arrays import as_ids
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.reach import ReachModel, reciprocity
+from graphmill.kernels.hotness.sorted_runs import order_statistics
+from graphmill.kernels.ranges import Allocate, node_ranges
+from graphmill.kernels.types import Array, Topology
 
 MOST_BINS = 200
 LEAST_IN_BIN = 500  # nodes per bin if there are fewer than 100,000 altogether

@@ -18,10 +18,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from kernels.hotness.visits import VisitCounter
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.sampling.own_sampling import AnySampler
-from kernels.sampling.sample import Sampler
+from graphmill.kernels.hotness.visits import VisitCounter
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.sampling.sample import Sampler
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, check_threads
-from kernels.errors import InputError
-from kernels.ranges import Allocate, node_ranges, sum_ranges
-from kernels.types import Array, Topology
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.ranges import Allocate, node_ranges, sum_ranges
+from graphmill.kernels.types import Array, Topology
 
 DAMPING = 85, 100  # numerator, denominator
 ITERATIONS = 10

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.hotness.sorted_runs import order as ascending
-from kernels.ranges import Allocate, node_ranges
-from kernels.rng import absorb_ids, key
-from kernels.types import Array, Stream, id_dtype
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.sorted_runs import order as ascending
+from graphmill.kernels.ranges import Allocate, node_ranges
+from graphmill.kernels.rng import absorb_ids, key
+from graphmill.kernels.types import Array, Stream, id_dtype
 
 TOP = 0.1  # of all nodes, in the similarity
 _SIGN = np.uint64(1 << 63)

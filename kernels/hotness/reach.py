@@ -34,12 +34,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import check_threads
-from kernels.hotness.push import push_by_ranges
-from kernels.ranges import Allocate, node_ranges
-from kernels.rng import draws, key
-from kernels.types import Array, Stream, Topology
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.hotness.push import push_by_ranges
+from graphmill.kernels.ranges import Allocate, node_ranges
+from graphmill.kernels.rng import draws, key
+from graphmill.kernels.types import Array, Stream, Topology
 
 PROBES = 4096  # edges that `reciprocity` looks at
 PROBE_WORD = -3  # after the stream

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kernels.ranges import Allocate, key_ranges
-from kernels.types import Array, id_dtype
+from graphmill.kernels.ranges import Allocate, key_ranges
+from graphmill.kernels.types import Array, id_dtype
 
 
 def order_reference(keys: Array) -> Array:

@@ -28,12 +28,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, block_edges
-from kernels.cuda.device import device_of, on_device
-from kernels.errors import InputError
-from kernels.hotness.visits_cuda import count_visits_cuda
-from kernels.types import Array, Block
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, block_edges
+from graphmill.kernels.cuda.device import device_of, on_device
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.visits_cuda import count_visits_cuda
+from graphmill.kernels.types import Array, Block
 
 Layers = Literal["none", "visits", "inputs"]
 

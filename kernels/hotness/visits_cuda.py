@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
 
 
 def count_visits_cuda(node_ids: Any, visits: Any, device: KernelDevice) -> None:

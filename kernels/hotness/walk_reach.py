@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import check_threads
-from kernels.hotness.push import push_by_ranges
-from kernels.hotness.reach import exponent_scale
-from kernels.ranges import Allocate, node_ranges
-from kernels.sampling.walk import Walks
-from kernels.types import Array, Topology
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.hotness.push import push_by_ranges
+from graphmill.kernels.hotness.reach import exponent_scale
+from graphmill.kernels.ranges import Allocate, node_ranges
+from graphmill.kernels.sampling.walk import Walks
+from graphmill.kernels.types import Array, Topology
 
 
 class WalkReach:

@@ -25,12 +25,12 @@ from math import exp
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import check_threads
-from kernels.hotness.reach import SUREST, exponent_scale
-from kernels.ranges import Allocate, node_ranges, sum_ranges
-from kernels.sampling.alias import WHOLE, AliasTables, masses
-from kernels.types import Array, Topology
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.hotness.reach import SUREST, exponent_scale
+from graphmill.kernels.ranges import Allocate, node_ranges, sum_ranges
+from graphmill.kernels.sampling.alias import WHOLE, AliasTables, masses
+from graphmill.kernels.types import Array, Topology
 
 
 def inclusions_reference(table: Array, fanout: int, replace: bool) -> Array:

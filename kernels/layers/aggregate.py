@@ -26,8 +26,8 @@ from typing import Literal
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import (
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import (
     STORED_FLOATS,
     as_int32,
     as_out,
@@ -38,10 +38,10 @@ from kernels.arrays import (
     narrow,
     widen,
 )
-from kernels.cuda.device import device_of, on_device
-from kernels.errors import InputError
-from kernels.layers.aggregate_cuda import REDUCTIONS, aggregate_backward_cuda, aggregate_cuda, is_weighted
-from kernels.types import Array, Block
+from graphmill.kernels.cuda.device import device_of, on_device
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.layers.aggregate_cuda import REDUCTIONS, aggregate_backward_cuda, aggregate_cuda, is_weighted
+from graphmill.kernels.types import Array, Block
 
 Reduce = Literal["sum", "mean", "weighted"]
 
@@ -140,13 +140,13 @@ def aggregate_backward(
     if block.t_start is None or block.t_edge is None or block.t_dst is None:
         raise InputError(
             "the block has no transpose, which the backward pass needs",
-            'sample with transpose="hidden" or "all", or call kernels.sampling.transpose.transpose(block)',
+            'sample with transpose="hidden" or "all", or call graphmill.kernels.sampling.transpose.transpose(block)',
         )
     num_edges = block.num_edges
     if len(block.t_dst) != num_edges:
         raise InputError(
             f"the transpose holds {len(block.t_dst)} edges, the block {num_edges}",
-            "call kernels.sampling.transpose.transpose(block) again after removing edges",
+            "call graphmill.kernels.sampling.transpose.transpose(block) again after removing edges",
         )
     t_start, t_edge = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
     turned = t_start, t_edge, as_int32(block.t_dst, "t_dst", num_edges)

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix, pack_and_team
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
-from kernels.types import Block
+from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, address, grid, matrix, pack_and_team
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Block
 
 REDUCTIONS = {"sum": 0, "mean": 1, "weighted": 2}
 NOTHING = np.uint64(0)
 
 
 def aggregate_cuda(block: Block, h: Any, reduce: str, out: Any, device: KernelDevice) -> Any:
-    """Sums the sources' rows of every destination; see `kernels.layers.aggregate.aggregate`.
+    """Sums the sources' rows of every destination; see `graphmill.kernels.layers.aggregate.aggregate`.
 
     Args:
         block: block whose arrays are on the device.
@@ -104,7 +104,9 @@ def is_weighted(block: Block, reduce: str) -> bool:
     if reduce not in REDUCTIONS:
         raise InputError(f"reduction {reduce!r}", f"give one of {', '.join(REDUCTIONS)}")
     if reduce == "weighted" and block.weight is None:
-        raise InputError("a weighted sum needs block.weight", "fill it with kernels.sampling.coefficients.gcn_weights")
+        raise InputError(
+            "a weighted sum needs block.weight", "fill it with graphmill.kernels.sampling.coefficients.gcn_weights"
+        )
     return reduce == "weighted"
 
 

@@ -34,8 +34,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import (
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import (
     STORED_FLOATS,
     as_ids,
     as_int32,
@@ -47,13 +47,13 @@ from kernels.arrays import (
     sum_dtype,
     widen,
 )
-from kernels.cuda.device import device_of, on_device
-from kernels.errors import InputError
-from kernels.layers.attention_cuda import attend_backward_cuda, attend_cuda
-from kernels.layers.dropout import LANES, drop_threshold
-from kernels.layers.edge_mask_cuda import edge_mask_cuda
-from kernels.rng import MASK, absorb, draws
-from kernels.types import Array, Block
+from graphmill.kernels.cuda.device import device_of, on_device
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.layers.attention_cuda import attend_backward_cuda, attend_cuda
+from graphmill.kernels.layers.dropout import LANES, drop_threshold
+from graphmill.kernels.layers.edge_mask_cuda import edge_mask_cuda
+from graphmill.kernels.rng import MASK, absorb, draws
+from graphmill.kernels.types import Array, Block
 
 OWN_TERM = -1  # in the place of an occurrence
 
@@ -98,7 +98,7 @@ def edge_mask(block: Block, num_heads: int, key: int, p: float, threads: int = 1
         block: a block, whose src_ids name the edges.
         num_heads: H; each head draws 16 bits of its own.
         key: key that names step and layer.
-        p: probability in [0, 1), a multiple of 2^-16 as in `kernels.layers.dropout`.
+        p: probability in [0, 1), a multiple of 2^-16 as in `graphmill.kernels.layers.dropout`.
         threads: number of native threads; the result does not depend on it.
 
     Raises:
@@ -250,7 +250,7 @@ def _transposed(block: Block) -> tuple[Array, Array, Array]:
     if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != num_edges:
         raise InputError(
             "the block has no transpose of its present edges, which the backward pass needs",
-            'sample with transpose="all", or call kernels.sampling.transpose.transpose(block)',
+            'sample with transpose="all", or call graphmill.kernels.sampling.transpose.transpose(block)',
         )
     starts, edges = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
     return starts, edges, as_int32(block.t_dst, "t_dst", num_edges)

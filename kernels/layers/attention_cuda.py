@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import sum_dtype
-from kernels.cuda.launch import BLOCK, C_TYPES, NUMPY, address, grid, matrix, pack_and_team
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
-from kernels.layers.aggregate_cuda import own_destinations
-from kernels.types import Block
+from graphmill.kernels.arrays import sum_dtype
+from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, NUMPY, address, grid, matrix, pack_and_team
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.layers.aggregate_cuda import own_destinations
+from graphmill.kernels.types import Block
 
 NOTHING = np.uint64(0)
 
@@ -142,7 +142,7 @@ def attend_cuda(
     alpha: Any,
     device: KernelDevice,
 ) -> None:
-    """Attends from every destination to its sources and itself; see `kernels.layers.attention.attend`.
+    """Attends from every destination to its sources and itself; see `graphmill.kernels.layers.attention.attend`.
 
     Args:
         block, z, left, right: as there, on the device.
@@ -182,7 +182,7 @@ def attend_backward_cuda(
     out: tuple[Any, Any, Any],
     device: KernelDevice,
 ) -> None:
-    """Sends the gradient of `attend_cuda` back; see `kernels.layers.attention.attend_backward`.
+    """Sends the gradient of `attend_cuda` back; see `graphmill.kernels.layers.attention.attend_backward`.
 
     Args:
         block: block with its transpose, on the device.

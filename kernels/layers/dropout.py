@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, as_out, as_rows, check_threads, dtype_name
-from kernels.cuda.device import device_of, on_device
-from kernels.errors import InputError
-from kernels.layers.dropout_cuda import dropout_cuda
-from kernels.rng import MASK, absorb_ids_reference, draws
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, as_out, as_rows, check_threads, dtype_name
+from graphmill.kernels.cuda.device import device_of, on_device
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.layers.dropout_cuda import dropout_cuda
+from graphmill.kernels.rng import MASK, absorb_ids_reference, draws
+from graphmill.kernels.types import Array
 
 LANES = 1 << 16  # values of the 16 bits that decide on one element
 
@@ -59,7 +59,7 @@ def dropout(x: Array, node_ids: Any, key: int, p: float, out: Array | None = Non
     Args:
         x: f32 or f64 [n, F]; dropped elements become 0 whatever they held.
         node_ids: ids[n] global, the names of the rows.
-        key: key that names the mask: kernels.rng.key(seed, Stream.DROPOUT, train_epoch, position, layer).
+        key: key that names the mask: graphmill.kernels.rng.key(seed, Stream.DROPOUT, train_epoch, position, layer).
         p: the probability, in [0, 1).
         out: array for the result, or None for a new one; may be x itself.
         threads: number of native threads; the result does not depend on it.

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.cuda.launch import BLOCK, C_TYPES, ID_TYPES, address, grid, matrix
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
-from kernels.rng import MASK
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, ID_TYPES, address, grid, matrix
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import MASK
 
 LANES = 1 << 16
 
 
 def dropout_cuda(x: Any, node_ids: Any, key: int, threshold: int, out: Any, device: KernelDevice) -> Any:
-    """Drops elements whose 16 bits are below the threshold; see `kernels.layers.dropout.dropout`.
+    """Drops elements whose 16 bits are below the threshold; see `graphmill.kernels.layers.dropout.dropout`.
 
     Args:
         x: f32 or f64 [n, F] on the device.

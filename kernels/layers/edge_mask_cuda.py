@@ -1,4 +1,4 @@
-"""Masks of attention weights on a GPU; see `kernels.layers.attention.edge_mask`."""
+"""Masks of attention weights on a GPU; see `graphmill.kernels.layers.attention.edge_mask`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
-from kernels.cuda.protocol import KernelDevice
-from kernels.rng import MASK
-from kernels.types import Block
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.rng import MASK
+from graphmill.kernels.types import Block
 
 
 def edge_mask_cuda(block: Block, num_heads: int, key: int, threshold: int, device: KernelDevice) -> Any:
@@ -20,7 +20,7 @@ def edge_mask_cuda(block: Block, num_heads: int, key: int, threshold: int, devic
         block: block whose arrays are on the device; rows of edges ascend.
         num_heads: H.
         key: key that names step and layer.
-        threshold: integer in 0..65535, from `kernels.layers.dropout.drop_threshold`.
+        threshold: integer in 0..65535, from `graphmill.kernels.layers.dropout.drop_threshold`.
         device: the device that the kernel runs on.
     """
     num_edges, ids = len(block.indices), dtype_name(block.src_ids.dtype)

@@ -15,9 +15,9 @@ from contextlib import suppress
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES
-from kernels.types import Array
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.types import Array
 
 LARGE_BYTES = 2 << 20
 """Bytes from which on a buffer lies in large pages of memory; also the bytes of such a page."""

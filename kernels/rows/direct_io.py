@@ -33,13 +33,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids
-from kernels.errors import InputError
-from kernels.rows.aligned import aligned_empty
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.types import Array
-from kernels.warn_once import warn_once
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.types import Array
+from graphmill.kernels.warn_once import warn_once
 
 Method = Literal["io_uring", "pread", "buffered"]
 Fallback = Literal["pread", "buffered", "error"]
@@ -285,7 +285,7 @@ class PageReader:
         if not usable or out.nbytes < capacity or (capacity and out.ctypes.data % PAGE_BYTES):
             raise InputError(
                 f"out is {out.dtype}{list(out.shape)} at address {out.ctypes.data:#x}",
-                f"give a writable uint8[{capacity}] that starts on a page (kernels.rows.aligned)",
+                f"give a writable uint8[{capacity}] that starts on a page (graphmill.kernels.rows.aligned)",
             )
         if digests is not None and (offset % PAGE_BYTES or length % PAGE_BYTES or len(digests) * PAGE_BYTES != length):
             problem = f"{len(digests)} digests for bytes {offset} to {offset + length}"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.rows.direct_io import Moved
-from kernels.rows.pages import PAGE_BYTES
-from kernels.types import Array
+from graphmill.kernels.rows.direct_io import Moved
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.types import Array
 
 
 def read_rows_reference(path: Path, row_ids: Array, row_bytes: int, offset: int = 0) -> Array:

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import BFLOAT16, FLOATS, as_ids, as_int32, as_out, check_threads
-from kernels.cuda.device import device_of, on_device
-from kernels.errors import InputError
-from kernels.rows.gather_cuda import gather_tiered_cuda
-from kernels.rows.slots import NO_FEATURES, TIER_NAMES, Tiers, split_slots
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import BFLOAT16, FLOATS, as_ids, as_int32, as_out, check_threads
+from graphmill.kernels.cuda.device import device_of, on_device
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda
+from graphmill.kernels.rows.slots import NO_FEATURES, TIER_NAMES, Tiers, split_slots
+from graphmill.kernels.types import Array
 
 TABLE_DTYPES = tuple(np.dtype(name) for name in ("float16", "float32", "float64", "int8", "uint8")) + (BFLOAT16,)
 
@@ -91,7 +91,8 @@ def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Any:
     The native version runs if `out` is a NumPy array, the CUDA kernel (kernels/rows/gather_cuda.py) if it is a CuPy array or a CUDA tensor.
 
     Args:
-        slots: i32[n] as `kernels.rows.slots.make_slots` makes them; repeated slots are allowed. With `out` on a GPU they may be there too.
+        slots: i32[n] as `graphmill.kernels.rows.slots.make_slots` makes them; repeated slots are allowed. With `out` on a GPU
+            they may be there too.
         tiers: the rows, of float16, float32, float64, int8, uint8 or bfloat16 (in NumPy: uint16).
         out: [n, F] of float32, float64 or the stored dtype, C-contiguous.
         threads: number of native threads; the result does not depend on it.

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_int32, dtype_name
-from kernels.cuda.launch import BLOCK, C_TYPES, grid
-from kernels.cuda.protocol import KernelDevice, RowsView
-from kernels.errors import InputError
-from kernels.rows.slots import Tiers
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_int32, dtype_name
+from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, grid
+from graphmill.kernels.cuda.protocol import KernelDevice, RowsView
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.slots import Tiers
 
 STORED_TYPES = {**C_TYPES, "int8": ("signed char", 1), "uint8": ("unsigned char", 1)}
 """Names in CUDA and bytes of the types that tiers may have."""
@@ -27,7 +27,7 @@ NO_ROWS = RowsView(0, 0, 0, 0, "")
 
 
 def gather_tiered_cuda(slots: Any, tiers: Tiers, out: Any, device: KernelDevice, trusted: bool = False) -> Any:
-    """Writes the rows that slots name to `out`, which is on the device; see `kernels.rows.gather.gather_tiered`.
+    """Writes the rows that slots name to `out`, which is on the device; see `graphmill.kernels.rows.gather.gather_tiered`.
 
     Slots in NumPy are checked before anything is launched, and the call returns without waiting. Slots on the device are checked by the
     kernel: the call waits for it, and rows of slots that name none are zeros then.

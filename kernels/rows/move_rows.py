@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import FLOATS, as_ids, as_rows, check_threads
-from kernels.cuda.device import device_of, on_device
-from kernels.errors import InputError
-from kernels.rows.move_rows_cuda import add_rows_cuda, place_rows_cuda, take_rows_cuda
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import FLOATS, as_ids, as_rows, check_threads
+from graphmill.kernels.cuda.device import device_of, on_device
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.move_rows_cuda import add_rows_cuda, place_rows_cuda, take_rows_cuda
+from graphmill.kernels.types import Array
 
 
 def place_rows_reference(source: Array, source_rows: Array | None, out: Array, out_rows: Array | None) -> None:

@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.cuda.launch import BLOCK, C_TYPES, ID_TYPES, address, grid, matrix, pack_and_team
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.launch import BLOCK, C_TYPES, ID_TYPES, address, grid, matrix, pack_and_team
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
 
 
 def place_rows_cuda(source: Any, source_rows: Any, out: Any, out_rows: Any, device: KernelDevice) -> Any:
-    """Writes out[out_rows[k]] = source[source_rows[k]]; see `kernels.rows.move_rows.place_rows`."""
+    """Writes out[out_rows[k]] = source[source_rows[k]]; see `graphmill.kernels.rows.move_rows.place_rows`."""
     return _move("place_rows", source, source_rows, out, out_rows, device)
 
 
 def add_rows_cuda(source: Any, source_rows: Any, out: Any, out_rows: Any, device: KernelDevice) -> Any:
-    """Adds source[source_rows[k]] to out[out_rows[k]]; see `kernels.rows.move_rows.add_rows`."""
+    """Adds source[source_rows[k]] to out[out_rows[k]]; see `graphmill.kernels.rows.move_rows.add_rows`."""
     return _move("add_rows", source, source_rows, out, out_rows, device)
 
 
 def take_rows_cuda(source: Any, rows: Any, out: Any, device: KernelDevice) -> Any:
-    """Writes out[k] = source[rows[k]] and clears those rows; see `kernels.rows.move_rows.take_rows`."""
+    """Writes out[k] = source[rows[k]] and clears those rows; see `graphmill.kernels.rows.move_rows.take_rows`."""
     return _move("take_rows", source, rows, out, None, device)
 
 

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from kernels import _native
-from kernels.arrays import as_ids, check_threads
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 PAGE_BYTES = 4096
 

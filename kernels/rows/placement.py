@@ -22,11 +22,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.arrays import as_ids
-from kernels.errors import InputError
-from kernels.ranges import node_ranges
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, make_slots
-from kernels.types import Array
+from graphmill.kernels.arrays import as_ids
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, make_slots
+from graphmill.kernels.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)

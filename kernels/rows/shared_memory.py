@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import owner_of
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.kernels.arrays import owner_of
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 PREFIX = "graphmill-rows-"
 

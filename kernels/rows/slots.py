@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 DEVICE, HOST, STAGED, PEER = 0, 1, 2, 3
 TIER_NAMES = ("device", "host", "staged", "peer")

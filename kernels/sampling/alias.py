@@ -32,10 +32,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import check_threads
-from kernels.errors import InputError
-from kernels.types import Array, Topology
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, Topology
 
 WHOLE = 1 << 32
 """The mass of one place."""

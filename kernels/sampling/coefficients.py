@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_int32, block_edges
-from kernels.types import Array, Block
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_int32, block_edges
+from graphmill.kernels.types import Array, Block
 
 
 def gcn_weights_reference(

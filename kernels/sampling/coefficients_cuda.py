@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
-from kernels.cuda.protocol import KernelDevice
-from kernels.types import Block
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.types import Block
 
 
 def gcn_weights_cuda(
     block: Block, in_degree: Any, out_degree: Any, device: KernelDevice, sampled: bool = True
 ) -> tuple[Any, Any]:
-    """Returns (weight f32[nnz], self_weight f32[num_dst]) on the device; see `kernels.sampling.coefficients.gcn_weights`.
+    """Returns (weight f32[nnz], self_weight f32[num_dst]) on the device; see `graphmill.kernels.sampling.coefficients.gcn_weights`.
 
     Args:
         block: block on the device.
@@ -29,7 +29,7 @@ def gcn_weights_cuda(
 
 
 def sum_weights_cuda(block: Block, in_degree: Any, device: KernelDevice) -> Any:
-    """Returns f32[nnz] on the device; see `kernels.sampling.coefficients.sum_weights`."""
+    """Returns f32[nnz] on the device; see `graphmill.kernels.sampling.coefficients.sum_weights`."""
     weight = device.zeros((len(block.indices),), np.float32)
     _launch(block, in_degree, None, (0, 1), weight, None, device)
     return weight

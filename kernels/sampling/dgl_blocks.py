@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.types import Block
+from graphmill.kernels.errors import InputError, install_extra
+from graphmill.kernels.types import Block
 
 
 def to_dgl(block: Block) -> Any:
@@ -30,7 +30,7 @@ def to_dgl(block: Block) -> Any:
     try:
         import dgl
     except ImportError as error:
-        raise InputError(f"DGL cannot be imported: {error}", 'pip install -e ".[dgl]" on Python 3.11') from error
+        raise InputError(f"DGL cannot be imported: {error}", f"{install_extra('dgl')} on Python 3.11") from error
     import torch
 
     edges, indptr = present_edges(block)

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from kernels.arrays import as_ids
-from kernels.errors import InputError
-from kernels.rng import key, permutation
-from kernels.types import Array, BatchKey, Stream
+from graphmill.kernels.arrays import as_ids
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import key, permutation
+from graphmill.kernels.types import Array, BatchKey, Stream
 
 ORDER_WORD = -1  # in the place of a step: the order of reused batches shares no key with their sampling
 

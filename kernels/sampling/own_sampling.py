@@ -1,7 +1,7 @@
 """Blocks from a user's own sampling function (FGNN, section 5.1: a user-provided function on each mini-batch).
 
 The function decides, one layer after the other, which sources each destination gets; everything else is as in
-`kernels.sampling.sample`: destinations are the first sources, new sources follow in the order of their first edge, and the
+`graphmill.kernels.sampling.sample`: destinations are the first sources, new sources follow in the order of their first edge, and the
 transpose is the same counting sort. Uniform and weighted neighbourhoods, random walks and importance sampling are all
 functions of this form:
 
@@ -28,12 +28,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.arrays import as_ids
-from kernels.errors import InputError
-from kernels.rng import absorb_ids, draws, key
-from kernels.sampling.sample import Sampler, Transposes, as_fanouts
-from kernels.sampling.transpose import transpose as with_transpose
-from kernels.types import Array, BatchKey, Block, Topology
+from graphmill.kernels.arrays import as_ids
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import absorb_ids, draws, key
+from graphmill.kernels.sampling.sample import Sampler, Transposes, as_fanouts
+from graphmill.kernels.sampling.transpose import transpose as with_transpose
+from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class LayerDraws:
 
 
 class AnySampler(Protocol):
-    """The interface of samplers for trainers and stages: `kernels.sampling.sample.Sampler` or an `OwnSampler`."""
+    """The interface of samplers for trainers and stages: `graphmill.kernels.sampling.sample.Sampler` or an `OwnSampler`."""
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
         """Samples the blocks under the seeds."""

@@ -21,10 +21,10 @@ from functools import cached_property
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.rng import key, permutation
-from kernels.sampling.epoch_plan import Plan, PlannedBatch
-from kernels.types import Array, BatchKey, Stream
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import key, permutation
+from graphmill.kernels.sampling.epoch_plan import Plan, PlannedBatch
+from graphmill.kernels.types import Array, BatchKey, Stream
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.sampling.dgl_blocks import present_edges
-from kernels.types import Block
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.dgl_blocks import present_edges
+from graphmill.kernels.types import Block
 
 
 @dataclass(kw_only=True)

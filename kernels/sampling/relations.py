@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.types import Array, Topology
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, Topology
 
 MOST_RELATIONS = 256
 MOST_EDGES = 2**31 - 1

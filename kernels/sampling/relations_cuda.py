@@ -1,4 +1,4 @@
-"""Fan-outs per relation on a GPU: the bytes of `kernels.sampling.sample.Sampler`; kernels/sampling/relations.py has the rule.
+"""Fan-outs per relation on a GPU: the bytes of `graphmill.kernels.sampling.sample.Sampler`; kernels/sampling/relations.py has the rule.
 
 A thread goes through the runs of a destination's row, whose ends it finds by binary search in the relations. The rest is as for one number
 per layer (kernels/sampling/sample_cuda.py). A layer in which a relation has the number -1 waits for its number of edges, as one of -1 does.
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
-from kernels.sampling.relations import Fanout, layer_fanouts, most_of_row
-from kernels.sampling.sample_cuda import Batch, CudaSampler, Edges
-from kernels.types import Topology
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.relations import Fanout, layer_fanouts, most_of_row
+from graphmill.kernels.sampling.sample_cuda import Batch, CudaSampler, Edges
+from graphmill.kernels.types import Topology
 
 
 class RowFanout(int):
@@ -33,7 +33,7 @@ class CudaRelationSampler(CudaSampler):
 
     Args:
         topology: as of `CudaSampler`; edge_types u8[E] on the device or in pinned host memory.
-        fanouts: as of `kernels.sampling.sample.Sampler`.
+        fanouts: as of `graphmill.kernels.sampling.sample.Sampler`.
         seed: seed of the run.
         device: the device that samples.
         replace: whether to draw with replacement.

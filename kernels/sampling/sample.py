@@ -43,12 +43,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import as_ids, as_out, check_threads
-from kernels.errors import InputError
-from kernels.rng import absorb, bounded, draws, key
-from kernels.sampling.relations import Fanout, layer_fanouts, native_fanouts, runs_reference
-from kernels.types import Array, BatchKey, Block, Topology
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import as_ids, as_out, check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import absorb, bounded, draws, key
+from graphmill.kernels.sampling.relations import Fanout, layer_fanouts, native_fanouts, runs_reference
+from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
 Transposes = Literal["none", "hidden", "all"]
 
@@ -265,7 +265,9 @@ class Sampler:
             InputError: visits does not fit, or the map counts none.
         """
         if not self.counts_visits:
-            raise InputError("a hashed map counts no visits", "count the blocks: kernels.hotness.visits.VisitCounter")
+            raise InputError(
+                "a hashed map counts no visits", "count the blocks: graphmill.kernels.hotness.visits.VisitCounter"
+            )
         visits = as_out(visits, (self.topology.num_nodes,), np.uint32)
         self._native.take_visits(visits)
         return visits

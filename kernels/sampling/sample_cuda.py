@@ -1,4 +1,4 @@
-"""Fused neighbour sampling on a GPU: the bytes of `kernels.sampling.sample.Sampler`, without a host round trip inside a batch.
+"""Fused neighbour sampling on a GPU: the bytes of `graphmill.kernels.sampling.sample.Sampler`, without a host round trip inside a batch.
 
 The topology lies on the device, or in pinned host memory that the device reads over the bus (UVA). A thread chooses the edges of one
 destination by Floyd's algorithm, O(k log k) for k edges however many the row has, and reads only those. The graph is never changed.
@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.cuda.launch import BLOCK, ID_TYPES, grid
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
-from kernels.rng import absorb, key
-from kernels.sampling.sample import Transposes, as_fanouts, seeds_of
-from kernels.sampling.transpose_cuda import transpose_cuda
-from kernels.types import Array, BatchKey, Block, Topology
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, grid
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import absorb, key
+from graphmill.kernels.sampling.sample import Transposes, as_fanouts, seeds_of
+from graphmill.kernels.sampling.transpose_cuda import transpose_cuda
+from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
 ENTRY_BYTES = 8
 """Bytes of an alias table per edge."""
@@ -135,7 +135,7 @@ class CudaSampler:
         self._map, self._stamp = device.empty((topology.num_nodes,), np.int64), 0
 
     def sample(self, batch: BatchKey, seeds: Any, *, transpose: Transposes = "hidden") -> tuple[Block, ...]:
-        """Samples the blocks under the seeds; see `kernels.sampling.sample.Sampler.sample`.
+        """Samples the blocks under the seeds; see `graphmill.kernels.sampling.sample.Sampler.sample`.
 
         Args:
             batch: key that names the random decisions.

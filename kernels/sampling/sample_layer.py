@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.rng import key
-from kernels.sampling.sample import TwoStepSampler
-from kernels.types import Array, BatchKey, Block, Topology
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import key
+from graphmill.kernels.sampling.sample import TwoStepSampler
+from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
 
 class LayerSampler:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernels.sampling.own_sampling import AnySampler
-from kernels.sampling.sample import Transposes
-from kernels.types import BatchKey, Block
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.types import BatchKey, Block
 
 
 class ScheduledSampler:

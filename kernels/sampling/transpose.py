@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from kernels import _native
-from kernels.arrays import block_edges
-from kernels.types import Array, Block
+from graphmill.kernels import _native
+from graphmill.kernels.arrays import block_edges
+from graphmill.kernels.types import Array, Block
 
 
 def transpose_reference(block: Block) -> tuple[Array, Array, Array]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.launch import BLOCK, address, grid
-from kernels.cuda.protocol import KernelDevice
-from kernels.types import Block
+from graphmill.kernels.cuda.launch import BLOCK, address, grid
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.types import Block
 
 
 def transpose_cuda(block: Block, device: KernelDevice, rows: Any = None) -> Block:

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.rng import absorb, bounded, draws
-from kernels.sampling.sample import Sampler, blocks_reference
-from kernels.types import Array, BatchKey, Block, Topology
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import absorb, bounded, draws
+from graphmill.kernels.sampling.sample import Sampler, blocks_reference
+from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
 MOST_VISITS = 1 << 16
 

@@ -1,4 +1,4 @@
-"""Random walks on a GPU: the bytes of `kernels.sampling.walk.WalkSampler`.
+"""Random walks on a GPU: the bytes of `graphmill.kernels.sampling.walk.WalkSampler`.
 
 A thread walks a path, a thread counts the visits of one visited node, a thread ranks the visits of a destination, and its sources get their
 places when the running sums over the numbers of sources are known.
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
-from kernels.sampling.sample_cuda import MOST_EDGES, TOO_MANY, Batch, CudaSampler, Edges
-from kernels.sampling.walk import Walks
-from kernels.types import Block, Topology
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.sample_cuda import MOST_EDGES, TOO_MANY, Batch, CudaSampler, Edges
+from graphmill.kernels.sampling.walk import Walks
+from graphmill.kernels.types import Block, Topology
 
 
 class CudaWalkSampler(CudaSampler):

@@ -30,12 +30,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.arrays import check_threads
-from kernels.errors import InputError
-from kernels.rng import absorb, bounded, draws
-from kernels.sampling.alias import WHOLE, AliasTables, masses, pick_reference
-from kernels.sampling.sample import Sampler, blocks_reference
-from kernels.types import Array, BatchKey, Block, Topology
+from graphmill.kernels.arrays import check_threads
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import absorb, bounded, draws
+from graphmill.kernels.sampling.alias import WHOLE, AliasTables, masses, pick_reference
+from graphmill.kernels.sampling.sample import Sampler, blocks_reference
+from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
 
 def most_draws(taken: int) -> int:
@@ -138,6 +138,6 @@ class WeightedSampler(Sampler):
         sound &= support is None or (support.dtype == np.int32 and support.shape == (topology.num_nodes,))
         if not sound:
             problem = f"tables are {table.dtype}{list(table.shape)}, the graph has {topology.num_edges} edges"
-            raise InputError(problem, "build the tables of this graph: kernels.sampling.alias.build_alias")
+            raise InputError(problem, "build the tables of this graph: graphmill.kernels.sampling.alias.build_alias")
         arrays = [None if each is None else np.require(each, requirements=["C", "A"]) for each in (table, support)]
         return super()._open(replace, check_threads(threads), table=arrays[0], support=arrays[1], **more)

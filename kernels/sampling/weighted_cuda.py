@@ -1,4 +1,4 @@
-"""Weighted sampling on a GPU: the bytes of `kernels.sampling.weighted.WeightedSampler`.
+"""Weighted sampling on a GPU: the bytes of `graphmill.kernels.sampling.weighted.WeightedSampler`.
 
 Three launches per layer stand in the place of the uniform choice. A thread draws the positions of a destination by its alias table, until
 there are enough or repeats were rejected for too long; a warp draws the missing positions of such rows from the masses that are left; a
@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda.launch import BLOCK
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
-from kernels.sampling.alias import AliasTables
-from kernels.sampling.sample_cuda import Batch, CudaSampler, Edges
-from kernels.types import Topology
+from graphmill.kernels.cuda.launch import BLOCK
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.alias import AliasTables
+from graphmill.kernels.sampling.sample_cuda import Batch, CudaSampler, Edges
+from graphmill.kernels.types import Topology
 
 MASS_BYTES = 1 << 26
 WARPS = BLOCK // 32

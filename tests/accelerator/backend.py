@@ -1,4 +1,4 @@
-"""A simulated accelerator as a trainer's device: what stands in for `trainers.devices.cuda.CudaBackend` in tests."""
+"""A simulated accelerator as a trainer's device: what stands in for `graphmill.trainers.devices.cuda.CudaBackend` in tests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.cuda.protocol import PeerRows
-from kernels.errors import InputError
-from kernels.rows.shared_memory import open_rows, share_rows
+from graphmill.kernels.cuda.protocol import PeerRows
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.shared_memory import open_rows, share_rows
 from tests import accelerator
 from tests.accelerator.kernels import kernels
 
@@ -113,7 +113,7 @@ def as_peer(array: np.ndarray) -> PeerRows:
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes `device = "cuda"` mean the simulated accelerator."""
-    monkeypatch.setattr("trainers.devices.cuda.CudaBackend", SimulatedBackend)
+    monkeypatch.setattr("graphmill.trainers.devices.cuda.CudaBackend", SimulatedBackend)
 
 
 @contextmanager

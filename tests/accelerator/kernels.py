@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name, owner_of
-from kernels.cuda.device import register_device
-from kernels.cuda.protocol import Kernel, PeerRows, RowsView
-from kernels.errors import InputError
+from graphmill.kernels.arrays import dtype_name, owner_of
+from graphmill.kernels.cuda.device import register_device
+from graphmill.kernels.cuda.protocol import Kernel, PeerRows, RowsView
+from graphmill.kernels.errors import InputError
 from tests import accelerator
 from tests.accelerator import NAME, load
 from tests.kernels.cuda.shim import ShimDevice
@@ -26,7 +26,7 @@ _FREE: dict[int, list[np.ndarray]] = {}
 
 
 class SimulatedKernels:
-    """What launching code needs of a simulated accelerator; stands in for `kernels.cuda.device.CudaDevice`."""
+    """What launching code needs of a simulated accelerator; stands in for `graphmill.kernels.cuda.device.CudaDevice`."""
 
     num_multiprocessors = 2
 

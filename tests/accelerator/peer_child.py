@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.cuda.device import device_of, on_device
-from kernels.errors import InputError
-from kernels.rows.gather import gather_tiered
-from kernels.rows.slots import PEER, Tiers, make_slots
-from trainers.devices.accelerator import Accelerator
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import Device, kernel_array
+from graphmill.kernels.cuda.device import device_of, on_device
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.gather import gather_tiered
+from graphmill.kernels.rows.slots import PEER, Tiers, make_slots
+from graphmill.trainers.devices.accelerator import Accelerator
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.protocol import Device, kernel_array
 
 ROWS, WIDTH = 1000, 37
 
@@ -35,7 +35,7 @@ def make_device(kind: str) -> Device:
         from tests.accelerator.backend import SimulatedBackend
 
         return Accelerator(SimulatedBackend())
-    from trainers.devices.cuda import CudaBackend
+    from graphmill.trainers.devices.cuda import CudaBackend
 
     return Accelerator(CudaBackend())
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from graphmill.trainers.devices.cuda import CudaBackend
+from graphmill.trainers.ranks.group import Ranks
 from tests import accelerator
 from tests.accelerator.backend import SimulatedBackend, seeing, stand_in
 from tests.trainers.ranks.threads import run_threads
-from trainers.devices.cuda import CudaBackend
-from trainers.ranks.group import Ranks
 
 
 class SimulatedPlace:

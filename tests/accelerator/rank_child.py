@@ -41,11 +41,11 @@ def run_processes(world: int, kind: str, home: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Trains as the rank of the environment."""
+    from graphmill.trainers.ranks.group import joined
     from tests.accelerator.backend import standing_in
     from tests.accelerator.test_distributed import PEER
     from tests.trainers.runs import content, train_parts
     from tests.trainers.techniques.distributed.test_distributed import ledger
-    from trainers.ranks.group import joined
 
     with standing_in() if sys.argv[1] == "simulated" else nullcontext(), joined() as ranks:
         model = train_parts(Path(sys.argv[2]), 2, ranks, device="cuda", retrain=True, **OPTIONS, **PEER)

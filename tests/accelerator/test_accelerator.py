@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from kernels.errors import InputError
-from kernels.rows.gather_cuda import gather_tiered_cuda
-from kernels.rows.slots import DEVICE, STAGED, Tiers, make_slots
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda
+from graphmill.kernels.rows.slots import DEVICE, STAGED, Tiers, make_slots
+from graphmill.trainers.devices.accelerator import Accelerator
+from graphmill.trainers.record.ledger import Ledger, Line
 from tests import accelerator
 from tests.accelerator.backend import SimulatedBackend, seeing
 from tests.accelerator.kernels import kernels
-from trainers.devices.accelerator import Accelerator
-from trainers.record.ledger import Ledger, Line
 
 
 def trained(device: str) -> list[float]:

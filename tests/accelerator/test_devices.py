@@ -7,25 +7,25 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.trainers.batches.online import extract_batch
+from graphmill.trainers.devices.accelerator import ALIGNMENT, Accelerator
+from graphmill.trainers.devices.cuda import CudaBackend
+from graphmill.trainers.devices.protocol import OverBudget
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.training.probe_step import free_device_bytes
 from tests.accelerator.backend import SimulatedBackend, stand_in
 from tests.assets.budgets.test_budgets import write_measured
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import train_small
-from trainers.batches.online import extract_batch
-from trainers.devices.accelerator import ALIGNMENT, Accelerator
-from trainers.devices.cuda import CudaBackend
-from trainers.devices.protocol import OverBudget
-from trainers.record.ledger import Ledger, Line
-from trainers.training.probe_step import free_device_bytes
 
 LINE = Line("h2d", "topology")
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 100, 256, 1000, 1 << 20])
 def test_arrays_are_sent_whole_by_staging_memory_of_a_piece(monkeypatch, piece_bytes):
-    monkeypatch.setattr("trainers.devices.accelerator.PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr("graphmill.trainers.devices.accelerator.PIECE_BYTES", piece_bytes)
     device, ledger, lent = Accelerator(SimulatedBackend()), Ledger(), []
     monkeypatch.setattr(device, "staging", lambda shape, dtype: lent.append(shape[0]) or np.empty(shape, dtype))
     arrays = [np.arange(70, dtype=np.int64), np.empty(0, np.int32), np.arange(12, dtype=np.float32).reshape(4, 3)]
@@ -61,7 +61,7 @@ def test_an_evaluation_that_does_not_fit_names_its_own_key(tmp_path, monkeypatch
         raise torch.OutOfMemoryError("out of memory: tried to allocate 7 bytes\nmore")
         yield
 
-    monkeypatch.setattr("trainers.inference.exact.Inference._ranges", full)
+    monkeypatch.setattr("graphmill.trainers.inference.exact.Inference._ranges", full)
     with pytest.raises(OverBudget, match=r"evaluation on simulated:0 .*7 bytes(?s:.*)remedy: lower `eval_workspace`"):
         train_small(tmp_path, device="cuda")
 
@@ -74,7 +74,7 @@ def test_a_sampled_evaluation_that_does_not_fit_names_its_own_key(tmp_path, monk
             raise torch.OutOfMemoryError("out of memory")
         return extract_batch(batching, *given)
 
-    monkeypatch.setattr("trainers.batches.online.extract_batch", full)
+    monkeypatch.setattr("graphmill.trainers.batches.online.extract_batch", full)
     with pytest.raises(OverBudget, match="remedy: lower `eval_workspace`"):
         train_small(tmp_path, device="cuda", eval="sampled", epochs=1)
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.trainers.ranks.group import ALONE
 from tests.accelerator.backend import stand_in
 from tests.accelerator.rank_child import OPTIONS, run_processes
 from tests.accelerator.test_training import assert_booked, assert_close, moves
@@ -13,7 +14,6 @@ from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import ThreadTensors
 from tests.trainers.runs import Stops, content, parts_inputs, train_parts
 from tests.trainers.techniques.distributed.test_distributed import ledger
-from trainers.ranks.group import ALONE
 
 
 @pytest.mark.parametrize("gradients", ["ordered", "all-reduce"])
@@ -129,7 +129,7 @@ def test_gradients_stay_on_devices_that_have_a_lane_of_their_own(tmp_path, place
         lanes.append(ThreadTensors(ranks.lane()))
         return lanes[-1]
 
-    monkeypatch.setattr("trainers.techniques.distributed.executor.open_tensor_lane", opened)
+    monkeypatch.setattr("graphmill.trainers.techniques.distributed.executor.open_tensor_lane", opened)
     two = place.ranks(2, lambda ranks: train_parts(tmp_path, 4, ranks, **options))[0]
     assert two and len(lanes) == 2 and all(lane.calls > 0 for lane in lanes)
     if gradients == "ordered":

@@ -9,6 +9,12 @@ from contextlib import nullcontext
 import pytest
 from safetensors.numpy import load
 
+from graphmill.trainers.batches.on_device import DeviceDrawer
+from graphmill.trainers.techniques.factored import roles
+from graphmill.trainers.techniques.factored.crew import Crew
+from graphmill.trainers.techniques.factored.roles import ReplicaTraining, SamplerRole, TrainerRole
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.factored.watch import ExecutorFault
 from tests.accelerator.places import SimulatedPlace
 from tests.accelerator.test_training import MEMORY, moves, options
 from tests.accelerator.test_typed import ROWS
@@ -17,12 +23,6 @@ from tests.laws.trainings import Case
 from tests.trainers.graphs import random_graph
 from tests.trainers.runs import Stops, content, train_fresh, train_packed, train_small
 from tests.trainers.techniques.factored.test_faults import LONG, executors_alive, hold_up
-from trainers.batches.on_device import DeviceDrawer
-from trainers.techniques.factored import roles
-from trainers.techniques.factored.crew import Crew
-from trainers.techniques.factored.roles import ReplicaTraining, SamplerRole, TrainerRole
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.factored.watch import ExecutorFault
 
 RESULT = ("weights.safetensors", "metrics.jsonl")
 ROW_BYTES, NUM_ROWS, GROUP = 48, 400, 3

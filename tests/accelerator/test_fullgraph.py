@@ -5,7 +5,12 @@ import json
 import pytest
 import torch
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.accelerator import Accelerator
+from graphmill.trainers.devices.protocol import OverBudget
+from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.techniques.fullgraph.passes import Passes
 from tests.accelerator.backend import seeing
 from tests.accelerator.test_typed import RECIPE_OF
 from tests.laws.trainings import Case
@@ -14,11 +19,6 @@ from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import Stops, build_chunks, content, train_whole
 from tests.trainers.techniques.fullgraph.passed import cut, gradients, made_model
 from tests.trainers.techniques.fullgraph.test_whole_pass import MODES, assert_near, problem
-from trainers.devices.accelerator import Accelerator
-from trainers.devices.protocol import OverBudget
-from trainers.record.checks import LEDGER_EQUALS_PLAN
-from trainers.record.ledger import Ledger
-from trainers.techniques.fullgraph.passes import Passes
 
 OPTIONS = [
     {"model": "gcn"}, {"model": "gat", "heads": 2, "attention_dropout": 0.3},

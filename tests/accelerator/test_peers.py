@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.protocol import CACHE, OverBudget
 from tests.accelerator.peer_child import ROWS, WIDTH, digest, make_device, make_rows, read_rows
-from trainers.devices.protocol import CACHE, OverBudget
 
 KINDS = ["cpu", "simulated", pytest.param("cuda", marks=pytest.mark.gpu)]
 BYTES = ROWS * WIDTH * 2
@@ -122,8 +122,8 @@ def test_a_gpu_reads_the_memory_of_another_of_its_process() -> None:
 
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    from trainers.devices.accelerator import Accelerator
-    from trainers.devices.cuda import CudaBackend
+    from graphmill.trainers.devices.accelerator import Accelerator
+    from graphmill.trainers.devices.cuda import CudaBackend
 
     first, second = (Accelerator(CudaBackend(index), index) for index in (0, 1))
     _own, handle = first.export_rows(make_rows(1))

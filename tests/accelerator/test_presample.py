@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.storage.store import Store
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.factored import executor
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.factored.visits import OnlineVisits
 from tests.accelerator.test_training import assert_booked
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import resolve
 from tests.trainers.runs import SAMPLING, TABLE, content
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
-from trainers.techniques.factored import executor
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.factored.visits import OnlineVisits
 
 EPOCHS, NUM_BATCHES = 3, 7
 

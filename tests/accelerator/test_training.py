@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.loop.executor import BatchGradient
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.fresh.batches import PrunedSource
+from graphmill.trainers.techniques.fresh_factored.settings import FreshFactoredSettings
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.runs import DRAWN, content, train_fresh, train_packed, train_small
-from trainers.loop.executor import BatchGradient
-from trainers.recipe.config import TrainTable
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.fresh.batches import PrunedSource
-from trainers.techniques.fresh_factored.settings import FreshFactoredSettings
 
 MODELS = ("sage", "gcn", "gat", "gin")
 OPTIONS = {"gat": {"heads": 2, "attention_dropout": 0.3}}
@@ -248,7 +248,7 @@ def test_with_nothing_cached_a_device_gives_the_bits_of_minibatch(tmp_path, plac
 def test_pruned_rows_come_from_packed_chunks_to_the_device(tmp_path, place, monkeypatch, window):
     packed = build_packed(tmp_path, epochs=2)
     if window is not None:
-        monkeypatch.setattr("trainers.techniques.fresh.arena_rows.WINDOW_BYTES", window)
+        monkeypatch.setattr("graphmill.trainers.techniques.fresh.arena_rows.WINDOW_BYTES", window)
     place.begin()
     chunks = train_fresh(tmp_path / "chunks", packed=packed, device="cuda", **options("sage"))
     assert_booked(chunks, place.crossed())

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.accelerator.places import Place
 from tests.laws.test_typed_trainers import RECIPES, TYPED
 from tests.laws.trainings import KEPT, Case, Recipe, result
 from tests.trainers.runs import losses
-from trainers.recipe.techniques import TECHNIQUES
 
 RESUMED: dict[str, dict[str, Any]] = {
     "fullgraph": {"epochs": 4, "accumulate": 1},

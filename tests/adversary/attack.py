@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 REFUSED, SOUND, WRONG, TRACEBACK = "refused", "sound", "wrong", "traceback"
 LONGEST_MESSAGE = 20_000

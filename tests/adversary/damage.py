@@ -13,9 +13,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from assets.storage.repair import find_damage
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.storage.repair import find_damage
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.adversary import workshop
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError, require_message
 from tests.adversary.house import grounds_of

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.building.materialize import materialize_together
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import parse_pipeline
-from assets.storage.store import Store
-from jobs.definitions import execution_of
-from kernels.errors import InputError
+from graphmill.assets.building.materialize import materialize_together
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import execution_of
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError
-from trainers.recipe.config import TrainTable
 
 NODES, EDGES = 60, 200
 CELLS = (

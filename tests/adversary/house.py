@@ -22,19 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.stage import Silent
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline, load_pipeline
-from assets.pipeline.steps import Versions
-from assets.storage.artifact import Artifact
-from assets.storage.home import VARIABLE
-from assets.storage.store import Store
-from jobs.cli import main
-from jobs.runs.training import training_steps
-from kernels.errors import InputError
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.home import VARIABLE
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.cli import main
+from graphmill.jobs.runs.training import training_steps
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.checkpoint_head import checkpoint_path
 from tests.adversary import workshop
-from trainers.recipe.config import TrainTable
-from trainers.record.checkpoint_head import checkpoint_path
 
 NODES, EDGES, FEATURES = 400, 2000, 1024
 """Features alone are more than a megabyte, below which the digest of a raw file is not remembered."""

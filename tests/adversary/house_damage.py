@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 from tests.adversary.attack import REFUSED, SOUND, WrongError, require_message
 from tests.adversary.house import moved_in
 from tests.adversary.readers import Reader

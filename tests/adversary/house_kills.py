@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.budgets.measured import refresh
-from assets.chunks.rates import NAMES
-from assets.chunks.rates import PLACE as LINKS
-from assets.storage.digests import CACHE_NAME, sha256_file
-from assets.storage.kept_numbers import keep_numbers
-from assets.storage.store import Store
-from jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home
+from graphmill.assets.budgets.measured import refresh
+from graphmill.assets.chunks.rates import NAMES
+from graphmill.assets.chunks.rates import PLACE as LINKS
+from graphmill.assets.storage.digests import CACHE_NAME, sha256_file
+from graphmill.assets.storage.kept_numbers import keep_numbers
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home
 from tests.adversary import readers
 from tests.adversary.attack import SOUND, WrongError, ended, in_child, kill_group, started
 from tests.adversary.house import TRAINED, WAITING, contents, models, moved_in, said

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Set
 from pathlib import Path
 
-from assets.storage.collect import collect, find_garbage
-from assets.storage.leases import Address
-from assets.storage.staging import STAGING
-from assets.storage.store import Store
+from graphmill.assets.storage.collect import collect, find_garbage
+from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.staging import STAGING
+from graphmill.assets.storage.store import Store
 from tests.adversary import workshop
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError, ended, kill_group, started
 from tests.adversary.house import grounds_of

@@ -7,10 +7,10 @@ import random
 import warnings
 from pathlib import Path
 
-from assets.pipeline.file import SHIPPED, load_pipeline
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import SHIPPED, load_pipeline
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError
-from trainers.recipe.config import TrainTable
 
 VALUES = (
     "9" * 5000, "1e400", "-1", "0", "1e300", "10_000_000_000_000", "9" * 30, "nan", "inf", "-inf", '""', '"\\u0000"', '"~nouser/x"',

@@ -8,7 +8,7 @@ from tests import forks
 from tests.e2e.commands import ROOT, environment
 
 VERSION_3, DAC_OVERRIDE, DAC_READ_SEARCH = 0x20080522, 1, 2
-PROGRAM = "from tests.adversary.privileges import drop; drop(); from jobs.cli import main; main()"
+PROGRAM = "from tests.adversary.privileges import drop; drop(); from graphmill.jobs.cli import main; main()"
 
 
 def drop() -> None:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from assets.storage.filesystem import release_lock, take_lock
-from assets.storage.store import Store
-from jobs.commands.ui import only_one
-from kernels.errors import InputError
+from graphmill.assets.storage.filesystem import release_lock, take_lock
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.ui import only_one
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.__main__ import main as train
 from tests.adversary.house import TRAINED, WAITING, contents, digests, heard, models, said
-from trainers.__main__ import main as train
 
 Reader = Callable[[Path, Path], Any]
 """(grounds, house) -> its answer."""

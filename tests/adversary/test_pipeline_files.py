@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_a_path_that_no_system_call_takes_is_refused_at_its_line(tmp_path: Path,
 
 
 def test_counting_and_threads_are_bounded() -> None:
-    from assets.building.execution import Workers
-    from assets.hotness.config import HotnessTable
+    from graphmill.assets.building.execution import Workers
+    from graphmill.assets.hotness.config import HotnessTable
 
     with pytest.raises(InputError, match="rounds = 1000000 is above 10,000"):
         HotnessTable(rounds=10**6)

@@ -17,28 +17,28 @@ import pytest
 from dagster._core.executor.child_process_executor import ChildProcessCrashException
 from dagster_shared.error import SerializableErrorInfo
 
-from assets.building.child import how_it_ended
-from assets.building.materialize import materialize
-from assets.graph.stage import GRAPH
-from assets.pipeline.file import load_pipeline
-from assets.sizes import format_bytes
-from assets.sources import generators
-from assets.sources.registry import config_class
-from assets.storage.collect import collect, find_garbage
-from assets.storage.refused import refusal
-from assets.storage.store import Store
-from jobs.cli import main
-from jobs.launch import CRASHED, _raise_failures
-from jobs.runs import guard
-from jobs.runs.instance import SETTINGS, open_instance
-from kernels.errors import InputError
+from graphmill.assets.building.child import how_it_ended
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.sources import generators
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.collect import collect, find_garbage
+from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.cli import main
+from graphmill.jobs.launch import CRASHED, _raise_failures
+from graphmill.jobs.runs import guard
+from graphmill.jobs.runs.instance import SETTINGS, open_instance
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.loop.checkpoint import checkpoint_bytes
 from tests import graphs
 from tests.adversary import workshop
 from tests.adversary.privileges import graphmill_without_rights
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 from tests.e2e.commands import COMMAND, environment
 from tests.jobs.runs.processes import heed_interrupts, wait_until_gone
-from trainers.loop.checkpoint import checkpoint_bytes
 
 TOY = Semantic(rows=5)
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.catalogue import stages
-from jobs.cli import graphmill
-from kernels.errors import InputError
+from graphmill.assets.pipeline.catalogue import stages
+from graphmill.jobs.cli import graphmill
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.adversary import interruptions, workshop
 from tests.adversary.attack import REFUSED, SOUND, TRACEBACK, WRONG, WrongError, carried_out
 from tests.adversary.house import COMMANDS
@@ -16,7 +17,6 @@ from tests.adversary.house_kills import KILLED
 from tests.adversary.kinds import KINDS
 from tests.adversary.sorts import SORTS, files_by_sort, sort_of
 from tests.e2e.commands import ROOT
-from trainers.recipe.techniques import TECHNIQUES
 
 
 def test_a_few_of_each_kind() -> None:

@@ -11,19 +11,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from assets.building.materialize import materialize
-from assets.building.stage import Progress, Stage
-from assets.pipeline.catalogue import stages
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline, parse_pipeline
-from assets.pipeline.steps import Step, Versions, find_inputs, recipe_hash
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from jobs.definitions import execution_of
-from jobs.runs.training import training_steps
-from trainers.recipe.config import TrainTable
-from trainers.recipe.techniques import DEFAULT, TECHNIQUES
-from trainers.run import train_table
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Progress, Stage
+from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.assets.pipeline.steps import Step, Versions, find_inputs, recipe_hash
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import execution_of
+from graphmill.jobs.runs.training import training_steps
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.techniques import DEFAULT, TECHNIQUES
+from graphmill.trainers.run import train_table
 
 TABLES = {
     "graph": 'source = "citation"\nnodes = 400\nedges = 2000\nfeatures = 200\nclasses = 4\np_in = 0.6\np_copy = 0.5',
@@ -158,7 +158,7 @@ def predicted(home: Path, step: Step) -> bytes:
     """Returns the classes and embeddings that a trained step predicts."""
     import polars
 
-    from trainers.inference.predict import predict_table
+    from graphmill.trainers.inference.predict import predict_table
 
     out = home / "predicted.parquet"
     predict_table(Store(home), pipeline_of(step), step.name, out, workspace="8MiB", threads=1)

@@ -5,7 +5,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from assets.storage.home import ROOT
+from graphmill.assets.storage.home import ROOT
 from tests import forks
 
 
@@ -23,5 +23,5 @@ def quick_readers() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DGLBACKEND", "pytorch")  # DGL reads it when it is imported
-        patch.setattr("assets.sources.dgl.source.run_child", run)
+        patch.setattr("graphmill.assets.sources.dgl.source.run_child", run)
         yield

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.sizes import format_bytes, parse_size
-from kernels.errors import InputError
+from graphmill.assets.sizes import format_bytes, parse_size
+from graphmill.kernels.errors import InputError
 
 
 @pytest.mark.parametrize(

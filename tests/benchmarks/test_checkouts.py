@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
 from benchmarks.checkouts.homes import Home, compare_homes
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.trainers.runs import train_small
-from trainers.recipe.config import TrainTable
 
 RECIPES = Path(sys.modules["benchmarks.checkouts.homes"].__file__ or "").parent / "recipes"
 

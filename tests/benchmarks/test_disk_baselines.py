@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.disk_baselines import belady, global_cache, merged_rows, one_read_a_row
-from kernels.rows.pages import PAGE_BYTES
-from kernels.rows.slots import ELSEWHERE
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.rows.slots import ELSEWHERE
 from tests.kernels.disk_cache.test_segments import draw_batches
 
 ROW_BYTES = st.sampled_from([100, 512, 688, 4096, 5000])

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from benchmarks.disk_resident import PARTS, ResidentSampler, partition_nodes, resident_graph, resident_parts
-from kernels.errors import InputError
-from kernels.graph.csc import build_csc
-from kernels.graph.generate import rmat_edges
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Topology
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.graph.generate import rmat_edges
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Topology
 
 NUM_NODES = 1_000
 TRAIN_IDS = np.sort(np.random.default_rng(3).permutation(NUM_NODES)[:50])

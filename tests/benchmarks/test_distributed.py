@@ -5,20 +5,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.building.materialize import materialize
-from assets.partitions.read import open_partitions
-from assets.sampling.config import SamplingConfig
-from assets.shards.config import ShardsConfig, ShardsExecution
-from assets.shards.stage import SHARDS
-from assets.sources.registry import config_class
-from assets.storage.store import Store
 from benchmarks import distributed_quality, distributed_rank, distributed_scaling
 from benchmarks.distributed import GBPS, parts_of, remote_rows
-from kernels.sampling.part_plan import PartPlan
-from kernels.sampling.sample import Sampler
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
+from graphmill.assets.shards.stage import SHARDS
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.ranks.group import ALONE
+from graphmill.trainers.recipe.config import TrainTable
 from tests.graphs import GraphArtifacts, build_graph
-from trainers.ranks.group import ALONE
-from trainers.recipe.config import TrainTable
 
 SAMPLING: dict[str, Any] = {"fanouts": [3, 2], "batch_size": 16}
 SIZE = {"nodes": 300, "edges": 2_400, "features": 8, "classes": 3, "train_ratio": 0.4}

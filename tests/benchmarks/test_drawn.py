@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.drawn import check_edges, reached
-from kernels.types import Topology
+from graphmill.kernels.types import Topology
 
 LINE = 7
 

@@ -7,7 +7,7 @@ from benchmarks.extract import hit_ratio
 from benchmarks.factored_bytes import hits_by_width
 from benchmarks.factored_dgl import check, summed
 from benchmarks.hotness import SEED, cases, tenths, train_nodes
-from kernels.graph.generate import citation_labels
+from graphmill.kernels.graph.generate import citation_labels
 
 
 def test_hit_ratio_by_width_is_the_share_of_bytes_that_are_not_moved() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.fresh_graphs import banded_edges, hops_from
 from benchmarks.fresh_overhead import median_of, phases
-from kernels.types import Topology
+from graphmill.kernels.types import Topology
 
 
 @pytest.mark.parametrize("band", [0, 3, 40])

@@ -6,8 +6,8 @@ import pytest
 from benchmarks.fullgraph import InMemory
 from benchmarks.fullgraph_breakdown import by_kind, needed_rows
 from benchmarks.whole_graphs import made_topology
-from kernels.chunks.counts import StepCounts, count_step
-from kernels.chunks.steps import chunk_steps
+from graphmill.kernels.chunks.counts import StepCounts, count_step
+from graphmill.kernels.chunks.steps import chunk_steps
 
 
 def test_rows_by_sets_are_those_of_the_steps() -> None:

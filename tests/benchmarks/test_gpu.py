@@ -18,9 +18,9 @@ from benchmarks.gpu import (
     measure,
     peer_rate,
 )
+from graphmill.trainers.devices.open import open_device
 from tests import accelerator
 from tests.accelerator.backend import stand_in
-from trainers.devices.open import open_device
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.growth import last_rows, seconds_of, table
 from benchmarks.subset import walked
-from kernels.types import Topology
+from graphmill.kernels.types import Topology
 
 
 def row(scale: float, seconds: float) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from pathlib import Path
 import polars
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
 from benchmarks.predict import LARGEST_ERROR, RECIPE, check, compared_nodes
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.inference.predict import predict_table
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
 from tests.graphs import build_graph
-from trainers.inference.predict import predict_table
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
 
 
 def test_a_file_with_one_other_row_is_refused(tmp_path: Path) -> None:

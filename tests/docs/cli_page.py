@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from jobs.cli import graphmill
+from graphmill.jobs.cli import graphmill
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "cli.md"

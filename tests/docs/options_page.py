@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphmill.trainers.recipe.limits import Limit
+from graphmill.trainers.recipe.options import CONDITIONS, OPTIONS, Option
+from graphmill.trainers.recipe.techniques import TECHNIQUES, Technique
 from tests.docs.pages import ROOT
-from trainers.recipe.limits import Limit
-from trainers.recipe.options import CONDITIONS, OPTIONS, Option
-from trainers.recipe.techniques import TECHNIQUES, Technique
 
 PAGE = ROOT / "docs" / "choosing.md"
 BEGIN, END = "<!-- options: written by make docs -->", "<!-- /options -->"

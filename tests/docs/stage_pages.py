@@ -16,15 +16,15 @@ import importlib
 import re
 from collections.abc import Iterator
 
-from assets.building.labels import labelled
-from assets.building.page import Page
-from assets.building.stage import Stage
-from assets.pipeline.catalogue import stages
+from graphmill.assets.building.labels import labelled
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Stage
+from graphmill.assets.pipeline.catalogue import stages
+from graphmill.trainers.recipe.recipe import ModelRecipe
 from tests.docs.pages import ROOT, slugs
-from trainers.recipe.recipe import ModelRecipe
 
 FOLDER = ROOT / "docs" / "stages"
-MODEL_DOCS = "trainers.training.stage"
+MODEL_DOCS = "graphmill.trainers.training.stage"
 """Module with the docstring about models."""
 FIGURES = {
     "budgets": "![what takes the memory of each level](../images/budgets.png)",

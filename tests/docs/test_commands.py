@@ -1,8 +1,8 @@
 """Every command that README and docs show is run, or checked as far as it can be without a server, a GPU or hours.
 
 tests/docs/pages.py says what counts as a command. `RULES` has one rule per program; a command without a rule fails. `graphmill` and
-`python -m trainers` are run in this process on the README's own pipeline, with `USER_WORDS` in place of words in capitals. A name of a
-shipped pipeline must exist, and the same small pipeline is run in its place. What stands in a sentence may leave arguments out
+`python -m graphmill.trainers` are run in this process on the README's own pipeline, with `USER_WORDS` in place of words in capitals. A
+name of a shipped pipeline must exist, and the same small pipeline is run in its place. What stands in a sentence may leave arguments out
 (`graphmill gc`); then only its name and its options are checked.
 """
 
@@ -21,12 +21,12 @@ import click
 import numpy as np
 import pytest
 
-from assets.pipeline.file import pipeline_files
 from benchmarks.__main__ import NAMES, ON_DEMAND
 from benchmarks.__main__ import parser as benchmark_parser
-from jobs import cli
+from graphmill.assets.pipeline.file import pipeline_files
+from graphmill.jobs import cli
+from graphmill.trainers.__main__ import main as trainers_main
 from tests.docs.pages import GENERATED, PAGES, ROOT, WALKED, Command, commands, fences, parsed
-from trainers.__main__ import main as trainers_main
 
 pytestmark = pytest.mark.first
 
@@ -183,7 +183,7 @@ def check_python(command: Command, example: SimpleNamespace) -> None:
     if command.words[2].startswith("benchmarks."):
         check_benchmark(command)
         return
-    {"trainers": check_trainers, "benchmarks": check_benchmarks}[command.words[2]](command, example)
+    {"graphmill.trainers": check_trainers, "benchmarks": check_benchmarks}[command.words[2]](command, example)
 
 
 def check_make(command: Command, example: SimpleNamespace) -> None:
@@ -207,6 +207,9 @@ def check_pytest(command: Command, example: SimpleNamespace) -> None:
 
 
 def check_pip(command: Command, example: SimpleNamespace) -> None:
+    if command.words[1:4] == ("install", "-c", "constraints.txt"):
+        assert re.fullmatch(r"dist/graphmill-[\d.]+-\w+-\w+-linux_x86_64\.whl", command.words[4]), command
+        return
     assert command.words[1:3] == ("install", "-e"), f"{command}: only `pip install -e` is known"
     match = re.fullmatch(r"\.\[([\w,]+)\]", command.words[3])
     assert match and len(command.words) == 4, command
@@ -245,7 +248,7 @@ def check_eval(command: Command, example: SimpleNamespace) -> None:
     """The shell's completion: what is evaluated is a script that asks graphmill."""
     inner = re.fullmatch(r"\$\((\w+)=(\w+) graphmill\)", command.words[1])
     assert inner and inner[1] == "_GRAPHMILL_COMPLETE", command
-    code = "from jobs.cli import main; main()"
+    code = "from graphmill.jobs.cli import main; main()"
     asked = os.environ | {inner[1]: inner[2], "PYTHONPATH": str(ROOT)}
     answer = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True)
     assert "graphmill" in answer.stdout and "complete" in answer.stdout
@@ -310,7 +313,7 @@ def launch_help() -> str:
 
 @cache
 def job_names() -> set[str]:
-    from jobs.definitions import build_defs
+    from graphmill.jobs.definitions import build_defs
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRAPHMILL_PIPELINES", os.devnull)
@@ -320,7 +323,7 @@ def job_names() -> set[str]:
 
 @cache
 def asset_keys() -> set[str]:
-    from jobs.definitions import build_defs
+    from graphmill.jobs.definitions import build_defs
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRAPHMILL_PIPELINES", os.devnull)
@@ -374,7 +377,7 @@ def test_commands_that_need_other_machines_have_options_that_exist(example: Simp
             cli.graphmill.commands[name].make_context(name, list(rest))
         elif line.words[0] == "torchrun":
             place = line.words.index("-m")
-            assert line.words[place + 1] == "trainers" and (ROOT / "trainers" / "__main__.py").is_file(), line
+            assert line.words[place + 1] == "graphmill.trainers" and (ROOT / "trainers" / "__main__.py").is_file(), line
             known = {"--nnodes", "--node-rank", "--nproc-per-node", "--master-addr", "--master-port"}
             assert {word for word in line.words[:place] if word.startswith("--")} <= known, line
         else:
@@ -395,7 +398,7 @@ def test_commands_that_need_other_machines_have_options_that_exist(example: Simp
         ("make dmeo", "no target dmeo"),
         ("make test PYTEST_FLAGS=-x", "no such variable"),
         ("python -m benchmarks agregate", "agregate"),
-        ("python -m trainers PIPELINE NAME --grahp VERSION", "ended with 2"),
+        ("python -m graphmill.trainers PIPELINE NAME --grahp VERSION", "ended with 2"),
         ("dagster job launch -w workspace.yaml -j python-environment__all", "no such job"),
         ("dagster job launch -w workspace.yaml --jobb cora__all", "no such option"),
         ("dagster asset materialize -f jobs/definitions.py --select 'key:\"cora/grahp\"'", "no such asset"),

@@ -7,18 +7,18 @@ import torch
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.optimiser import make_optimiser
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import MappedSource, RowIds
 from tests.docs.pages import ROOT, fences
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import SAMPLING, TABLE, train_small
-from trainers.batches.batch import attach_weights
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.models.optimiser import make_optimiser
-from trainers.recipe.config import TrainTable
-from trainers.record.ledger import Ledger
-from trainers.rows.source import MappedSource, RowIds
 
 SEED = 5
 

@@ -10,7 +10,7 @@ from tests import forks
 from tests.recipes import recipe, sbm
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-c", "from jobs.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from graphmill.jobs.cli import main; main()"]
 
 SMALL = recipe(
     {"name": "sage", "model": "sage", "hidden": 16, "epochs": 2},

@@ -5,14 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from assets.storage.store import Store
+from graphmill.assets.storage.store import Store
 from tests.e2e.commands import ROOT, SMALL, environment, graphmill
 
 BARE = """
 import importlib, pkgutil, sys
 
 # Besides the standard library: what a bare machine has, what torch itself needs, and the project.
-ALLOWED = {"numpy", "torch", "xxhash", "safetensors", "click", "rich", "tqdm", "kernels", "assets", "trainers"}
+ALLOWED = {"numpy", "torch", "xxhash", "safetensors", "click", "rich", "tqdm", "graphmill"}
 ALLOWED |= {"typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock"}
 ALLOWED |= {"pygments", "markdown_it", "mdurl", "torchgen", "functorch", "optree", "_distutils_hack", "setuptools"}
 
@@ -28,13 +28,13 @@ class OnlyAllowed:
         return self.finder.find_spec(name, path, target) if known else None
 
 sys.meta_path[:] = [OnlyAllowed(f) if f.__name__ == "PathFinder" else f for f in sys.meta_path if hasattr(f, "__name__")]
-import kernels, trainers
+from graphmill import kernels, trainers
 for package in (kernels, trainers):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 for name in ("polars", "matplotlib", "dagster", "duckdb", "dgl"):
     assert name not in sys.modules, name
-from trainers.__main__ import main
+from graphmill.trainers.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -8,18 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from assets.storage.bundle import LIST, open_bundle, take_from
-from assets.storage.sealed_json import seal, unseal
-from assets.storage.store import Store
-from jobs.commands.bundle import bundle_table
-from jobs.launch import Launch, launch
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.bundle import LIST, open_bundle, take_from
+from graphmill.assets.storage.sealed_json import seal, unseal
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.bundle import bundle_table
+from graphmill.jobs.launch import Launch, launch
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.storage.damage import flip
 from tests.e2e.commands import ROOT, environment
 from tests.e2e.test_bare_machine import BARE
 from tests.recipes import PACKED, recipe
-from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.first
 
@@ -75,7 +75,7 @@ def test_a_training_from_a_bundle_is_bit_equal(made, tmp_path):
     (model,) = [each for each in Store(there).artifacts() if each.stage == "model"]
     assert model.verify() == []
     env = environment(made / "home") | {"RAW_OF_THE_BUNDLE": str(made)}
-    here = [sys.executable, "-m", "trainers", str(made / "mine.toml"), "disk", "--home", str(made / "home")]
+    here = [sys.executable, "-m", "graphmill.trainers", str(made / "mine.toml"), "disk", "--home", str(made / "home")]
     done = subprocess.run(here, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (full,) = [each for each in Store(made / "home").artifacts() if each.stage == "model"]

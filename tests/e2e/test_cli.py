@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.storage.store import Store
+from graphmill.assets.storage.store import Store
 from tests.e2e.commands import COMMAND, SMALL, environment, graphmill
 
 pytestmark = pytest.mark.first
@@ -167,7 +167,7 @@ def test_an_interrupt_ends_with_130_and_training_goes_on(tmp_path: Path, pipelin
 
 
 def test_every_command_has_an_example(tmp_path: Path) -> None:
-    from jobs.cli import graphmill as group
+    from graphmill.jobs.cli import graphmill as group
 
     assert set(group.commands) >= {
         "build",

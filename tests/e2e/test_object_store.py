@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.storage.store import Store
+from graphmill.assets.storage.store import Store
 from tests.e2e.commands import graphmill
 from tests.object_store import new_bucket, served
 from tests.recipes import PACKED, recipe

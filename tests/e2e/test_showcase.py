@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from assets.storage.home import ROOT
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.home import ROOT
+from graphmill.trainers.__main__ import train
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.order import Order
+from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.e2e.commands import graphmill
-from trainers.__main__ import train
-from trainers.recipe.config import TrainTable
-from trainers.recipe.order import Order
-from trainers.recipe.techniques import TECHNIQUES
 
 SHIPPED = ROOT / "jobs/pipelines/showcase.toml"
 SMALLER = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.storage.store import Store
-from jobs.runs.instance import open_instance
-from jobs.runs.slot import slot_holders
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.runs.instance import open_instance
+from graphmill.jobs.runs.slot import slot_holders
 from tests.e2e.commands import COMMAND, environment, graphmill
 from tests.jobs.runs.processes import wait_for
 from tests.recipes import write_tiny

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
 
-from jobs.runs.children import ROOT, ChildProcesses
+from graphmill.assets.storage.home import ROOT
+from graphmill.jobs.runs.children import ChildProcesses
 from tests import forks
 
 

@@ -11,10 +11,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from assets.storage.store import Store
-from jobs.commands.ui import dev_arguments, server_environment
-from jobs.runs import guard
-from jobs.runs.instance import init_home
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.ui import dev_arguments, server_environment
+from graphmill.jobs.runs import guard
+from graphmill.jobs.runs.instance import init_home
 from tests.jobs.runs.processes import unused_port, wait_for
 
 LOCATION = "graphmill"

@@ -2,13 +2,13 @@
 
 import pytest
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import load_pipeline
-from assets.pipeline.steps import recipe_hash
-from jobs.launch import Launch, launch
-from kernels.errors import InputError
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.steps import recipe_hash
+from graphmill.jobs.launch import Launch, launch
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import write_tiny
-from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.usefixtures("quick_launches")
 

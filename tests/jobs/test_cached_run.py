@@ -5,17 +5,17 @@ import json
 import dagster as dg
 import pytest
 
-from assets.budgets.measured import PLACE
-from assets.budgets.read import open_budgets
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
-from jobs.definitions import build_defs
-from jobs.launch import Launch, launch
-from jobs.runs.instance import open_instance
-from kernels.errors import InputError
+from graphmill.assets.budgets.measured import PLACE
+from graphmill.assets.budgets.read import open_budgets
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import build_defs
+from graphmill.jobs.launch import Launch, launch
+from graphmill.jobs.runs.instance import open_instance
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.jobs.test_launch import _materializations, no_home  # noqa: F401
 from tests.recipes import load_tiny, write_tiny
-from trainers.recipe.config import TrainTable
 
 pytestmark = [pytest.mark.first, pytest.mark.usefixtures("quick_launches")]
 
@@ -96,7 +96,7 @@ def test_stored_batches_and_cached_rows_together_are_the_same_training(cached, t
 
 
 def test_assets_depend_on_what_they_read(cached, tmp_path):
-    from assets.definitions import Surroundings
+    from graphmill.assets.definitions import Surroundings
 
     definitions = build_defs([cached], Surroundings(store=Store(tmp_path / "home")))
     specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}

@@ -30,7 +30,7 @@ MARKED = [
 @pytest.mark.parametrize("script", MARKED or [None])
 def test_a_case_holds(script: Path, tmp_path: Path) -> None:
     command = tmp_path / "graphmill"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -c "from jobs.cli import main; main()" "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -c "from graphmill.jobs.cli import main; main()" "$@"\n')
     command.chmod(0o755)
     told = {"GRAPHMILL": str(command), "PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     done = subprocess.run(

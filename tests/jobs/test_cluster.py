@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
-from jobs.definitions import build_defs, surroundings
-from jobs.launch import Launch, launch
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import build_defs, surroundings
+from graphmill.jobs.launch import Launch, launch
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.cluster.kept_nodes import kept_nodes
 from tests.assets.cluster.test_pool import until
 from tests.object_store import new_bucket, served
-from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.first
 
@@ -170,7 +170,7 @@ def test_an_address_that_names_no_cluster_is_refused_with_its_line(tmp_path):
 
 
 def test_memory_of_nodes_is_not_asked_of_this_machine(tmp_path, monkeypatch):
-    from jobs.commands import needs
+    from graphmill.jobs.commands import needs
 
     monkeypatch.setattr(needs, "memory_bytes", lambda: 1 << 20)
     found = needs.pipeline_needs(pipeline_on(tmp_path, "auto"), tmp_path / "home")

@@ -9,20 +9,20 @@ import pytest
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._core.storage.tags import TagType, get_tag_type
 
-import jobs.definitions
-from assets.definitions import MACHINE_TAG, SEEN_TAG, SLOT_TAG, Surroundings, allowed_name
-from assets.features.stage import FEATURES
-from assets.graph.stage import GRAPH
-from assets.hotness.stage import COUNTING_CHECKS, HOTNESS, LAYER_CHECKS
-from assets.storage.store import Store
-from jobs.definitions import build_defs, job_names, read_pipelines
-from jobs.operations.difference import DIFFERENCE_TAG, PIPELINE_TAG
-from jobs.runs.children import ROOT
-from kernels.errors import InputError
+import graphmill.jobs.definitions
+from graphmill.assets.definitions import MACHINE_TAG, SEEN_TAG, SLOT_TAG, Surroundings, allowed_name
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.hotness.stage import COUNTING_CHECKS, HOTNESS, LAYER_CHECKS
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import build_defs, job_names, read_pipelines
+from graphmill.jobs.operations.difference import DIFFERENCE_TAG, PIPELINE_TAG
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.recipe import ModelRecipe
+from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 from tests.jobs.trained import trained_home
 from tests.recipes import load_tiny, recipe, write_tiny
-from trainers.recipe.recipe import ModelRecipe
-from trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 
 
 def _specs(definitions):
@@ -153,14 +153,14 @@ def test_pipelines_whose_ops_would_have_one_name_load_with_one_mistake(tmp_path,
 
 def test_a_file_on_which_reading_fails_does_not_hide_the_others(tmp_path, monkeypatch):
     good, bad = write_tiny(tmp_path, "good"), write_tiny(tmp_path, "bad")
-    plain = jobs.definitions.parse_pipeline
+    plain = graphmill.jobs.definitions.parse_pipeline
 
     def parse(path, *rest):
         if path == bad:
             raise ValueError("as no check has foreseen")
         return plain(path, *rest)
 
-    monkeypatch.setattr(jobs.definitions, "parse_pipeline", parse)
+    monkeypatch.setattr(graphmill.jobs.definitions, "parse_pipeline", parse)
     found, mistakes = read_pipelines({path: path.read_bytes() for path in (bad, good)})
     assert [pipeline.name for pipeline in found] == ["good"]
     assert set(mistakes) == {"bad"} and "ValueError: as no check has foreseen" in str(mistakes["bad"])
@@ -169,15 +169,15 @@ def test_a_file_on_which_reading_fails_does_not_hide_the_others(tmp_path, monkey
 def test_a_given_pipeline_with_mistakes_is_refused(tmp_path):
     text = write_tiny(tmp_path).read_text().replace('"sage"', '"raw"')
     (tmp_path / "tiny.toml").write_text(text)
-    from assets.pipeline.file import load_pipeline
-    from trainers.recipe.config import TrainTable
+    from graphmill.assets.pipeline.file import load_pipeline
+    from graphmill.trainers.recipe.config import TrainTable
 
     with pytest.raises(InputError, match='name = "raw" is the name of a stage'):
         build_defs([load_pipeline(tmp_path / "tiny.toml", TrainTable)])
 
 
 def test_the_recipe_of_models_is_that_of_the_stage():
-    from trainers.training.stage import ModelStage
+    from graphmill.trainers.training.stage import ModelStage
 
     for name in ("name", "code_version", "Semantic"):
         assert getattr(ModelStage, name) == getattr(ModelRecipe, name)
@@ -187,7 +187,7 @@ def test_the_recipe_of_models_is_that_of_the_stage():
 def test_loading_the_code_location_imports_nothing_heavy():
     """Each step of each run loads it anew."""
     code = (
-        "import sys; import jobs.definitions as d; d.defs(); "
+        "import sys; import graphmill.jobs.definitions as d; d.defs(); "
         "print([m for m in ('torch', 'dgl', 'cupy', 'polars', 'matplotlib', 'duckdb', 'pandas') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -203,18 +203,18 @@ def test_definitions_validate_from_any_directory(tmp_path):
 
 def test_a_pipeline_that_cannot_be_turned_into_assets_leaves_the_others(tmp_path, monkeypatch):
     """Whatever it is that goes wrong with one."""
-    import jobs.definitions
+    import graphmill.jobs.definitions
 
     for name in ("good", "odd"):
         write_tiny(tmp_path, name)
-    whole = jobs.definitions.source_assets
+    whole = graphmill.jobs.definitions.source_assets
 
     def source_assets(steps, *rest):
         if steps[0].pipeline == "odd":
             raise dg.DagsterInvalidDefinitionError("broken for the test")
         return whole(steps, *rest)
 
-    monkeypatch.setattr(jobs.definitions, "source_assets", source_assets)
+    monkeypatch.setattr(graphmill.jobs.definitions, "source_assets", source_assets)
     monkeypatch.setenv("GRAPHMILL_PIPELINES", str(tmp_path))
     specs = _specs(build_defs())
     assert "good/sage" in specs and "odd/sage" not in specs

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from assets.pipeline.notes import Notes
-from assets.pipeline.run_table import RunTable
-from assets.pipeline.schedule import ScheduleTable
-from assets.samples.config import SamplesTable
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import SOURCES, TableConfig, config_class
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.notes import Notes
+from graphmill.assets.pipeline.run_table import RunTable
+from graphmill.assets.pipeline.schedule import ScheduleTable
+from graphmill.assets.samples.config import SamplesTable
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import SOURCES, TableConfig, config_class
+from graphmill.trainers.recipe.config import TrainTable
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "pipelines.md").read_text()

@@ -6,18 +6,18 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from assets.definitions import Surroundings
-from assets.features.read import open_features
-from assets.graph.stage import GRAPH
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
-from jobs.definitions import build_defs
-from jobs.launch import Launch, launch
-from jobs.runs.training import training_steps
-from kernels.errors import InputError
+from graphmill.assets.definitions import Surroundings
+from graphmill.assets.features.read import open_features
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import build_defs
+from graphmill.jobs.launch import Launch, launch
+from graphmill.jobs.runs.training import training_steps
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.sources.own_data import Drawn, write_parquet
-from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.usefixtures("quick_launches")
 
@@ -101,8 +101,8 @@ def test_a_failed_check_of_the_graph_leaves_its_features_and_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline, store = load_pipeline(folder / "mine.toml", TrainTable), Store(folder / "home")
-    broken = "assets.graph.stage.node_checks"
-    from assets.building.stage import Check
+    broken = "graphmill.assets.graph.stage.node_checks"
+    from graphmill.assets.building.stage import Check
 
     monkeypatch.setattr(
         broken, lambda *_: [Check(name="labels are in range", passed=False, detail="broken for the test")]

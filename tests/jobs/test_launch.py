@@ -11,19 +11,19 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from assets.building.child import child_environment
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
-from jobs.commands.status import pipeline_states
-from jobs.launch import Launch, launch
-from jobs.operations.size import is_big
-from jobs.runs.children import ROOT
-from jobs.runs.instance import open_instance
-from kernels.errors import InputError
+from graphmill.assets.building.child import child_environment
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.status import pipeline_states
+from graphmill.jobs.launch import Launch, launch
+from graphmill.jobs.operations.size import is_big
+from graphmill.jobs.runs.instance import open_instance
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.checkpoint_head import waiting_run
 from tests.jobs.runs.processes import heed_interrupts, stubborn_pids, wait_for, wait_until_gone
 from tests.recipes import load_tiny, write_tiny
-from trainers.recipe.config import TrainTable
-from trainers.record.checkpoint_head import waiting_run
 
 pytestmark = [pytest.mark.first, pytest.mark.usefixtures("drawn")]
 
@@ -133,10 +133,10 @@ def test_training_alone_names_the_command_for_what_is_missing(tmp_path):
 
 
 def test_what_comes_from_outside_is_observed_and_read_versions_are_recorded(tmp_path):
-    from assets.definitions import Surroundings, raw_asset
-    from assets.pipeline.data_steps import preprocessing_steps
-    from assets.pipeline.file import load_pipeline
-    from trainers.recipe.config import TrainTable
+    from graphmill.assets.definitions import Surroundings, raw_asset
+    from graphmill.assets.pipeline.data_steps import preprocessing_steps
+    from graphmill.assets.pipeline.file import load_pipeline
+    from graphmill.trainers.recipe.config import TrainTable
 
     text = write_tiny(tmp_path, "raw").read_text()
     path = tmp_path / "raw.toml"
@@ -179,8 +179,8 @@ def test_unknown_names_are_refused_before_anything_runs(tmp_path):
 def test_an_input_error_of_a_training_comes_through(first, home, tmp_path):
     text = first[0].text.replace('name = "sage"\n', 'name = "sage"\nworkspace = "1KiB"\nhidden = 9\n', 1)
     (tmp_path / "tiny.toml").write_text(text.replace("hidden = 9\nhidden = 8\n", "hidden = 9\n"))
-    from assets.pipeline.file import load_pipeline
-    from trainers.recipe.config import TrainTable
+    from graphmill.assets.pipeline.file import load_pipeline
+    from graphmill.trainers.recipe.config import TrainTable
 
     pipeline = load_pipeline(tmp_path / "tiny.toml", TrainTable)
     with pytest.raises(InputError, match=r"(?i)workspace|budget|bytes"):
@@ -188,8 +188,8 @@ def test_an_input_error_of_a_training_comes_through(first, home, tmp_path):
 
 
 def test_failed_checks_are_recorded_and_no_graph_is_published(tmp_path, monkeypatch):
-    from assets.building.stage import Check
-    from assets.graph import stage
+    from graphmill.assets.building.stage import Check
+    from graphmill.assets.graph import stage
 
     def fail(*arguments, **options):
         return [Check(name="has edges", passed=False, detail="none at all"), Check(name="rows are sorted", passed=True)]
@@ -208,8 +208,8 @@ def test_failed_checks_are_recorded_and_no_graph_is_published(tmp_path, monkeypa
 
 def test_a_check_that_does_not_block_is_a_warning_with_numbers(tmp_path, monkeypatch):
     """What needs the graph is built, and the history says what was measured."""
-    from assets.building.stage import Check
-    from assets.graph import stage
+    from graphmill.assets.building.stage import Check
+    from graphmill.assets.graph import stage
 
     checks = stage.node_checks
 
@@ -222,8 +222,8 @@ def test_a_check_that_does_not_block_is_a_warning_with_numbers(tmp_path, monkeyp
     monkeypatch.setattr(stage, "node_checks", warn)
     pipeline = load_tiny(tmp_path)
     (tmp_path / "tiny.toml").write_text(pipeline.text + '[hotness]\npolicy = "degree"\n')
-    from assets.pipeline.file import load_pipeline
-    from trainers.recipe.config import TrainTable
+    from graphmill.assets.pipeline.file import load_pipeline
+    from graphmill.trainers.recipe.config import TrainTable
 
     pipeline = load_pipeline(tmp_path / "tiny.toml", TrainTable)
     launch(Launch(pipeline=pipeline, home=tmp_path / "home", selection="preprocess"))
@@ -250,15 +250,15 @@ def test_only_large_graphs_get_a_process_for_each_step(tmp_path):
 LAUNCHER = """
 import sys
 from pathlib import Path
-import jobs.runs.children, jobs.launch
-from jobs.launch import Launch, launch
-from assets.pipeline.file import load_pipeline
-from trainers.recipe.config import TrainTable
-run = jobs.runs.children.ChildProcesses.run
+import graphmill.jobs.runs.children, graphmill.jobs.launch
+from graphmill.jobs.launch import Launch, launch
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.trainers.recipe.config import TrainTable
+run = graphmill.jobs.runs.children.ChildProcesses.run
 def stubborn(self, *, context, command, **more):
     self.grace = (0.2, 0.2, 20.0)
     return run(self, context=context, command=[sys.executable, sys.argv[3], sys.argv[4]], **more)
-jobs.runs.children.ChildProcesses.run = stubborn
+graphmill.jobs.runs.children.ChildProcesses.run = stubborn
 try:
     launch(Launch(pipeline=load_pipeline(sys.argv[1], TrainTable), home=Path(sys.argv[2])))
 except KeyboardInterrupt:
@@ -289,10 +289,10 @@ def test_ctrl_c_at_a_terminal_prints_one_line(tmp_path, in_process):
     path, home = write_tiny(tmp_path, tables=("sage",), epochs="2 -> 100000"), tmp_path / "home"
     text = f"""
 import sys
-from jobs import launch
+from graphmill.jobs import launch
 launch.is_big = lambda pipeline: {not in_process}
 sys.argv[1:] = ["--home", {str(home)!r}, "run", {str(path)!r}, "-v"]
-from jobs.cli import main
+from graphmill.jobs.cli import main
 if __name__ == "__main__":
     main()
 """
@@ -336,8 +336,8 @@ def test_a_run_of_the_command_line_can_be_cancelled_in_the_ui(tmp_path):
 
 
 def test_a_stage_ends_at_its_next_step_when_its_run_is_cancelled(tmp_path, monkeypatch):
-    from assets.graph.stage import GraphStage
-    from jobs.runs import cancellation
+    from graphmill.assets.graph.stage import GraphStage
+    from graphmill.jobs.runs import cancellation
 
     def build_from(self, opened, semantic, execution, writer, progress):
         with open_instance(tmp_path / "home") as instance:

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.storage.digests import CACHE_NAME
-from assets.storage.home import home_folder, one_home
-from jobs.cli import main
-from trainers.__main__ import main as train
+from graphmill.assets.storage.digests import CACHE_NAME
+from graphmill.assets.storage.home import home_folder, one_home
+from graphmill.jobs.cli import main
+from graphmill.trainers.__main__ import main as train
 
 TEXT = """
 [graph]

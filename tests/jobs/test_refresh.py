@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import load_pipeline
-from assets.pipeline.steps import Versions, recipe_hash
-from jobs.launch import Launch, launch
-from jobs.runs.training import training_steps
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.steps import Versions, recipe_hash
+from graphmill.jobs.launch import Launch, launch
+from graphmill.jobs.runs.training import training_steps
+from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.sources.own_data import Drawn, edge_frame, node_frame
 from tests.recipes import PACKED, recipe
-from trainers.recipe.config import TrainTable
 
 pytestmark = [pytest.mark.first, pytest.mark.usefixtures("quick_launches")]
 

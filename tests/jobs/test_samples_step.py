@@ -2,15 +2,15 @@
 
 import pytest
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import load_pipeline
-from assets.pipeline.steps import recipe_hash
-from assets.storage.store import Store
-from jobs.launch import Launch, launch
-from jobs.runs.training import training_steps
-from kernels.errors import InputError
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.steps import recipe_hash
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.launch import Launch, launch
+from graphmill.jobs.runs.training import training_steps
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import write_tiny
-from trainers.recipe.config import TrainTable
 
 pytestmark = [pytest.mark.first, pytest.mark.usefixtures("quick_launches")]
 

@@ -5,15 +5,15 @@ import hashlib
 import numpy as np
 import pytest
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import load_pipeline
-from assets.pipeline.steps import Versions, find_inputs, joint_version, recipe_hash
-from assets.sources.registry import GENERATORS
-from assets.storage.store import Store
-from jobs.runs.training import training_steps
-from kernels.errors import InputError
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.steps import Versions, find_inputs, joint_version, recipe_hash
+from graphmill.assets.sources.registry import GENERATORS
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.runs.training import training_steps
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import load_tiny, write_tiny
-from trainers.recipe.config import TrainTable
 
 
 def _steps(pipeline):
@@ -90,8 +90,8 @@ def test_what_is_not_hashed_changes_nothing(tmp_path):
     path = tmp_path / "b" / "tiny.toml"
     path.parent.mkdir()
     path.write_text("# a remark\n" + pipeline.text.replace('name = "sage"\n', 'name = "sage"\nsamplers = 3\n'))
-    from assets.pipeline.file import load_pipeline
-    from trainers.recipe.config import TrainTable
+    from graphmill.assets.pipeline.file import load_pipeline
+    from graphmill.trainers.recipe.config import TrainTable
 
     assert _hashes(load_pipeline(path, TrainTable)) == _hashes(pipeline)
 
@@ -99,8 +99,8 @@ def test_what_is_not_hashed_changes_nothing(tmp_path):
 def test_a_seed_more_is_another_recipe_with_a_joint_version(tmp_path):
     text = load_tiny(tmp_path / "a").text.replace('name = "gcn"\n', 'name = "gcn"\nseeds = [0, 1]\n')
     (tmp_path / "seeds.toml").write_text(text)
-    from assets.pipeline.file import load_pipeline
-    from trainers.recipe.config import TrainTable
+    from graphmill.assets.pipeline.file import load_pipeline
+    from graphmill.trainers.recipe.config import TrainTable
 
     one, two = load_tiny(tmp_path / "a"), load_pipeline(tmp_path / "seeds.toml", TrainTable)
     assert _hashes(one)["gcn"] != _hashes(two)["gcn"] and _hashes(one)["sage"] == _hashes(two)["sage"]
@@ -119,8 +119,8 @@ def test_raw_content_is_digested_once_and_enters_the_versions_downstream(tmp_pat
     text = load_tiny(tmp_path / "a").text
     start, end = text.index("[graph]"), text.index("[sampling]")
     (tmp_path / "raw.toml").write_text(text[:start] + '[graph]\nsource = "npz"\npath = "g.npz"\n' + text[end:])
-    from assets.pipeline.file import load_pipeline
-    from trainers.recipe.config import TrainTable
+    from graphmill.assets.pipeline.file import load_pipeline
+    from graphmill.trainers.recipe.config import TrainTable
 
     steps = _steps(load_pipeline(tmp_path / "raw.toml", TrainTable))
     assert steps["graph"].external and not steps["sage"].external
@@ -142,8 +142,8 @@ def test_a_missing_input_names_the_command_that_builds_it(tmp_path):
 
 
 def test_generators_are_sources_without_raw_content():
-    from assets.graph.stage import GRAPH
-    from assets.sources.registry import config_class
+    from graphmill.assets.graph.stage import GRAPH
+    from graphmill.assets.sources.registry import config_class
 
     for source in GENERATORS:
         assert GRAPH.raw(config_class(source)(nodes=100, edges=10)) == {}

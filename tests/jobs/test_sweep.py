@@ -14,26 +14,26 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline, load_pipeline
-from assets.pipeline.steps import Versions
-from assets.sources.registry import config_class
-from assets.storage.collect import find_garbage
-from assets.storage.store import Store
 from graphmill import calls
-from jobs.cli import graphmill
-from jobs.commands.inspect_source import survey_of
-from jobs.commands.leaderboard import leaderboard_rows, print_leaderboard, stored_entries
-from jobs.commands.names import find_artifact
-from jobs.commands.sql import query
-from jobs.commands.status import pipeline_states, status_json
-from jobs.launch import Launch, launch
-from jobs.operations.difference import find_difference
-from jobs.runs.instance import open_instance
-from jobs.runs.training import training_steps
-from kernels.errors import InputError
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.collect import find_garbage
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.commands.inspect_source import survey_of
+from graphmill.jobs.commands.leaderboard import leaderboard_rows, print_leaderboard, stored_entries
+from graphmill.jobs.commands.names import find_artifact
+from graphmill.jobs.commands.sql import query
+from graphmill.jobs.commands.status import pipeline_states, status_json
+from graphmill.jobs.launch import Launch, launch
+from graphmill.jobs.operations.difference import find_difference
+from graphmill.jobs.runs.instance import open_instance
+from graphmill.jobs.runs.training import training_steps
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import recipe
-from trainers.recipe.config import TrainTable
 
 SPLITS = 3
 
@@ -267,7 +267,7 @@ def test_a_split_that_the_source_lacks_is_named(tmp_path: Path) -> None:
 
 
 def test_a_bare_machine_trains_every_split(swept: tuple[Path, Path], tmp_path: Path) -> None:
-    from trainers.__main__ import main
+    from graphmill.trainers.__main__ import main
 
     text = swept[0].read_text().replace("seeds = [3, 4]", "lr = 0.1")
     (swept[0].parent / "other.toml").write_text(text)

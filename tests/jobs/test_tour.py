@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets.pipeline.catalogue import stages
-from assets.storage.home import ROOT
-from jobs.commands.ui import WORKSPACE
+from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.storage.home import ROOT
+from graphmill.jobs.commands.ui import WORKSPACE
 from tests.e2e.commands import graphmill
 from tests.e2e.test_showcase import SHIPPED, SMALLER
 from tests.jobs.browser import Page, find_browser

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assets.storage.store import Store
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.run import train_table
 from tests.assets.sources.own_data import build_config
 from tests.recipes import load_tiny
-from trainers.run import train_table
 
 
 def trained_home(folder: Path) -> Store:

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from kernels.types import Block, Topology
+from graphmill.kernels.types import Block, Topology
 
 
 def topology(rows, dtype=np.int32, **more):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernels.errors import Attempts, InputError, Mistakes, each_mistake, joined, refused_by
+from graphmill.kernels.errors import Attempts, InputError, Mistakes, each_mistake, joined, refused_by
 
 
 def fail(text: str) -> None:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import rng
-from kernels.errors import InputError
+from graphmill.kernels import rng
+from graphmill.kernels.errors import InputError
 
 WORDS = st.integers(0, 2**64 - 1)
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
+from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.recipes import recipe
-from trainers.recipe.techniques import TECHNIQUES
 
 CODE = '''
 import torch
 from torch import nn
 
-from trainers.models.finish import LayerOptions
-from trainers.models.sage import SageLayer
+from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.sage import SageLayer
 
 
 class Counting(SageLayer):

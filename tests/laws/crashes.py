@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-import assets
-from assets.storage.staging import STAGING
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.staging import STAGING
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 
-HOUSE = str(Path(assets.__file__).parent)
+HOUSE = str(ROOT / "assets")
 
 
 def run_child(work):

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernels.graph.csc import build_csc
-from kernels.graph.generate import rmat_edges
-from kernels.sampling.alias import build_alias
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.sampling.walk import Walks, WalkSampler
-from kernels.sampling.weighted import WeightedSampler
-from kernels.types import Topology
+from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.graph.generate import rmat_edges
+from graphmill.kernels.sampling.alias import build_alias
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.walk import Walks, WalkSampler
+from graphmill.kernels.sampling.weighted import WeightedSampler
+from graphmill.kernels.types import Topology
 from tests.kernels.graphs import assert_same_blocks
 
 FIELDS = ("start", "end", "indices", "src_ids", "share", "edge_type", "t_start", "t_edge", "t_dst")

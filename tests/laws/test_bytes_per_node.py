@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from assets.building.materialize import materialize
-from assets.graph import checks
-from assets.graph import stage as graph_stage
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import load_pipeline
-from assets.sources import generators, spool
-from assets.sources.readers import archive
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from kernels import ranges
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.graph import checks
+from graphmill.assets.graph import stage as graph_stage
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sources import generators, spool
+from graphmill.assets.sources.readers import archive
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels import ranges
+from graphmill.trainers.inference import needed
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.run import train_table
 from tests.docs.pages import ROOT
-from trainers.inference import needed
-from trainers.recipe.config import TrainTable
-from trainers.recipe.techniques import find_technique
-from trainers.run import train_table
 
 LEAST, FEW, MANY = 4_000, 40_000, 140_000
 SLACK = 1.0

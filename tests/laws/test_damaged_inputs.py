@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.stage import HOTNESS
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.storage.damage import flip
 from tests.trainers.graphs import TYPED, attributed

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.features.read import open_features
-from assets.packed_chunks.read import PackedChunks
-from assets.samples.read import open_samples
-from assets.storage.artifact import Artifact, read_artifact
-from assets.storage.read_verified import read_table
-from kernels.errors import InputError
-from kernels.rows.aligned import BufferPool
-from kernels.rows.direct_io import ReadExecution
-from kernels.rows.pages import PAGE_BYTES
-from kernels.rows.slots import DEVICE, HOST, STAGED, split_slots
+from graphmill.assets.features.read import open_features
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.storage.artifact import Artifact, read_artifact
+from graphmill.assets.storage.read_verified import read_table
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.kernels.rows.direct_io import ReadExecution
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.rows.slots import DEVICE, HOST, STAGED, split_slots
+from graphmill.trainers.rows.packed_loader import PackedLoader
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.storage.damage import flip
-from trainers.rows.packed_loader import PackedLoader
 
 BITS_A_FILE = 4
 

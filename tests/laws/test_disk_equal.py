@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
-from assets.budgets.stage import BudgetsStage
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.cache_plan.config import CachePlanTable, cache_plan_config
-from assets.cache_plan.stage import CACHE_PLAN
-from assets.packed_chunks.config import PackedConfig, PackedExecution
-from assets.packed_chunks.stage import PACKED_CHUNKS
-from assets.pipeline.file import load_pipeline
-from assets.samples.config import SamplesExecution, SamplesTable, samples_config
-from assets.samples.stage import SAMPLES
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.cache_plan.config import CachePlanTable, cache_plan_config
+from graphmill.assets.cache_plan.stage import CACHE_PLAN
+from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution
+from graphmill.assets.packed_chunks.stage import PACKED_CHUNKS
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.samples.config import SamplesExecution, SamplesTable, samples_config
+from graphmill.assets.samples.stage import SAMPLES
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sources.own_data import build_config
 from tests.trainers.runs import SAMPLING, Stops, content, train_packed
-from trainers.recipe.config import TrainTable
-from trainers.techniques.factored.settings import FactoredSettings
 
 TIERS = {
     "nothing cached": {"device": "0", "host": "0", "disk": "100x"},

@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from assets.features.read import open_features
-from assets.packed_chunks.read import PackedChunks
-from assets.samples.read import open_samples
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from kernels.errors import InputError
-from kernels.types import BatchKey
+from graphmill.assets.features.read import open_features
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import BatchKey
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.packed_loader import loader_reading
+from graphmill.trainers.rows.source import RowIds
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sampling_tables.tables import with_tables
 from tests.assets.storage.damage import flip
@@ -26,12 +32,6 @@ from tests.laws.test_rows_exactly_once import expected_rows
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.recipe.test_techniques import Stop, Stopping
 from tests.trainers.runs import DRAWN, content, train_fresh, train_packed, train_parts, train_small
-from trainers.devices.logical import LogicalDevice
-from trainers.record.ledger import Ledger
-from trainers.rows.packed import PackedRows
-from trainers.rows.packed_loader import loader_reading
-from trainers.rows.source import RowIds
-from trainers.techniques.factored.settings import FactoredSettings
 
 LEARNT = ("weights.safetensors", "metrics.jsonl")
 # One thread per step: on a busy machine two that wait for one another take ten times as long.

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from tests.assets.samples.sampled import build_samples
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import resolve
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
-from trainers.techniques.factored.settings import FactoredSettings
 
 EVERY = [
     (samplers, trainers, accumulate, switching)

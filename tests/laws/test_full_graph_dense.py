@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.sources.registry import config_class
-from assets.storage.store import Store
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.devices.logical import LogicalDevice
 from tests.graphs import build_graph
 from tests.kernels.graphs import random_topology
 from tests.trainers.techniques.fullgraph.passed import KernelSteps, cut, made_model, uncut
 from tests.trainers.techniques.fullgraph.test_whole_pass import MODES, assert_near
-from trainers.devices.logical import LogicalDevice
 
 MODELS = {"gcn": {}, "sage": {}, "gin": {}, "gat": {"heads": 2, "attention_dropout": 0.3}}
 DATA = "GRAPHMILL_TEST_DATA"

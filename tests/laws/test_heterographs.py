@@ -15,18 +15,18 @@ import polars as pl
 import pytest
 import torch
 
-from assets.features.read import node_types
-from assets.pipeline.file import load_pipeline
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
+from graphmill.assets.features.read import node_types
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.inference.predict import predict_table
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
 from tests.assets.sources.own_data import Built, build_config
 from tests.recipes import recipe
 from tests.trainers.runs import content, losses
-from trainers.inference.predict import predict_table
-from trainers.models.build import build_model
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
 
 SIZES = {"user": 120, "item": 70, "city": 30}
 RELATIONS = {"a_buys": ("user", "item"), "b_lives": ("user", "city"), "c_knows": ("user", "user")}

@@ -21,16 +21,25 @@ def sources(layer: str) -> list[Path]:
     return sorted((ROOT / layer).rglob("*.py"))
 
 
+def layer_of(module: str) -> str:
+    """The layer of a module of ours ("graphmill" for the public names), the top-level package of any other."""
+    first, _, rest = module.partition(".")
+    inside = rest.partition(".")[0]
+    return inside if first == "graphmill" and inside in LAYERS else first
+
+
 def imported(path: Path, *, only_top: bool = False) -> list[tuple[str, int]]:
-    """Every (top-level package, line) that a file imports; with only_top those that run when it is imported."""
+    """Every (layer or top-level package, line) that a file imports; with only_top those that run when it is imported."""
     tree = ast.parse(path.read_text())
     nodes = tree.body if only_top else list(ast.walk(tree))
     found = []
     for node in nodes:
         if isinstance(node, ast.Import):
-            found += [(alias.name.split(".")[0], node.lineno) for alias in node.names]
+            found += [(layer_of(alias.name), node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module == "graphmill":
+            found += [(layer_of(f"graphmill.{alias.name}"), node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.append((node.module.split(".")[0], node.lineno))
+            found.append((layer_of(node.module), node.lineno))
     return found
 
 
@@ -60,15 +69,16 @@ def test_dagster_is_in_one_file_of_assets_and_in_jobs_only() -> None:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_the_folders_are_ours(layer: str) -> None:
-    """A package from an index with one of these names would shadow the project (one called kernels exists)."""
-    command = [sys.executable, "-c", f"import {layer}; print({layer}.__file__)"]
+    """The layers are imported as parts of graphmill, from the folders of this tree."""
+    module = layer if layer == "graphmill" else f"graphmill.{layer}"
+    command = [sys.executable, "-c", f"import {module} as found; print(found.__file__)"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     assert Path(found) == ROOT / layer / "__init__.py"
 
 
 # The rooms of a layer, lowest first: a room imports rooms before it only. A room is a file or folder directly in a layer.
 ROOMS = {
-    "kernels": "errors types arrays ranges warn_once rng cuda graph sampling hotness rows disk_cache layers chunks history",
+    "kernels": "errors _native types arrays ranges warn_once rng cuda graph sampling hotness rows disk_cache layers chunks history",
     "assets": "sizes storage building cluster figures sources graph features partitions chunks shards sampling "
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
     "trainers": "record devices ranks rows batches recipe models loop inference techniques training run notebook __main__",
@@ -78,8 +88,14 @@ ROOMS = {
 
 
 def modules() -> dict[str, Path]:
+    """Every module of ours, named as if its layer were a package of its own, and its file."""
     files = [path.relative_to(ROOT) for layer in LAYERS for path in sources(layer)]
     return {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+
+
+def shortened(module: str) -> str:
+    """The name of a module as `modules` has it."""
+    return module.removeprefix("graphmill.") if layer_of(module) != "graphmill" else module
 
 
 def module_imports(path: Path, known: Collection[str]) -> set[str]:
@@ -87,11 +103,10 @@ def module_imports(path: Path, known: Collection[str]) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse((ROOT / path).read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {
-                f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in known else node.module for a in node.names
-            }
+            full = {alias: shortened(f"{node.module}.{alias.name}") for alias in node.names}
+            found |= {full[a] if full[a] in known else shortened(node.module) for a in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            found |= {shortened(alias.name) for alias in node.names}
     return {name for name in found if name in known}
 
 

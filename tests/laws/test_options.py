@@ -18,30 +18,30 @@ import numpy as np
 import polars as pl
 import pytest
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize, materialize_together
-from assets.building.stage import OnePass, Progress
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline, parse_pipeline
-from assets.pipeline.steps import Versions, find_inputs
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from jobs.definitions import execution_of
-from kernels.cuda.driver import num_gpus
-from kernels.errors import InputError
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize, materialize_together
+from graphmill.assets.building.stage import OnePass, Progress
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.assets.pipeline.steps import Versions, find_inputs
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import execution_of
+from graphmill.kernels.cuda.driver import num_gpus
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.inference.predict import predict_table
+from graphmill.trainers.models.own_limits import model_problems
+from graphmill.trainers.ranks.group import ALONE, Ranks
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.inputs import find_table_inputs
+from graphmill.trainers.recipe.limits import Limit
+from graphmill.trainers.recipe.options import CONDITIONS, OPTIONS
+from graphmill.trainers.recipe.techniques import TECHNIQUES
+from graphmill.trainers.recipe.together import useless_lines
+from graphmill.trainers.run import train_table
 from tests.laws.asked import ASKED, OTHERWISE, SAMPLING, WHEN, Ask, pipeline_text, write_beside
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import Stops, content, losses
-from trainers.inference.predict import predict_table
-from trainers.models.own_limits import model_problems
-from trainers.ranks.group import ALONE, Ranks
-from trainers.recipe.config import TrainTable
-from trainers.recipe.inputs import find_table_inputs
-from trainers.recipe.limits import Limit
-from trainers.recipe.options import CONDITIONS, OPTIONS
-from trainers.recipe.techniques import TECHNIQUES
-from trainers.recipe.together import useless_lines
-from trainers.run import train_table
 
 SAME = {
     *(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assets.storage.store import Store
+from graphmill.assets.storage.store import Store
 from tests.assets.packed_chunks.packed import build_packed
 from tests.assets.samples.sampled import contents
 from tests.laws.crashes import assert_clean, at_line, die, fill_disks, run_child

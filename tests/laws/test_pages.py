@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.building.stage import Stage
-from assets.pipeline.catalogue import stages
-from trainers.recipe.recipe import ModelRecipe
+from graphmill.assets.building.stage import Stage
+from graphmill.assets.pipeline.catalogue import stages
+from graphmill.trainers.recipe.recipe import ModelRecipe
 
 ROOT = Path(__file__).parents[2]
 STAGES: list[Stage] = [*stages(), ModelRecipe()]

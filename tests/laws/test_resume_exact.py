@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from assets.storage.store import Store
+from graphmill.assets.storage.store import Store
 from tests import forks
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import attributed, random_graph_artifacts
@@ -37,7 +37,9 @@ def run_child(
     way = way or next((name for name, chosen in ways.items() if chosen), "plain")
     how = ["resume" if resume else "anew", way]
     words = ["-m", "tests.laws.train_child", str(home), str(kill_at), *how]
-    return forks.run(words, cwd=ROOT, imports=("tests.laws.train_child", "trainers.training.stage"), timeout=120)
+    return forks.run(
+        words, cwd=ROOT, imports=("tests.laws.train_child", "graphmill.trainers.training.stage"), timeout=120
+    )
 
 
 def model_content(home: Path) -> dict[str, str]:

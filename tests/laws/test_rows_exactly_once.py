@@ -9,31 +9,31 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.building.stage import Summary
-from assets.features.read import open_features
-from assets.packed_chunks.read import PackedChunks
-from assets.samples.read import open_samples
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from assets.storage.table import FeatureTable
-from kernels.rows.pages import PAGE_BYTES
-from kernels.rows.placement import place_bytes
-from kernels.rows.slots import DEVICE, HOST, STAGED, split_slots
-from kernels.types import BatchKey
+from graphmill.assets.building.stage import Summary
+from graphmill.assets.features.read import open_features
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.rows.placement import place_bytes
+from graphmill.kernels.rows.slots import DEVICE, HOST, STAGED, split_slots
+from graphmill.kernels.types import BatchKey
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.inference.windows import MappedRows, input_rows
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.cache import CachedSource
+from graphmill.trainers.rows.open import open_source
+from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.packed_loader import loader_reading
+from graphmill.trainers.rows.source import MappedSource, RowIds
+from graphmill.trainers.training.open_rows import open_rows
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.graphs import GraphArtifacts, attributed, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, TABLE, content, train_packed, train_small
-from trainers.devices.logical import LogicalDevice
-from trainers.inference.windows import MappedRows, input_rows
-from trainers.recipe.config import TrainTable
-from trainers.record.ledger import Ledger
-from trainers.rows.cache import CachedSource
-from trainers.rows.open import open_source
-from trainers.rows.packed import PackedRows
-from trainers.rows.packed_loader import loader_reading
-from trainers.rows.source import MappedSource, RowIds
-from trainers.training.open_rows import open_rows
 
 NUM_NODES, ROW_BYTES = 400, 48
 TABLE_BYTES = NUM_NODES * ROW_BYTES
@@ -127,7 +127,7 @@ def test_exact_inference_reads_the_same_rows_by_windows(
     artifacts: GraphArtifacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = artifacts.open().features
-    monkeypatch.setattr("trainers.inference.windows.WINDOW_BYTES", 10 * table.row_bytes)
+    monkeypatch.setattr("graphmill.trainers.inference.windows.WINDOW_BYTES", 10 * table.row_bytes)
     rows = input_rows(MappedSource(table), memory_bytes=0)
     assert isinstance(rows, MappedRows) == (table.num_rows > 0)
     ids = np.random.default_rng(0).integers(0, NUM_NODES, 300)
@@ -241,9 +241,9 @@ def test_losses_are_bit_equal_with_any_placement(tmp_path: Path, memory: dict) -
 
 
 def test_the_budget_of_a_run_is_the_stage_s(tmp_path: Path) -> None:
-    from kernels.sampling.epoch_plan import EpochPlan
-    from trainers.loop.executor import Opening
-    from trainers.recipe.config import ModelConfig
+    from graphmill.kernels.sampling.epoch_plan import EpochPlan
+    from graphmill.trainers.loop.executor import Opening
+    from graphmill.trainers.recipe.config import ModelConfig
 
     artifacts = random_graph_artifacts(tmp_path)
     graph, table = artifacts.open(), TrainTable(**TABLE)

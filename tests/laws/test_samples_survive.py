@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.samples.stage import SAMPLES
-from assets.storage.store import Store
+from graphmill.assets.samples.stage import SAMPLES
+from graphmill.assets.storage.store import Store
 from tests.assets.samples.sampled import build_samples, contents
 from tests.laws.crashes import assert_clean, at_line, die, fill_disks, run_child
 from tests.trainers.graphs import random_graph_artifacts

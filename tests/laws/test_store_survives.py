@@ -9,10 +9,10 @@ import signal
 import numpy as np
 import pytest
 
-from assets.building.materialize import materialize
-from assets.storage.staging import STAGING
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.storage.staging import STAGING
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 from tests.assets.storage.limits import file_size_limit
 from tests.laws.crashes import assert_clean, at_line, die, run_child

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from assets.pipeline.file import parse_pipeline
-from assets.sampling.config import FanoutStep, SamplingConfig
-from assets.storage.user_code import Reference
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.sampling.config import FanoutStep, SamplingConfig
+from graphmill.assets.storage.user_code import Reference
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.laws.trainings import Case, Recipe, assert_promised, case_of
 from tests.recipes import recipe, sbm
 from tests.trainers.runs import WALKS, WEIGHTED
-from trainers.recipe.config import TrainTable
-from trainers.recipe.techniques import TECHNIQUES
 
 STEPS = (FanoutStep(epoch=2, fanouts=(2, 1)), FanoutStep(epoch=3, fanouts=(6, -1)))
 CHOSEN = Reference("chosen_by_hand:rare_ones", Path(__file__).parent)

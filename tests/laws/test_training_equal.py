@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.config import SamplingConfig
 from tests.trainers.runs import content, train_small
 
 MODELS = [

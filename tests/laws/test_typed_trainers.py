@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.laws.trainings import Case, Recipe, assert_promised, case_of
-from trainers.recipe.techniques import TECHNIQUES
 
 BY_RELATION = SamplingConfig(fanouts=({"relation 0": 2, "relation 2": -1}, {"relation 1": 1, "*": 2}), batch_size=32)
 TYPED: dict[str, Any] = {"relations": 3, "type_columns": (12, 5, 0)}

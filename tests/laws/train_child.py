@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from assets.building.stage import Silent
+from graphmill.assets.building.stage import Silent
+from graphmill.trainers.loop import loop
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers import graphs
 from tests.trainers.runs import DRAWN, train_fresh, train_packed, train_small, train_whole
-from trainers.loop import loop
-from trainers.techniques.factored.settings import FactoredSettings
 
 FROM_DISK = " from disk"
 

@@ -17,12 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.building.stage import Progress
-from assets.pipeline.file import parse_pipeline
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.group import ALONE, Ranks
+from graphmill.trainers.recipe.config import TrainTable, model_configs
+from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.run import train_table
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sampling_tables.tables import with_tables
 from tests.graphs import GraphArtifacts
@@ -32,10 +36,6 @@ from tests.trainers import graphs
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, Stops, build_chunks, build_shards, content, count_inputs, losses, stored_rows
-from trainers.ranks.group import ALONE, Ranks
-from trainers.recipe.config import TrainTable, model_configs
-from trainers.recipe.techniques import find_technique
-from trainers.run import train_table
 
 SMALL: dict[str, Any] = {
     "layers": 2,

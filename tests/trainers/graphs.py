@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.building.stage import Summary
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from assets.storage.version import version_of
-from kernels.rows.pages import PAGE_BYTES, page_digests
-from kernels.types import Topology
+from graphmill.assets.building.stage import Summary
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import version_of
+from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests
+from graphmill.kernels.types import Topology
 from tests.graphs import GraphArtifacts, OpenedGraph
 
 RELATIONS = 0

@@ -6,32 +6,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.building.stage import Progress, Silent
-from assets.chunks.config import ChunksTable, chunks_config
-from assets.chunks.stage import CHUNKS
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.stage import HOTNESS
-from assets.partitions.config import PartitionsConfig
-from assets.partitions.stage import PARTITIONS
-from assets.sampling.config import SamplingConfig
-from assets.shards.config import ShardsConfig, ShardsExecution
-from assets.shards.stage import SHARDS
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Progress, Silent
+from graphmill.assets.chunks.config import ChunksTable, chunks_config
+from graphmill.assets.chunks.stage import CHUNKS
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
+from graphmill.assets.shards.stage import SHARDS
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.ranks.group import ALONE, Ranks
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.techniques import TECHNIQUES
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
+from graphmill.trainers.techniques.fresh_distributed.settings import FreshDistributedSettings
+from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from tests.assets.packed_chunks.packed import Packed
 from tests.assets.sampling_tables.tables import with_tables
 from tests.graphs import GraphArtifacts
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs, resolve
-from trainers.ranks.group import ALONE, Ranks
-from trainers.recipe.config import TrainTable
-from trainers.recipe.techniques import TECHNIQUES
-from trainers.run import train_table
-from trainers.techniques.distributed.settings import DistributedSettings
-from trainers.techniques.fresh_distributed.settings import FreshDistributedSettings
-from trainers.techniques.fullgraph.settings import FullGraphSettings
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=32)
 WEIGHTED = SamplingConfig(

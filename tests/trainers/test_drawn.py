@@ -7,32 +7,32 @@ import numpy as np
 import pytest
 import torch
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.read import open_hotness
-from assets.hotness.stage import HOTNESS
-from assets.samples.config import SamplesExecution, SamplesTable, samples_config
-from assets.samples.read import open_samples
-from assets.samples.stage import SAMPLES
-from assets.sampling.config import SamplingConfig
-from assets.sampling.drawing import open_drawing
-from assets.storage.store import Store
-from kernels.errors import InputError
-from kernels.sampling.alias import build_alias
-from kernels.sampling.coefficients import gcn_weights, sum_weights
-from kernels.sampling.weighted import WeightedSampler
-from kernels.types import BatchKey
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.read import open_hotness
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.samples.config import SamplesExecution, SamplesTable, samples_config
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.samples.stage import SAMPLES
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.drawing import open_drawing
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.alias import build_alias
+from graphmill.kernels.sampling.coefficients import gcn_weights, sum_weights
+from graphmill.kernels.sampling.weighted import WeightedSampler
+from graphmill.kernels.types import BatchKey
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.rows.source import MemorySource
+from graphmill.trainers.run import train_table
 from tests.assets.sampling_tables.tables import with_tables
 from tests.trainers.graphs import random_graph_artifacts, random_topology
 from tests.trainers.inference.infer import infer_exact
 from tests.trainers.runs import TABLE, WALKS, WEIGHTED
-from trainers.batches.batch import attach_weights
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.recipe.config import TrainTable
-from trainers.rows.source import MemorySource
-from trainers.run import train_table
 
 REPLACED = SamplingConfig(fanouts=(4, 3), batch_size=32, reuse=2, replace=True)
 SAMPLINGS = {

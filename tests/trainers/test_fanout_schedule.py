@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from assets.sampling.config import FanoutStep, SamplingConfig
-from assets.storage.version import canonical
-from kernels.errors import InputError
-from kernels.sampling.sample import Sampler
-from kernels.sampling.scheduled import ScheduledSampler
-from kernels.types import BatchKey
+from graphmill.assets.sampling.config import FanoutStep, SamplingConfig
+from graphmill.assets.storage.version import canonical
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.scheduled import ScheduledSampler
+from graphmill.kernels.types import BatchKey
 from tests.trainers.graphs import random_topology
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import content, parts_inputs, train_parts, train_small

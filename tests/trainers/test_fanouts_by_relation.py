@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.graph.read import open_graph
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.stage import HOTNESS
-from assets.samples.read import open_samples
-from assets.sampling.config import SamplingConfig
-from assets.sampling.drawing import open_drawing
-from assets.storage.store import Store
-from assets.storage.user_code import Reference
-from kernels.errors import InputError
-from kernels.types import BatchKey
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.drawing import open_drawing
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.user_code import Reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import BatchKey
 from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
@@ -126,8 +126,8 @@ def test_models_that_sum_a_uniform_row_are_refused(tmp_path: Path, table: dict[s
 
 def test_own_layers_that_sum_a_uniform_row_are_refused(tmp_path: Path) -> None:
     text = """
-from trainers.models.finish import LayerOptions
-from trainers.models.gin import GinLayer
+from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.gin import GinLayer
 
 def summed(in_width, num_classes, config):
     return [GinLayer(in_width, 4, LayerOptions()), GinLayer(4, num_classes, LayerOptions(last=True))]

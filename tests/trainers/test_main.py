@@ -1,4 +1,4 @@
-"""`python -m trainers`: training on artifacts that are there, without any orchestrator."""
+"""`python -m graphmill.trainers`: training on artifacts that are there, without any orchestrator."""
 
 import os
 import shutil
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from assets.building.materialize import materialize
-from assets.features.stage import FEATURES
-from assets.graph.stage import GRAPH
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.__main__ import main
+from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.sources.own_data import build_config
 from tests.recipes import recipe, sbm
-from trainers.__main__ import main
-from trainers.recipe.config import TrainTable
 
 ROOT = Path(__file__).parent.parent.parent
 RECIPE = recipe(
@@ -131,7 +131,7 @@ def test_a_home_of_an_older_version_is_answered_with_the_command_that_rebuilds_i
 
 def test_a_worker_of_torchrun_takes_a_gpu_before_anything_else(monkeypatch):
     """The driver reads the variable once, so it is set before the recipe is looked at, which here does not exist."""
-    monkeypatch.setattr("trainers.__main__.end_with_parent", lambda: None)
+    monkeypatch.setattr("graphmill.trainers.__main__.end_with_parent", lambda: None)
     for name, value in {"TORCHELASTIC_RUN_ID": "1", "LOCAL_RANK": "1", "CUDA_VISIBLE_DEVICES": "4,GPU-9"}.items():
         monkeypatch.setenv(name, value)
     assert main(["no-such-pipeline", "sage"]) == 1
@@ -153,9 +153,9 @@ def test_a_cache_needs_hotness_and_resolves_its_own_budgets(prepared, capsys):
     assert main([str(path), "sage", "--home", str(home)]) == 1
     assert "hotness/" in (said := capsys.readouterr().err) and "graphmill build" in said
     pipeline = load_pipeline(path, TrainTable)
-    from assets.building.execution import Threads
-    from assets.hotness.config import hotness_config
-    from assets.hotness.stage import HOTNESS
+    from graphmill.assets.building.execution import Threads
+    from graphmill.assets.hotness.config import hotness_config
+    from graphmill.assets.hotness.stage import HOTNESS
 
     config = hotness_config(pipeline.table("hotness"), pipeline.sampling, pipeline.seed)
     materialize(Store(home), HOTNESS, config, Threads(threads=1), {"graph": built.graph})

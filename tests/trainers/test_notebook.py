@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.loop.executor import BatchExecutor, BatchGradient
+from graphmill.trainers.notebook import mini_batches, open_trained
+from graphmill.trainers.run import train_table
 from tests.assets.sources.own_data import build_config
 from tests.recipes import load_tiny
-from trainers.loop.executor import BatchExecutor, BatchGradient
-from trainers.notebook import mini_batches, open_trained
-from trainers.run import train_table
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_a_model_predicts_as_it_was_scored(trained):
 def test_a_technique_without_mini_batches_says_so(trained, monkeypatch):
     """As a whole graph does; here the table's executor is taken for another one."""
     pipeline, store, _, _ = trained
-    monkeypatch.setattr("trainers.notebook.BatchExecutor", type("Other", (), {}))
+    monkeypatch.setattr("graphmill.trainers.notebook.BatchExecutor", type("Other", (), {}))
     with pytest.raises(InputError, match="has no mini-batches of one process"):
         next(mini_batches(store, pipeline, "sage"))
 

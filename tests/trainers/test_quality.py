@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assets.storage.store import Store
 from benchmarks.quality import PUBLISHED, Published, scores
+from graphmill.assets.storage.store import Store
 
 SLACK = 1.5
 """Points that one seed may lie below the target of the mean."""
@@ -35,8 +35,8 @@ def test_a_shipped_recipe_reaches_what_others_report(store: Store, each: Publish
 
 
 def test_every_recipe_of_the_real_graphs_has_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from assets.pipeline.file import load_pipeline
-    from trainers.recipe.config import TrainTable
+    from graphmill.assets.pipeline.file import load_pipeline
+    from graphmill.trainers.recipe.config import TrainTable
 
     monkeypatch.setenv("GRAPHMILL_TEST_DATA", str(tmp_path))
     rows: dict[str, Any] = {}

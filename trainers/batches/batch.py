@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import InputError
-from kernels.sampling.coefficients import data_mean_weights, gcn_weights, self_mean_weights, sum_weights
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.sampling.pyg_blocks import PygBlock, to_pyg
-from kernels.types import Array, BatchKey, Block, Topology
-from trainers.record.ledger import Ledger
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.coefficients import data_mean_weights, gcn_weights, self_mean_weights, sum_weights
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.sampling.pyg_blocks import PygBlock, to_pyg
+from graphmill.kernels.types import Array, BatchKey, Block, Topology
+from graphmill.trainers.record.ledger import Ledger
 
 DATA_SUMS, DATA_MEANS = ("data gcn", "data sum"), ("data mean", "data mean with self")
 DATA_WEIGHTS = ("data", *DATA_SUMS, *DATA_MEANS)
@@ -62,7 +62,7 @@ class MiniBatch:
         Raises:
             InputError: DGL is not installed.
         """
-        from kernels.sampling.dgl_blocks import to_dgl
+        from graphmill.kernels.sampling.dgl_blocks import to_dgl
 
         made = [to_dgl(block) for block in self.blocks]
         if self.x is not None:

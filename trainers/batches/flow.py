@@ -21,9 +21,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kernels.sampling.epoch_plan import PlannedBatch
-from trainers.batches.queue import Closed, OrderedByteQueue
-from trainers.record.timeline import STEP, WAIT, Timeline
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.trainers.batches.queue import Closed, OrderedByteQueue
+from graphmill.trainers.record.timeline import STEP, WAIT, Timeline
 
 
 class Work(NamedTuple):

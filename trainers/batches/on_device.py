@@ -17,16 +17,16 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from kernels.cuda.protocol import KernelDevice
-from kernels.layers.aggregate_cuda import aggregate_cuda
-from kernels.sampling.alias import AliasTables
-from kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.sampling.sample import Transposes
-from kernels.sampling.sample_cuda import SIZES as NUM_SIZES
-from kernels.sampling.sample_cuda import WAIT_BYTES, CudaSampler
-from kernels.types import Array, Block, Topology
-from trainers.batches.batch import (
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.layers.aggregate_cuda import aggregate_cuda
+from graphmill.kernels.sampling.alias import AliasTables
+from graphmill.kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.sampling.sample_cuda import SIZES as NUM_SIZES
+from graphmill.kernels.sampling.sample_cuda import WAIT_BYTES, CudaSampler
+from graphmill.kernels.types import Array, Block, Topology
+from graphmill.trainers.batches.batch import (
     DATA_MEANS,
     DATA_SUMS,
     DATA_WEIGHTS,
@@ -36,13 +36,13 @@ from trainers.batches.batch import (
     require_weights,
     tensors_of,
 )
-from trainers.batches.flow import Task, Work
-from trainers.batches.online import SAMPLER
-from trainers.batches.send import LABELS
-from trainers.batches.source import Batching, PreparedSource
-from trainers.devices.protocol import Device
-from trainers.record.ledger import Ledger, Line
-from trainers.rows.source import FeatureSource, FindsRows, RowIds
+from graphmill.trainers.batches.flow import Task, Work
+from graphmill.trainers.batches.online import SAMPLER
+from graphmill.trainers.batches.send import LABELS
+from graphmill.trainers.batches.source import Batching, PreparedSource
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.rows.source import FeatureSource, FindsRows, RowIds
 
 TOPOLOGY, SEEDS, DRAWN_IDS = Line("h2d", "topology"), Line("h2d", "ids"), Line("d2h", "ids")
 SIZE_BYTES = 8 * NUM_SIZES
@@ -192,7 +192,7 @@ def gather_drawn(batching: Batching, features: FeatureSource, batch: MiniBatch) 
 
 
 def _self_mean(block: Block) -> tuple[Any, Any]:
-    """Returns (weight f32[nnz], self_weight f32[num_dst]) of tensors; see `kernels.sampling.coefficients.self_mean_weights`."""
+    """Returns (weight f32[nnz], self_weight f32[num_dst]) of tensors; see `graphmill.kernels.sampling.coefficients.self_mean_weights`."""
     start, end = (cast(torch.Tensor, each) for each in (block.start, block.end))
     taken = end - start
     own = 1 / (taken + 1).float()
@@ -201,7 +201,10 @@ def _self_mean(block: Block) -> tuple[Any, Any]:
 
 
 def _data_mean(block: Block, own: bool, kernels: KernelDevice) -> tuple[Any, Any]:
-    """Returns (weight f32[nnz], self_weight f32[num_dst] or None) of tensors; see `kernels.sampling.coefficients.data_mean_weights`."""
+    """Returns (weight f32[nnz], self_weight f32[num_dst] or None) of tensors.
+
+    See `graphmill.kernels.sampling.coefficients.data_mean_weights`.
+    """
     start, end, weight = (cast(torch.Tensor, each) for each in (block.start, block.end, block.weight))
     taken, given = end - start, weight.double()
     given = given if block.share is None else given * cast(torch.Tensor, block.share).double()

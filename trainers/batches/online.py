@@ -14,17 +14,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.rows.aligned import BufferPool
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.sampling.own_sampling import AnySampler
-from trainers.batches.batch import MiniBatch, batch_bytes, count_batch
-from trainers.batches.flow import Task, Work
-from trainers.batches.send import send_batch
-from trainers.batches.source import Batching, PreparedSource
-from trainers.devices.malloc import input_space
-from trainers.devices.protocol import Device
-from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.trainers.batches.batch import MiniBatch, batch_bytes, count_batch
+from graphmill.trainers.batches.flow import Task, Work
+from graphmill.trainers.batches.send import send_batch
+from graphmill.trainers.batches.source import Batching, PreparedSource
+from graphmill.trainers.devices.malloc import input_space
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import FeatureSource
 
 SAMPLER = "sampler"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from typing import Generic, TypeVar
 
-from trainers.devices.protocol import OverBudget
+from graphmill.trainers.devices.protocol import OverBudget
 
 Item = TypeVar("Item")
 

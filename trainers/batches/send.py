@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernels.types import Block
-from trainers.batches.batch import MiniBatch
-from trainers.devices.protocol import Device
-from trainers.record.ledger import Ledger, Line
+from graphmill.kernels.types import Block
+from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.record.ledger import Ledger, Line
 
 if TYPE_CHECKING:
-    from trainers.devices.accelerator import Accelerator
+    from graphmill.trainers.devices.accelerator import Accelerator
 
 BLOCKS, LABELS = Line("h2d", "topology"), Line("h2d", "label")
 FETCHED_BLOCKS = Line("d2h", "topology")

@@ -10,17 +10,17 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kernels.rows.aligned import BufferPool
-from kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch
-from kernels.sampling.own_sampling import AnySampler
-from kernels.sampling.sample import Transposes
-from kernels.types import Array, BatchKey, Block, Topology
-from trainers.batches.batch import MiniBatch, attach_weights, planned_batch
-from trainers.batches.flow import Task, flow
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import Device
-from trainers.record.ledger import Ledger
-from trainers.record.timeline import Timeline
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.types import Array, BatchKey, Block, Topology
+from graphmill.trainers.batches.batch import MiniBatch, attach_weights, planned_batch
+from graphmill.trainers.batches.flow import Task, flow
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.record.timeline import Timeline
 
 
 class BatchSource(Protocol):

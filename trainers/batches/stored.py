@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from assets.samples.read import Samples
-from assets.sampling.config import Neighbours, SamplingConfig
-from assets.storage.user_code import code_digests
-from assets.storage.version import canonical
-from kernels.errors import InputError
-from kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch
-from kernels.sampling.part_plan import PartPlan
-from kernels.sampling.sample import Transposes
-from kernels.sampling.transpose import transpose as with_transpose
-from kernels.types import Array, BatchKey, Block
-from trainers.record.checks import INPUTS, count_name
+from graphmill.assets.samples.read import Samples
+from graphmill.assets.sampling.config import Neighbours, SamplingConfig
+from graphmill.assets.storage.user_code import code_digests
+from graphmill.assets.storage.version import canonical
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.sampling.transpose import transpose as with_transpose
+from graphmill.kernels.types import Array, BatchKey, Block
+from graphmill.trainers.record.checks import INPUTS, count_name
 
 
 class StoredSampler:

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from kernels.cuda.protocol import KernelDevice, PeerRows
-from kernels.rows.aligned import aligned_empty
-from trainers.devices.protocol import CACHE, Device, OverBudget, numpy_dtype, torch_dtype
-from trainers.record.ledger import Ledger, Line
+from graphmill.kernels.cuda.protocol import KernelDevice, PeerRows
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.trainers.devices.protocol import CACHE, Device, OverBudget, numpy_dtype, torch_dtype
+from graphmill.trainers.record.ledger import Ledger, Line
 
 ALIGNMENT = 256
 """Alignment in bytes of arrays that are sent together."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.cuda.device import CudaDevice
-from kernels.cuda.peers import export_rows, open_peer
-from kernels.cuda.protocol import PeerRows
-from kernels.errors import InputError
+from graphmill.kernels.cuda.device import CudaDevice
+from graphmill.kernels.cuda.peers import export_rows, open_peer
+from graphmill.kernels.cuda.protocol import PeerRows
+from graphmill.kernels.errors import InputError
 
 
 class CudaBackend:

@@ -22,12 +22,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from assets.storage.user_code import runs_user_code
-from kernels.arrays import owner_of
-from kernels.rows.shared_memory import memory_of, open_rows, share_rows
-from trainers.devices.link import Link
-from trainers.devices.protocol import CACHE, Device, Direction, OverBudget, torch_dtype
-from trainers.record.ledger import Ledger
+from graphmill.assets.storage.user_code import runs_user_code
+from graphmill.kernels.arrays import owner_of
+from graphmill.kernels.rows.shared_memory import memory_of, open_rows, share_rows
+from graphmill.trainers.devices.link import Link
+from graphmill.trainers.devices.protocol import CACHE, Device, Direction, OverBudget, torch_dtype
+from graphmill.trainers.record.ledger import Ledger
 
 COMPILER = "torch._dynamo"
 """Torch's compiler, which takes 80 MiB and some seconds: only a user's model may need it."""

@@ -24,10 +24,10 @@ import weakref
 import numpy as np
 import torch
 
-from assets.storage.control_group import free_bytes
-from assets.storage.machine import anonymous_bytes
-from kernels.rows.aligned import BufferPool
-from trainers.devices.protocol import Device
+from graphmill.assets.storage.control_group import free_bytes
+from graphmill.assets.storage.machine import anonymous_bytes
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.trainers.devices.protocol import Device
 
 # Parameters of mallopt(3).
 _LARGEST_LISTED, _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = 1, -1, -2, -4

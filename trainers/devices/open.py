@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import Device
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.protocol import Device
 
 
 def open_device(kind: str, work_bytes: int | None = None, link_gbps: float | None = None) -> Device:
@@ -20,7 +20,7 @@ def open_device(kind: str, work_bytes: int | None = None, link_gbps: float | Non
     if kind == "cpu":
         return LogicalDevice(work_bytes=work_bytes, link_gbps=link_gbps)
     assert link_gbps is None, "a GPU has a link of its own"
-    from trainers.devices.accelerator import Accelerator
-    from trainers.devices.cuda import CudaBackend
+    from graphmill.trainers.devices.accelerator import Accelerator
+    from graphmill.trainers.devices.cuda import CudaBackend
 
     return Accelerator(CudaBackend(), work_bytes=work_bytes)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import torch
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from trainers.devices.link import Link
-    from trainers.record.ledger import Ledger, Line
+    from graphmill.trainers.devices.link import Link
+    from graphmill.trainers.record.ledger import Ledger, Line
 
 CACHE = "cache"
 """The purpose of cached rows; everything else is work."""

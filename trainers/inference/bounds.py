@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from assets.building.stage import Progress, Silent
-from assets.sampling.config import Neighbours
-from assets.sampling.drawing import Drawing
-from kernels.sampling.sample import Sampler
-from kernels.types import Array, Topology
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import Device
-from trainers.models.precision import computing, widened
-from trainers.record.ledger import Line
+from graphmill.assets.building.stage import Progress, Silent
+from graphmill.assets.sampling.config import Neighbours
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.models.precision import computing, widened
+from graphmill.trainers.record.ledger import Line
 
 INPUT_ROWS, OUTPUT_ROWS = Line("h2d", "feature"), Line("d2h", "logit")
 ALL = Drawing(neighbours=Neighbours(fanouts=(-1,)))

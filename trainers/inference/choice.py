@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from assets.graph.read import Graph
-from assets.sampling.drawing import Drawing
-from assets.sizes import parse_size
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.types import Array
-from trainers.inference.bounds import Bounds
-from trainers.inference.needed import exact_cost
-from trainers.recipe.config import ModelConfig
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.assets.sizes import parse_size
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.types import Array
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.needed import exact_cost
+from graphmill.trainers.recipe.config import ModelConfig
 
 FEW = 4_000_000
 """Edges and rows that are computed in a moment: up to here an evaluation is exact however short an epoch is."""

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.types import Array, Topology
-from trainers.inference.needed import NeededNodes
-from trainers.inference.windows import Rows, input_rows
-from trainers.rows.source import FeatureSource
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.inference.needed import NeededNodes
+from graphmill.trainers.inference.windows import Rows, input_rows
+from graphmill.trainers.rows.source import FeatureSource
 
 
 class Piece(NamedTuple):

@@ -9,21 +9,21 @@ import numpy as np
 import xxhash
 from torch import Tensor
 
-from assets.building.stage import Progress
-from assets.sampling.drawing import Drawing
-from assets.sizes import parse_size
-from kernels.sampling.epoch_plan import evaluation_plan
-from kernels.types import Array, Topology
-from trainers.batches.source import EvaluationSource
-from trainers.devices.protocol import Device
-from trainers.inference.bounds import Bounds
-from trainers.inference.domain import Domain
-from trainers.inference.exact import Inference
-from trainers.inference.needed import NeededNodes
-from trainers.inference.sampled import infer_sampled
-from trainers.models.own import Model
-from trainers.recipe.config import ModelConfig
-from trainers.rows.source import FeatureSource
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.assets.sizes import parse_size
+from graphmill.kernels.sampling.epoch_plan import evaluation_plan
+from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.batches.source import EvaluationSource
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.domain import Domain
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.needed import NeededNodes
+from graphmill.trainers.inference.sampled import infer_sampled
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.rows.source import FeatureSource
 
 
 def evaluation(

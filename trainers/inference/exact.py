@@ -28,20 +28,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.errors import InputError
-from kernels.types import Array, BatchKey, Block, Stream, Topology
-from trainers.batches.batch import attach_weights
-from trainers.batches.send import send_blocks
-from trainers.inference.bounds import Bounds
-from trainers.inference.domain import AllNodes, Domain, Piece
-from trainers.inference.needed import NeededNodes, find_needed, pays, spread
-from trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.models.own import Model, OwnModule, dtype_of
-from trainers.models.precision import BF16
-from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource, RowIds
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, BatchKey, Block, Stream, Topology
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.domain import AllNodes, Domain, Piece
+from graphmill.trainers.inference.needed import NeededNodes, find_needed, pays, spread
+from graphmill.trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.own import Model, OwnModule, dtype_of
+from graphmill.trainers.models.precision import BF16
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import FeatureSource, RowIds
 
 EVALUATION = StepRandom(0, training=False)
 """Draws nothing: there is no dropout in an evaluation."""

@@ -18,8 +18,8 @@ from itertools import islice
 
 import numpy as np
 
-from kernels.sampling.sample import Sampler
-from kernels.types import Array, BatchKey, Block, Stream
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Array, BatchKey, Block, Stream
 
 EDGE_BYTES = 64
 """Bytes of a walked edge: its local id and place in a block, its source, and the sampler's map."""

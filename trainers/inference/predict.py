@@ -25,30 +25,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.building.materialize import stage_version
-from assets.building.stage import Progress, Silent
-from assets.features.read import node_types, open_features, require_nodes
-from assets.graph.read import Graph, open_graph
-from assets.pipeline.file import Pipeline
-from assets.sampling.drawing import open_drawing
-from assets.sizes import parse_size
-from assets.storage.artifact import Artifact
-from assets.storage.filesystem import full_disk, full_errno
-from assets.storage.frames import write_frames
-from assets.storage.store import Store
-from assets.storage.table import FeatureTable
-from kernels.errors import InputError
-from kernels.types import Array
-from trainers.devices.open import open_device
-from trainers.devices.torch_threads import torch_threads
-from trainers.inference.bounds import Bounds
-from trainers.inference.exact import ExactRange, Inference
-from trainers.models.build import build_model, require_weights, send_model
-from trainers.models.own import Model
-from trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
-from trainers.recipe.inputs import find_model_inputs
-from trainers.recipe.recipe import ModelRecipe
-from trainers.rows.open import open_source
+from graphmill.assets.building.materialize import stage_version
+from graphmill.assets.building.stage import Progress, Silent
+from graphmill.assets.features.read import node_types, open_features, require_nodes
+from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.sampling.drawing import open_drawing
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.filesystem import full_disk, full_errno
+from graphmill.assets.storage.frames import write_frames
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.open import open_device
+from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.exact import ExactRange, Inference
+from graphmill.trainers.models.build import build_model, require_weights, send_model
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs
+from graphmill.trainers.recipe.inputs import find_model_inputs
+from graphmill.trainers.recipe.recipe import ModelRecipe
+from graphmill.trainers.rows.open import open_source
 
 if TYPE_CHECKING:
     import polars

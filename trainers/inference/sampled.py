@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
-from kernels.types import Array, Stream
-from trainers.batches.batch import attach_weights
-from trainers.batches.send import send_blocks
-from trainers.batches.source import BatchSource
-from trainers.inference.bounds import OUTPUT_ROWS
-from trainers.inference.domain import Piece
-from trainers.inference.exact import EVALUATION, Inference
-from trainers.models.own import dtype_of
-from trainers.models.precision import widened
-from trainers.rows.source import RowIds
+from graphmill.kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
+from graphmill.kernels.types import Array, Stream
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.batches.source import BatchSource
+from graphmill.trainers.inference.bounds import OUTPUT_ROWS
+from graphmill.trainers.inference.domain import Piece
+from graphmill.trainers.inference.exact import EVALUATION, Inference
+from graphmill.trainers.models.own import dtype_of
+from graphmill.trainers.models.precision import widened
+from graphmill.trainers.rows.source import RowIds
 
 
 def infer_sampled(inference: Inference, node_ids: Array, plan: EpochPlan, source: BatchSource | None = None) -> Tensor:

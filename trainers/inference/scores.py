@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from kernels.types import Array
+from graphmill.kernels.types import Array
 
 
 def accuracy(logits: Tensor, labels: Array) -> float:

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assets.storage.filesystem import reporting_full_disk
-from assets.storage.verified import VerifiedRows
-from kernels.rows.gather import gather
-from kernels.types import Array
-from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource, MappedSource, RowIds
+from graphmill.assets.storage.filesystem import reporting_full_disk
+from graphmill.assets.storage.verified import VerifiedRows
+from graphmill.kernels.rows.gather import gather
+from graphmill.kernels.types import Array
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import FeatureSource, MappedSource, RowIds
 
 WINDOW_BYTES = 32 << 20
 _PAGES_AROUND = 64 << 10
@@ -70,7 +70,7 @@ class MemoryRows:
 
 
 class MappedRows:
-    """Rows of a mapped file, of any type that `kernels.rows.gather` converts.
+    """Rows of a mapped file, of any type that `graphmill.kernels.rows.gather` converts.
 
     Args:
         table: [R, F], the file.

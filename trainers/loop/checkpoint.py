@@ -22,10 +22,10 @@ import xxhash
 from safetensors.torch import load, save
 from torch import Tensor
 
-from assets.storage.filesystem import beside, read_whole_file, sync_path
-from assets.storage.refused import refusal
-from kernels.errors import InputError
-from trainers.record.checkpoint_head import head_digest, parse_head
+from graphmill.assets.storage.filesystem import beside, read_whole_file, sync_path
+from graphmill.assets.storage.refused import refusal
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.record.checkpoint_head import head_digest, parse_head
 
 FORMAT = 3
 PARTS = ("model", "best", "optimiser", "executor")

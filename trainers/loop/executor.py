@@ -22,36 +22,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assets.samples.read import open_samples
-from assets.storage.machine import usable_cores
-from kernels.sampling.epoch_plan import EpochPlan, Plan
-from kernels.sampling.own_sampling import AnySampler
-from kernels.types import Array
-from trainers.batches.batch import MiniBatch
-from trainers.batches.online import OnlineSource
-from trainers.batches.source import Batching, EvaluationSource, PreparedSource
-from trainers.batches.stored import StoredSampler, planned_counts, stored_plan
-from trainers.models.layer import Between
-from trainers.models.loss import Loss
-from trainers.models.masks import StepRandom
-from trainers.models.node_rows import RowGradient, node_rows
-from trainers.models.own import Model
-from trainers.models.precision import computing, kept_dtype, widened
-from trainers.ranks.group import ALONE, Ranks
-from trainers.record.checks import conserved, ledger_numbers
-from trainers.record.ledger import Ledger
-from trainers.record.timeline import STEP, Timeline
-from trainers.rows.source import TableSource
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.types import Array
+from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.batches.online import OnlineSource
+from graphmill.trainers.batches.source import Batching, EvaluationSource, PreparedSource
+from graphmill.trainers.batches.stored import StoredSampler, planned_counts, stored_plan
+from graphmill.trainers.models.layer import Between
+from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.node_rows import RowGradient, node_rows
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.models.precision import computing, kept_dtype, widened
+from graphmill.trainers.ranks.group import ALONE, Ranks
+from graphmill.trainers.record.checks import conserved, ledger_numbers
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.record.timeline import STEP, Timeline
+from graphmill.trainers.rows.source import TableSource
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assets.building.stage import Progress
-    from assets.graph.read import Graph
-    from assets.sampling.drawing import Drawing
-    from assets.storage.artifact import Artifact
-    from trainers.recipe.config import ModelConfig, TrainExecution
-    from trainers.rows.cache import Features
+    from graphmill.assets.building.stage import Progress
+    from graphmill.assets.graph.read import Graph
+    from graphmill.assets.sampling.drawing import Drawing
+    from graphmill.assets.storage.artifact import Artifact
+    from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+    from graphmill.trainers.rows.cache import Features
 
 
 class Done(NamedTuple):

@@ -17,22 +17,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assets.building.stage import Progress
-from assets.storage.remote.checkpoints import CheckpointCopies
-from kernels.errors import InputError
-from kernels.sampling.epoch_plan import Plan
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import Device
-from trainers.loop.checkpoint import Checkpoint, RunState, optimiser_state, restore_optimiser, write_checkpoint
-from trainers.loop.executor import Done, Executor
-from trainers.models.node_rows import RowAdam, node_rows
-from trainers.models.optimiser import cut_gradients, make_optimiser
-from trainers.models.own import Model
-from trainers.ranks.group import ALONE, Ranks
-from trainers.recipe.config import TrainConfig
-from trainers.record.epoch_lines import EpochLines
-from trainers.record.ledger import Ledger, Line
-from trainers.record.timeline import STEP, Timeline
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.storage.remote.checkpoints import CheckpointCopies
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.epoch_plan import Plan
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.loop.checkpoint import (
+    Checkpoint,
+    RunState,
+    optimiser_state,
+    restore_optimiser,
+    write_checkpoint,
+)
+from graphmill.trainers.loop.executor import Done, Executor
+from graphmill.trainers.models.node_rows import RowAdam, node_rows
+from graphmill.trainers.models.optimiser import cut_gradients, make_optimiser
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.ranks.group import ALONE, Ranks
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.record.epoch_lines import EpochLines
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.record.timeline import STEP, Timeline
 
 SAVING_SHARE = 20
 """An epoch whose work since the last checkpoint took less than this many times as long as writing that one leaves no checkpoint."""

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.layers.attention import EdgeMask
-from kernels.types import Block
-from trainers.models.attention import attended, attended_backward, by_head
-from trainers.models.ops import own_rows
+from graphmill.kernels.layers.attention import EdgeMask
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.attention import attended, attended_backward, by_head
+from graphmill.trainers.models.ops import own_rows
 
 
 class _AttendProjected(torch.autograd.Function):
@@ -49,7 +49,7 @@ class _AttendProjected(torch.autograd.Function):
 def attend_projected(
     block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None, *, weighted: bool = False
 ) -> Tensor:
-    """Attends from every destination to its sources and itself, with gradient; see `kernels.layers.attention`.
+    """Attends from every destination to its sources and itself, with gradient; see `graphmill.kernels.layers.attention`.
 
     Args:
         block: the edges; needs its transpose if a gradient is needed.

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.layers.attention import EdgeMask, attend_backward
-from kernels.layers.attention import attend as attend_arrays
-from kernels.types import Block
-from trainers.models.ops import as_array
+from graphmill.kernels.layers.attention import EdgeMask, attend_backward
+from graphmill.kernels.layers.attention import attend as attend_arrays
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.ops import as_array
 
 
 class _Attend(torch.autograd.Function):
@@ -79,7 +79,7 @@ def by_head(vectors: Tensor) -> Tensor:
 def attend(
     block: Block, z: Tensor, left: Tensor, right: Tensor, mask: EdgeMask | None = None, *, weighted: bool = False
 ) -> Tensor:
-    """Attends from every destination to its sources and itself, with gradient; see `kernels.layers.attention`.
+    """Attends from every destination to its sources and itself, with gradient; see `graphmill.kernels.layers.attention`.
 
     Args:
         block: the edges; needs its transpose if a gradient is needed.

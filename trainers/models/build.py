@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from assets.features.read import NodeTypes
-from assets.storage.user_code import is_reference
-from kernels.errors import InputError
-from kernels.types import Topology
-from trainers.devices.protocol import Device
-from trainers.models.ends import LinearHead, Projection
-from trainers.models.feed_forward import feed_forward_layer
-from trainers.models.finish import ACTIVATIONS, LayerOptions
-from trainers.models.gat import GatLayer
-from trainers.models.gcn import GcnLayer
-from trainers.models.gin import GinLayer
-from trainers.models.layer import LayeredModel, initialise
-from trainers.models.map_first import NARROW
-from trainers.models.node_rows import node_rows
-from trainers.models.own import Model, build_own_model
-from trainers.models.pinsage import PinSageLayer
-from trainers.models.precision import kept_dtype
-from trainers.models.rgat import RgatLayer
-from trainers.models.rgcn import RgcnLayer
-from trainers.models.sage import AGGREGATORS
-from trainers.models.typed import TypedProjection
-from trainers.recipe.techniques import find_technique
-from trainers.record.ledger import Line
+from graphmill.assets.features.read import NodeTypes
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Topology
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.models.ends import LinearHead, Projection
+from graphmill.trainers.models.feed_forward import feed_forward_layer
+from graphmill.trainers.models.finish import ACTIVATIONS, LayerOptions
+from graphmill.trainers.models.gat import GatLayer
+from graphmill.trainers.models.gcn import GcnLayer
+from graphmill.trainers.models.gin import GinLayer
+from graphmill.trainers.models.layer import LayeredModel, initialise
+from graphmill.trainers.models.map_first import NARROW
+from graphmill.trainers.models.node_rows import node_rows
+from graphmill.trainers.models.own import Model, build_own_model
+from graphmill.trainers.models.pinsage import PinSageLayer
+from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.models.rgat import RgatLayer
+from graphmill.trainers.models.rgcn import RgcnLayer
+from graphmill.trainers.models.sage import AGGREGATORS
+from graphmill.trainers.models.typed import TypedProjection
+from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.record.ledger import Line
 
 if TYPE_CHECKING:
-    from trainers.recipe.config import TrainConfig
+    from graphmill.trainers.recipe.config import TrainConfig
 
 PARAMETERS = Line("h2d", "parameter")
 LAYERS: dict[str, type[nn.Module]] = {

@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from trainers.models.masks import LayerRandom
+from graphmill.trainers.models.masks import LayerRandom
 
 Jump = Literal["none", "sum", "max", "cat"]
 FOLDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -13,9 +13,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from kernels.types import Block
-from trainers.models.finish import ACTIVATIONS, LayerOptions
-from trainers.models.masks import LayerRandom
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.finish import ACTIVATIONS, LayerOptions
+from graphmill.trainers.models.masks import LayerRandom
 
 
 class FeedForward(nn.Module):

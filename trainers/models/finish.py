@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers.models.masks import LayerRandom
+from graphmill.trainers.models.masks import LayerRandom
 
 Activation = Literal["relu", "gelu", "elu", "leaky_relu", "tanh"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -11,12 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kernels.types import Block
-from trainers.models.attend_projected import attend_projected
-from trainers.models.attention import attend
-from trainers.models.finish import Finish, LayerOptions
-from trainers.models.masks import LayerRandom
-from trainers.models.ops import own_rows
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.attend_projected import attend_projected
+from graphmill.trainers.models.attention import attend
+from graphmill.trainers.models.finish import Finish, LayerOptions
+from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.ops import own_rows
 
 
 class GatLayer(nn.Module):

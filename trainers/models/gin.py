@@ -10,10 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kernels.types import Block
-from trainers.models.finish import Finish, LayerOptions
-from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, aggregate_grad
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.finish import Finish, LayerOptions
+from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.ops import aggregate, aggregate_grad
 
 
 class GinLayer(nn.Module):

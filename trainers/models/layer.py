@@ -15,16 +15,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from kernels.errors import InputError
-from kernels.rng import key as rng_key
-from kernels.rng import uniform
-from kernels.sampling.sample import Transposes
-from kernels.types import Array, Block, Stream
-from trainers.models.ends import LinearHead, Projection
-from trainers.models.masks import FEATURES, PROJECTED, LayerRandom, StepRandom
-from trainers.models.node_rows import LearntRows
-from trainers.models.ops import own_rows
-from trainers.models.typed import TypedProjection
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import key as rng_key
+from graphmill.kernels.rng import uniform
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.types import Array, Block, Stream
+from graphmill.trainers.models.ends import LinearHead, Projection
+from graphmill.trainers.models.masks import FEATURES, PROJECTED, LayerRandom, StepRandom
+from graphmill.trainers.models.node_rows import LearntRows
+from graphmill.trainers.models.ops import own_rows
+from graphmill.trainers.models.typed import TypedProjection
 
 
 class Layer(Protocol):
@@ -35,7 +35,8 @@ class Layer(Protocol):
             recomputed, and as a first layer on the features themselves it needs no gradient of its input rows.
         reads_own: whether `update` reads the destinations' own rows.
         edge_weight: "gcn" if the blocks must carry GCN coefficients, "sum" for the factors that make a sampled sum unbiased, or None. With
-            the data's weights: "data" for these alone, "data gcn", "data sum" or "data mean" (`trainers.batches.batch.attach_weights`).
+            the data's weights: "data" for these alone, "data gcn", "data sum" or "data mean"
+            (`graphmill.trainers.batches.batch.attach_weights`).
     """
 
     cacheable: bool

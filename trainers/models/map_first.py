@@ -11,13 +11,13 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.types import Block
-from trainers.models.gcn import GcnLayer
-from trainers.models.gin import GinLayer
-from trainers.models.maps import map_twice
-from trainers.models.masks import LayerRandom
-from trainers.models.ops import add_gradient
-from trainers.models.sage import SageGcnLayer, SageLayer, SageSumLayer
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.gcn import GcnLayer
+from graphmill.trainers.models.gin import GinLayer
+from graphmill.trainers.models.maps import map_twice
+from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.ops import add_gradient
+from graphmill.trainers.models.sage import SageGcnLayer, SageLayer, SageSumLayer
 
 
 class MapsFirst:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.layers.attention import EdgeMask, edge_mask
-from kernels.rng import absorb
-from kernels.rng import key as rng_key
-from kernels.types import Array, Block, Stream
-from trainers.models.ops import dropout, relu_dropout, relu_dropout_grad
+from graphmill.kernels.layers.attention import EdgeMask, edge_mask
+from graphmill.kernels.rng import absorb
+from graphmill.kernels.rng import key as rng_key
+from graphmill.kernels.types import Array, Block, Stream
+from graphmill.trainers.models.ops import dropout, relu_dropout, relu_dropout_grad
 
 EDGES, INNER = -1, -2
 """The words that separate the masks of a layer's edges, and of rows inside it, from those of its output rows."""

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from assets.features.read import NodeTypes
-from kernels.rng import absorb_ids, draws
-from kernels.rng import key as rng_key
-from kernels.types import Stream
+from graphmill.assets.features.read import NodeTypes
+from graphmill.kernels.rng import absorb_ids, draws
+from graphmill.kernels.rng import key as rng_key
+from graphmill.kernels.types import Stream
 
 FILLED_VALUES, UPDATED_VALUES = 1 << 19, 1 << 16
 """Initial values that are drawn at a time, and values that an update computes at a time; both fit in a processor's cache."""

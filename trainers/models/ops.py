@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.layers.aggregate import Reduce, aggregate_backward
-from kernels.layers.aggregate import aggregate as aggregate_arrays
-from kernels.layers.dropout import drop_scale, relu_dropout_backward
-from kernels.layers.dropout import dropout as dropout_arrays
-from kernels.layers.dropout import relu_dropout as relu_dropout_arrays
-from kernels.rows.move_rows import place_rows
-from kernels.types import Array, Block, Splice
+from graphmill.kernels.layers.aggregate import Reduce, aggregate_backward
+from graphmill.kernels.layers.aggregate import aggregate as aggregate_arrays
+from graphmill.kernels.layers.dropout import drop_scale, relu_dropout_backward
+from graphmill.kernels.layers.dropout import dropout as dropout_arrays
+from graphmill.kernels.layers.dropout import relu_dropout as relu_dropout_arrays
+from graphmill.kernels.rows.move_rows import place_rows
+from graphmill.kernels.types import Array, Block, Splice
 
 
 def as_array(tensor: Tensor) -> Any:
@@ -252,7 +252,7 @@ def dropout(x: Tensor, node_ids: Array, key: int, p: float) -> Tensor:
 
     Args:
         x: float[n, F], row i belongs to node_ids[i] (global).
-        key: key of step and layer, from `kernels.rng.key`.
+        key: key of step and layer, from `graphmill.kernels.rng.key`.
         p: probability in [0, 1); kept elements are scaled by 1 / (1 - p).
     """
     return x if p == 0 else _Dropout.apply(x, node_ids, key, p)  # pyright: ignore[reportReturnType]
@@ -264,7 +264,7 @@ def relu_dropout(x: Tensor, bias: Tensor | None, node_ids: Array, key: int, p: f
     Args:
         x: float[n, F], row i belongs to node_ids[i] (global). Whatever made it must not read it for its own gradient.
         bias: float[F], or None.
-        key: key of step and layer, from `kernels.rng.key`.
+        key: key of step and layer, from `graphmill.kernels.rng.key`.
         p: probability in [0, 1).
     """
     if x.dtype in (torch.float32, torch.float64) and x.is_contiguous():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from trainers.recipe.config import TrainConfig
+    from graphmill.trainers.recipe.config import TrainConfig
 
 MARKED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 """Methods of an optimiser that torch wraps, besides `step`."""

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from assets.storage.user_code import load_reference
-from kernels.errors import InputError
-from kernels.rng import key as rng_key
-from kernels.sampling.dgl_blocks import to_dgl
-from kernels.sampling.pyg_blocks import to_pyg
-from kernels.sampling.sample import Transposes
-from kernels.types import Block, Stream
-from trainers.models.layer import Between, LayeredModel
-from trainers.models.masks import StepRandom
+from graphmill.assets.storage.user_code import load_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import key as rng_key
+from graphmill.kernels.sampling.dgl_blocks import to_dgl
+from graphmill.kernels.sampling.pyg_blocks import to_pyg
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.types import Block, Stream
+from graphmill.trainers.models.layer import Between, LayeredModel
+from graphmill.trainers.models.masks import StepRandom
 
 if TYPE_CHECKING:
-    from trainers.recipe.config import TrainConfig
+    from graphmill.trainers.recipe.config import TrainConfig
 
 HALVES = ("aggregate", "update")
 FORMS = {"dgl": ("dgl.nn.pytorch.conv.", to_dgl), "pyg": ("torch_geometric.nn.conv.", to_pyg)}

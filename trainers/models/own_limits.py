@@ -1,4 +1,4 @@
-"""Finds users' own models that do not go with their trainers, before anything is built: `python -m trainers.models.own_limits`.
+"""Finds users' own models that do not go with their trainers, before anything is built: `python -m graphmill.trainers.models.own_limits`.
 
 Only the model itself shows whether it is a list of layers and whether it has buffers, so it is made once, with a made-up number of features
 and classes. An error of its own may be about these numbers, and is left to the training.
@@ -14,14 +14,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from assets.pipeline.file import Pipeline, parse_pipeline
-from assets.pipeline.toml_lines import KeyPath
-from assets.storage.user_code import is_reference, load_reference
-from kernels.errors import InputError
-from trainers.models.layer import LayeredModel
-from trainers.models.own import Model, build_own_model
-from trainers.recipe.config import TrainTable
-from trainers.recipe.together import clashes
+from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.storage.user_code import is_reference, load_reference
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.own import Model, build_own_model
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.together import clashes
 
 IN_WIDTH, NUM_CLASSES = 8, 3
 """Columns of features and number of classes of the model that is made."""

@@ -15,11 +15,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kernels.types import Block
-from trainers.models.finish import Finish, LayerOptions
-from trainers.models.maps import map_both
-from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, shared_mean
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.finish import Finish, LayerOptions
+from graphmill.trainers.models.maps import map_both
+from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.ops import aggregate, shared_mean
 
 
 class PinSageLayer(nn.Module):

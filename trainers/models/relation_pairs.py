@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.types import Block
-from trainers.models.relations import RelationRuns, as_long, like_block, relation_runs
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.relations import RelationRuns, as_long, like_block, relation_runs
 
 MEMO = "_relation_pairs"
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.types import Block
-from trainers.models.ops import aggregate
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.ops import aggregate
 
 MOST_RELATIONS = 256
 """Relations are numbered in one byte."""

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kernels.errors import InputError
-from kernels.types import Block
-from trainers.models.attention import attend, by_head
-from trainers.models.finish import Finish, LayerOptions
-from trainers.models.maps import map_pieces
-from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate, own_rows
-from trainers.models.relation_pairs import RelationPairs, relation_pairs
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.attention import attend, by_head
+from graphmill.trainers.models.finish import Finish, LayerOptions
+from graphmill.trainers.models.maps import map_pieces
+from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.ops import aggregate, own_rows
+from graphmill.trainers.models.relation_pairs import RelationPairs, relation_pairs
 
 NEVER = -1e30
 """Half of a score whose weight is 0 beside any other."""

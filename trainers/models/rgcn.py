@@ -13,13 +13,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kernels.errors import InputError
-from kernels.types import Block
-from trainers.models.finish import Finish, LayerOptions
-from trainers.models.maps import map_pieces
-from trainers.models.masks import LayerRandom
-from trainers.models.ops import aggregate
-from trainers.models.relations import relation_runs
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.finish import Finish, LayerOptions
+from graphmill.trainers.models.maps import map_pieces
+from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.ops import aggregate
+from graphmill.trainers.models.relations import relation_runs
 
 
 class RgcnLayer(nn.Module):

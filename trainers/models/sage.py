@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kernels.layers.aggregate import Reduce
-from kernels.types import Block
-from trainers.models.finish import Finish, LayerOptions
-from trainers.models.gcn import GcnLayer
-from trainers.models.maps import map_both, map_halves
-from trainers.models.masks import LayerRandom
-from trainers.models.ops import add_gradient, aggregate, aggregate_grad, beside_own, maximum, shared_mean
+from graphmill.kernels.layers.aggregate import Reduce
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.finish import Finish, LayerOptions
+from graphmill.trainers.models.gcn import GcnLayer
+from graphmill.trainers.models.maps import map_both, map_halves
+from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.ops import add_gradient, aggregate, aggregate_grad, beside_own, maximum, shared_mean
 
 
 class SageLayer(nn.Module):

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from assets.features.read import NodeTypes
-from trainers.models.masks import LayerRandom
-from trainers.models.node_rows import LearntRows
+from graphmill.assets.features.read import NodeTypes
+from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.node_rows import LearntRows
 
 
 class TypedProjection(nn.Module):

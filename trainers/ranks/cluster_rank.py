@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from assets.cluster.connect import Cluster
-from kernels.cuda.driver import VISIBLE
-from kernels.errors import InputError
-from trainers.ranks.launch import POLL_SECONDS, Rank, rank_variables
-from trainers.ranks.placing import RankPlace, RankShare
-from trainers.ranks.supervisor import END, Supervisor
+from graphmill.assets.cluster.connect import Cluster
+from graphmill.kernels.cuda.driver import VISIBLE
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.launch import POLL_SECONDS, Rank, rank_variables
+from graphmill.trainers.ranks.placing import RankPlace, RankShare
+from graphmill.trainers.ranks.supervisor import END, Supervisor
 
 MARK = "\x1e"
 """Begins every line of the launcher that is not Ray's."""

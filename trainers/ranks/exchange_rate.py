@@ -1,6 +1,6 @@
 """Measures exchanges between two processes of this machine, by the library that ranks use.
 
-python -m trainers.ranks.exchange_rate RANK FILE     one of the two processes; the first one prints its numbers
+python -m graphmill.trainers.ranks.exchange_rate RANK FILE     one of the two processes; the first one prints its numbers
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
+
+from graphmill.assets.storage.home import IMPORTED_FROM
 
 SENT_BYTES, REPEATS, TIMEOUT_SECONDS = 8 << 20, 12, 60
 
@@ -32,12 +34,15 @@ class ExchangeRate(NamedTuple):
 def measure_exchange() -> ExchangeRate | None:
     """Returns the speed of exchanges on this machine; None if two processes cannot meet here."""
     with tempfile.TemporaryDirectory(prefix="graphmill-ranks-") as folder:
-        command = [sys.executable, "-m", "trainers.ranks.exchange_rate"]
+        command = [sys.executable, "-m", "graphmill.trainers.ranks.exchange_rate"]
         place = str(Path(folder) / "meeting")
-        root = Path(__file__).parents[2]
         ranks = [
             subprocess.Popen(
-                [*command, str(rank), place], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                [*command, str(rank), place],
+                cwd=IMPORTED_FROM,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
             )
             for rank in (0, 1)
         ]

@@ -16,10 +16,10 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from kernels.cuda.driver import VISIBLE
-from kernels.errors import InputError
-from trainers.ranks.group import Ranks
-from trainers.ranks.links import Interconnect, Pair, parse_links
+from graphmill.kernels.cuda.driver import VISIBLE
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.group import Ranks
+from graphmill.trainers.ranks.links import Interconnect, Pair, parse_links
 
 WAYS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Kinds of ways over PCIe, the shortest first."""

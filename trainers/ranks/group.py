@@ -22,15 +22,15 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from assets.storage.machine import here_and_now
-from assets.storage.refused import refusal
-from kernels.types import Array
-from trainers.ranks.in_rounds import exchange_in_rounds
-from trainers.ranks.launch import asked_ranks
-from trainers.ranks.leave import leave, leave_soon
-from trainers.ranks.link_model import LinkModel
-from trainers.ranks.meeting import Meeting, open_store
-from trainers.ranks.rounds import Rounds
+from graphmill.assets.storage.machine import here_and_now
+from graphmill.assets.storage.refused import refusal
+from graphmill.kernels.types import Array
+from graphmill.trainers.ranks.in_rounds import exchange_in_rounds
+from graphmill.trainers.ranks.launch import asked_ranks
+from graphmill.trainers.ranks.leave import leave, leave_soon
+from graphmill.trainers.ranks.link_model import LinkModel
+from graphmill.trainers.ranks.meeting import Meeting, open_store
+from graphmill.trainers.ranks.rounds import Rounds
 
 PIECE_BYTES = 1 << 28
 """Bytes that one call moves to the first rank from each other one, or from the first rank in total."""

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from kernels.types import Array
-from trainers.ranks.rounds import Rounds
+from graphmill.kernels.types import Array
+from graphmill.trainers.ranks.rounds import Rounds
 
 
 class Trader(Protocol):

@@ -34,10 +34,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
-from assets.building.child import child_environment, note_kills, why_aborted, why_killed
-from assets.storage.home import ROOT
-from kernels.cuda.driver import VISIBLE, gpu_of_rank, require_gpus
-from kernels.errors import InputError
+from graphmill.assets.building.child import child_environment, note_kills, why_aborted, why_killed
+from graphmill.assets.storage.home import IMPORTED_FROM
+from graphmill.kernels.cuda.driver import VISIBLE, gpu_of_rank, require_gpus
+from graphmill.kernels.errors import InputError
 
 EXIT_PEER = 75
 """Exit code of a rank that lost another one."""
@@ -179,7 +179,7 @@ class RankProcess:
         streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         # In the process group of its launcher: a kill of the group ends the ranks, too.
         self.process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, pass_fds=passed, text=True, errors="replace", **streams
+            command, cwd=IMPORTED_FROM, env=environment, pass_fds=passed, text=True, errors="replace", **streams
         )
         os.close(reported)
         assert self.process.stdin and self.process.stdout and self.process.stderr

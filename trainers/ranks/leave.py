@@ -14,9 +14,9 @@ import threading
 import traceback
 from typing import NoReturn
 
-from assets.storage.refused import refusal
-from kernels.errors import InputError
-from trainers.ranks.launch import ERRORS, EXIT_PEER
+from graphmill.assets.storage.refused import refusal
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.launch import ERRORS, EXIT_PEER
 
 EXIT_INPUT, EXIT_INTERRUPTED, EXIT_DEFECT = 1, 130, 70
 UNWIND_SECONDS = 3.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernels.types import Array
-from trainers.ranks.link_seconds import ends_at_once, seconds_of_round
-from trainers.ranks.links import Interconnect, Pair
+from graphmill.kernels.types import Array
+from graphmill.trainers.ranks.link_seconds import ends_at_once, seconds_of_round
+from graphmill.trainers.ranks.links import Interconnect, Pair
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainers.ranks.links import Interconnect, Pair
-from trainers.ranks.rounds import Rounds
+from graphmill.trainers.ranks.links import Interconnect, Pair
+from graphmill.trainers.ranks.rounds import Rounds
 
 DONE = 1e-9
 """Share of its bytes below which a transfer is over: it covers rounding."""

@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 MOST_DEVICES = 64
 UNITS = {"MB/s": 1e-3, "GB/s": 1.0, "TB/s": 1e3}

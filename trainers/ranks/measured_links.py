@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from assets.storage.home import home_folder
-from assets.storage.kept_numbers import kept_numbers
-from kernels.errors import InputError
-from trainers.ranks.group import Ranks
-from trainers.ranks.links import Interconnect, Pair
+from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.kept_numbers import kept_numbers
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.group import Ranks
+from graphmill.trainers.ranks.links import Interconnect, Pair
 
 PROBE_BYTES, REPEATS = 1 << 20, 3
 SHARED = 1.5

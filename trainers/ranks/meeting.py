@@ -23,8 +23,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
-from kernels.errors import InputError
-from trainers.ranks.launch import LISTENER, MOST_RANKS, launcher_number
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.launch import LISTENER, MOST_RANKS, launcher_number
 
 MEETING_SECONDS = 3600.0
 """Seconds for which a rank waits for others that are at work."""

@@ -1,9 +1,9 @@
 """Runs the ranks of a training on the nodes of a Ray cluster; a node that is lost restarts them on the nodes that are left.
 
     this process              on_cluster.py: waits for the launcher, and makes one message of whatever ends it
-      the launcher            python -m trainers.ranks.on_cluster: connects to Ray, places the ranks, passes on their lines
+      the launcher            python -m graphmill.trainers.ranks.on_cluster: connects to Ray, places the ranks, passes on their lines
         a node: supervisor    an actor in a placement group (supervisor.py)
-          the rank            python -m trainers, as on one machine (launch.py)
+          the rank            python -m graphmill.trainers, as on one machine (launch.py)
 
 The launcher is a process of its own: Ray ends a process that does not reach its cluster any more.
 
@@ -28,12 +28,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assets.building.child import end_with_parent, note_kills
-from assets.cluster.connect import Cluster, ClusterNode, connected
-from assets.cluster.nodes import marked
-from kernels.errors import InputError
-from trainers.ranks import launch
-from trainers.ranks.cluster_rank import (
+from graphmill.assets.building.child import end_with_parent, note_kills
+from graphmill.assets.cluster.connect import Cluster, ClusterNode, connected
+from graphmill.assets.cluster.nodes import marked
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks import launch
+from graphmill.trainers.ranks.cluster_rank import (
     MARK,
     ClusterRank,
     Events,
@@ -43,8 +43,16 @@ from trainers.ranks.cluster_rank import (
     start_ranks,
     supervised,
 )
-from trainers.ranks.launch import LocalRank, RankError, await_ranks, end_ranks, launcher_id, rank_error, settle
-from trainers.ranks.placing import Demand, RankShare, bundle_for, placed, ranks_left, room
+from graphmill.trainers.ranks.launch import (
+    LocalRank,
+    RankError,
+    await_ranks,
+    end_ranks,
+    launcher_id,
+    rank_error,
+    settle,
+)
+from graphmill.trainers.ranks.placing import Demand, RankShare, bundle_for, placed, ranks_left, room
 
 MOST_RESTARTS = 8
 UNDECIDED_SECONDS = 40.0
@@ -112,7 +120,7 @@ class _Launcher(LocalRank):
     """
 
     def __init__(self, work: ClusterOrder, tell: Callable[[str], None]):
-        command = [sys.executable, "-m", "trainers.ranks.on_cluster"]
+        command = [sys.executable, "-m", "graphmill.trainers.ranks.on_cluster"]
         self.other = deque[str](maxlen=OTHER_LINES)
         super().__init__(0, command, json.dumps(asdict(work)), {}, tell=tell)
 
@@ -137,7 +145,7 @@ class NodesLostError(Exception):
 
 def main() -> int:
     """Is the launcher: runs the order on standard input, and returns the exit code."""
-    from trainers.ranks.leave import leave
+    from graphmill.trainers.ranks.leave import leave
 
     end_with_parent(launcher_id())
     values = json.load(sys.stdin)

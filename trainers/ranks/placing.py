@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from assets.cluster.connect import Cluster, ClusterNode
-from assets.sizes import format_bytes
-from kernels.errors import InputError
+from graphmill.assets.cluster.connect import Cluster, ClusterNode
+from graphmill.assets.sizes import format_bytes
+from graphmill.kernels.errors import InputError
 
 STRATEGY = "SPREAD"
 """Ray's strategy: ranks on as many nodes as it can, and several on one where that is all there is."""

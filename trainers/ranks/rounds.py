@@ -19,7 +19,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from trainers.ranks.links import Interconnect, Pair
+from graphmill.trainers.ranks.links import Interconnect, Pair
 
 MOST_EXACT = 56
 """Most transfers of an exact search: those of 8 devices."""

@@ -21,10 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from assets.building.child import note_kills
-from assets.cluster.nodes import home_here
-from kernels.errors import InputError
-from trainers.ranks.launch import RankProcess, how_ended
+from graphmill.assets.building.child import note_kills
+from graphmill.assets.cluster.nodes import home_here
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.launch import RankProcess, how_ended
 
 END = "end"
 """Name of the last event: [exit code, how it ended, the input error that it reported as JSON or ""]."""

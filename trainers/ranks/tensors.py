@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainers.ranks.group import Group, Ranks, blaming_peers
+from graphmill.trainers.ranks.group import Group, Ranks, blaming_peers
 
 POLL_SECONDS = 1e-4
 

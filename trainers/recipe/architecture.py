@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from assets.building.keys import Checked, KeyProblem, within
-from assets.storage.user_code import is_reference
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.storage.user_code import is_reference
 
 MODELS = ("sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import ceil
 from typing import Any, NamedTuple
 
-from assets.building.needs import Sizes
-from assets.sampling.config import SamplingConfig
-from assets.sampling.fanouts import most_drawn, relations_of
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.fanouts import most_drawn, relations_of
 
 BLOCK_BYTES = 28
 """Bytes of a block per destination, without a transpose: two bounds, and room for weights."""

@@ -10,22 +10,22 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from assets.building.keys import LEAST_GBPS, MOST_GBPS, Checked, ConfigError, KeyProblem, size_problem, within
-from assets.sampling.config import SamplingConfig
-from assets.sampling.fanouts import fanout_problems, spelled
-from assets.sizes import parse_size
-from assets.storage.machine import usable_cores
-from assets.storage.user_code import is_reference
-from kernels.cuda.driver import num_gpus
-from kernels.errors import InputError
-from trainers.recipe.architecture import Architecture
-from trainers.recipe.settings import Settings
-from trainers.recipe.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
-from trainers.recipe.together import file_conflicts, sampling_problems, table_problems, useless_tables
-from trainers.record.metrics import PROGRAMS
+from graphmill.assets.building.keys import LEAST_GBPS, MOST_GBPS, Checked, ConfigError, KeyProblem, size_problem, within
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.fanouts import fanout_problems, spelled
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.cuda.driver import num_gpus
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.architecture import Architecture
+from graphmill.trainers.recipe.settings import Settings
+from graphmill.trainers.recipe.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
+from graphmill.trainers.recipe.together import file_conflicts, sampling_problems, table_problems, useless_tables
+from graphmill.trainers.record.metrics import PROGRAMS
 
 if TYPE_CHECKING:
-    from assets.pipeline.file import Pipeline
+    from graphmill.assets.pipeline.file import Pipeline
 
 Part = TypeVar("Part")
 CACHE_STAGES = ("hotness", "budgets")

@@ -14,12 +14,12 @@ from math import ceil, inf
 
 import numpy as np
 
-from kernels.rng import key, permutation
-from kernels.sampling.epoch_plan import Plan
-from kernels.sampling.own_sampling import AnySampler
-from kernels.sampling.sample import Transposes
-from kernels.types import Array, Block, Stream
-from trainers.recipe.batch_sizes import BatchSizes
+from graphmill.kernels.rng import key, permutation
+from graphmill.kernels.sampling.epoch_plan import Plan
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.types import Array, Block, Stream
+from graphmill.trainers.recipe.batch_sizes import BatchSizes
 
 MOST_BATCHES, MOST_EDGES = 16, 4_000_000
 """Batches that are drawn at most, and edges after which no further one is drawn; two are drawn unless time runs out."""

@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from assets.building.needs import Sizes
-from assets.storage.artifact import Artifact
-from kernels.rows.pages import PAGE_BYTES
-from kernels.sampling.epoch_plan import Plan
-from kernels.types import Array
-from trainers.recipe.config import ModelConfig
-from trainers.recipe.drawn import DrawnBatches
-from trainers.recipe.in_turn import prepared_in_turn
-from trainers.recipe.need import Case, expected_exact_bytes, training_need
-from trainers.recipe.techniques import find_technique
-from trainers.recipe.terms import (
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.sampling.epoch_plan import Plan
+from graphmill.kernels.types import Array
+from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.drawn import DrawnBatches
+from graphmill.trainers.recipe.in_turn import prepared_in_turn
+from graphmill.trainers.recipe.need import Case, expected_exact_bytes, training_need
+from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.recipe.terms import (
     ACTIVATIONS,
     EVALUATION_BATCHES,
     EXACT_EVALUATION,

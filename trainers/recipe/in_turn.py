@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from assets.storage.machine import usable_cores
-from trainers.recipe.config import TrainExecution
-from trainers.recipe.techniques import find_technique
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.trainers.recipe.config import TrainExecution
+from graphmill.trainers.recipe.techniques import find_technique
 
 MOST_CORES_IN_TURN = 2
 """Cores with which no thread samples ahead of a step; with more, a step leaves some of them idle."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from assets.building.materialize import materialize, stage_version
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline
-from assets.pipeline.steps import OUTDATED, is_outdated
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store, behind
-from assets.storage.version import short
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable, model_configs
-from trainers.recipe.recipe import ModelRecipe
+from graphmill.assets.building.materialize import materialize, stage_version
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.steps import OUTDATED, is_outdated
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store, behind
+from graphmill.assets.storage.version import short
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable, model_configs
+from graphmill.trainers.recipe.recipe import ModelRecipe
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,17 +16,17 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from assets.building.needs import Sizes
-from assets.chunks.need import cut_of
-from assets.storage.filesystem import make_folder
-from assets.storage.kept_numbers import keep_numbers
-from assets.storage.machine import processor_name, usable_cores
-from assets.storage.sealed_json import unseal_if_sound
-from assets.storage.version import canonical, canonical_json
-from trainers.recipe.architecture import Architecture
-from trainers.recipe.config import ModelConfig
-from trainers.recipe.forecast import Speeds
-from trainers.recipe.techniques import find_technique
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.chunks.need import cut_of
+from graphmill.assets.storage.filesystem import make_folder
+from graphmill.assets.storage.kept_numbers import keep_numbers
+from graphmill.assets.storage.machine import processor_name, usable_cores
+from graphmill.assets.storage.sealed_json import unseal_if_sound
+from graphmill.assets.storage.version import canonical, canonical_json
+from graphmill.trainers.recipe.architecture import Architecture
+from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.forecast import Speeds
+from graphmill.trainers.recipe.techniques import find_technique
 
 FOLDER = Path("measured") / "pieces"
 METHOD = 2

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assets.building.needs import Need, Sizes, Term
-from assets.sizes import format_bytes, parse_size
-from assets.storage.machine import usable_cores
-from assets.storage.user_code import is_reference
-from kernels.errors import InputError
-from kernels.rows.aligned import space_for
-from kernels.sampling.sample import Sampler
-from trainers.recipe.batch_sizes import BatchSizes, batch_sizes, whole_batch
-from trainers.recipe.config import ModelConfig, TrainExecution
-from trainers.recipe.in_turn import prepared_in_turn
-from trainers.recipe.queue_bytes import queue_bounds
-from trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes, transposed_layers
-from trainers.recipe.techniques import find_technique
-from trainers.recipe.terms import (
+from graphmill.assets.building.needs import Need, Sizes, Term
+from graphmill.assets.sizes import format_bytes, parse_size
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.aligned import space_for
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.recipe.batch_sizes import BatchSizes, batch_sizes, whole_batch
+from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.in_turn import prepared_in_turn
+from graphmill.trainers.recipe.queue_bytes import queue_bounds
+from graphmill.trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes, transposed_layers
+from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.recipe.terms import (
     ACTIVATIONS,
     EVALUATION_BATCHES,
     EXACT_EVALUATION,

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from assets.sampling.fanouts import by_relation
-from assets.storage.user_code import is_reference
-from kernels.cuda.driver import num_gpus
+from graphmill.assets.sampling.fanouts import by_relation
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.cuda.driver import num_gpus
 
 Scope = Literal["train", "settings", "file", "code"]
 Tables = Mapping[str, Any]

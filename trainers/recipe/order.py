@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assets.pipeline.file import Pipeline, parse_pipeline
-from trainers.recipe.config import TrainTable
-from trainers.record.epoch_lines import Lines
+from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.epoch_lines import Lines
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,30 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.needs import Sizes, sizes_of
-from assets.features.read import open_features
-from assets.graph.read import Graph, open_graph
-from assets.hotness.read import open_hotness
-from assets.partitions.read import open_partitions
-from assets.sampling.drawing import Drawing, open_drawing
-from assets.storage.artifact import Artifact
-from assets.storage.control_group import fits_memory
-from assets.storage.machine import usable_cores
-from assets.storage.user_code import is_reference
-from kernels.hotness.presample import count_batches
-from kernels.hotness.ranking import rank
-from kernels.hotness.visits import VisitCounter
-from kernels.sampling.epoch_plan import EpochPlan, Plan
-from kernels.sampling.own_sampling import AnySampler
-from kernels.sampling.part_plan import PartPlan
-from kernels.sampling.sample import Transposes
-from kernels.types import Array, Stream
-from trainers.recipe.config import ModelConfig, TrainExecution
-from trainers.recipe.drawn import MOST_BATCHES, MOST_SECONDS, draw_batches
-from trainers.recipe.forecast import CountedVisits, Outlook, Speeds
-from trainers.recipe.need import Case, largest_batch
-from trainers.recipe.step_bytes import transposed_layers
-from trainers.recipe.techniques import find_technique
+from graphmill.assets.building.needs import Sizes, sizes_of
+from graphmill.assets.features.read import open_features
+from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.hotness.read import open_hotness
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.sampling.drawing import Drawing, open_drawing
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.control_group import fits_memory
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.hotness.presample import count_batches
+from graphmill.kernels.hotness.ranking import rank
+from graphmill.kernels.hotness.visits import VisitCounter
+from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.types import Array, Stream
+from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.drawn import MOST_BATCHES, MOST_SECONDS, draw_batches
+from graphmill.trainers.recipe.forecast import CountedVisits, Outlook, Speeds
+from graphmill.trainers.recipe.need import Case, largest_batch
+from graphmill.trainers.recipe.step_bytes import transposed_layers
+from graphmill.trainers.recipe.techniques import find_technique
 
 MOST_COUNTED = 256
 """Batches that stand in for an epoch of hotness at most."""

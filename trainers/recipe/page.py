@@ -6,13 +6,13 @@ import json
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from assets.building.page import Page
-from assets.sampling.fanouts import entry_text
-from assets.storage.artifact import Artifact
-from trainers.recipe.config import ModelConfig
-from trainers.recipe.techniques import find_technique
-from trainers.record.checks import TIERS
-from trainers.record.memory import measured_memory
+from graphmill.assets.building.page import Page
+from graphmill.assets.sampling.fanouts import entry_text
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.record.checks import TIERS
+from graphmill.trainers.record.memory import measured_memory
 
 ON_DEVICE = ("hits_device", "hits_arena")
 """Tiers of rows that the device holds."""

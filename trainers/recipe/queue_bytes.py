@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from assets.sizes import parse_size
-from assets.storage.machine import memory_bytes
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.machine import memory_bytes
 
 AUTO = "auto"
 AUTO_BYTES = 1 << 30

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from assets.building.needs import Need, Sizes
-from assets.building.page import Page
-from assets.building.stage import Stage
-from assets.storage.user_code import code_digests
-from trainers.recipe.config import ModelConfig, TrainExecution
-from trainers.recipe.need import training_need, waiting_term
-from trainers.recipe.page import MODEL_PAGE, sentence
-from trainers.recipe.techniques import find_technique
-from trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
+from graphmill.assets.building.needs import Need, Sizes
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Stage
+from graphmill.assets.storage.user_code import code_digests
+from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.need import training_need, waiting_term
+from graphmill.trainers.recipe.page import MODEL_PAGE, sentence
+from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS
 
 REUSED = ": the same recipe is trained already (--retrain trains it again)"
 """The reason why nothing was trained, appended to the name of a model."""

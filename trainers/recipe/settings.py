@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assets.building.keys import Checked
+from graphmill.assets.building.keys import Checked
 
 
 class Settings(Checked):

@@ -13,8 +13,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from kernels.errors import InputError
-from trainers.recipe.limits import Limit
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.limits import Limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Technique:
     on_device: bool = False
     predicts: bool = True
     settings: str = ""
-    data: str = "trainers.training.open_rows:open_data"
+    data: str = "graphmill.trainers.training.open_rows:open_data"
     domain: str = ""
     limited: str = ""
     need: str = ""
@@ -111,7 +111,7 @@ class Technique:
         return _named(self.data)(opening)
 
 
-EVERYWHERE = "trainers.techniques.limits:EVERYWHERE"
+EVERYWHERE = "graphmill.trainers.techniques.limits:EVERYWHERE"
 """Limits of every technique."""
 
 
@@ -128,10 +128,10 @@ TECHNIQUES: dict[str, Technique] = {
     for row in (
         Technique(
             name=DEFAULT,
-            module="trainers.techniques.minibatch",
-            limited="trainers.techniques.limits:MINIBATCH",
-            need="trainers.techniques.needs:minibatch_terms",
-            forecast="trainers.techniques.forecasts:MINIBATCH",
+            module="graphmill.trainers.techniques.minibatch",
+            limited="graphmill.trainers.techniques.limits:MINIBATCH",
+            need="graphmill.trainers.techniques.needs:minibatch_terms",
+            forecast="graphmill.trainers.techniques.forecasts:MINIBATCH",
             queue_share=1,
             needs=("sampling",),
             reads=("hotness", "budgets"),
@@ -139,10 +139,10 @@ TECHNIQUES: dict[str, Technique] = {
         ),
         Technique(
             name="disk",
-            module="trainers.techniques.disk",
-            limited="trainers.techniques.limits:DISK",
-            need="trainers.techniques.needs:disk_terms",
-            forecast="trainers.techniques.forecasts:DISK",
+            module="graphmill.trainers.techniques.disk",
+            limited="graphmill.trainers.techniques.limits:DISK",
+            need="graphmill.trainers.techniques.needs:disk_terms",
+            forecast="graphmill.trainers.techniques.forecasts:DISK",
             queue_share=3,
             needs=("sampling", "samples", "memory", "cache_plan"),
             reads=("samples", "cache_plan", "packed_chunks"),
@@ -151,91 +151,91 @@ TECHNIQUES: dict[str, Technique] = {
         ),
         Technique(
             name="factored",
-            module="trainers.techniques.factored.executor",
-            limited="trainers.techniques.limits:FACTORED",
-            need="trainers.techniques.needs:factored_terms",
-            forecast="trainers.techniques.forecasts:FACTORED",
+            module="graphmill.trainers.techniques.factored.executor",
+            limited="graphmill.trainers.techniques.limits:FACTORED",
+            need="graphmill.trainers.techniques.needs:factored_terms",
+            forecast="graphmill.trainers.techniques.forecasts:FACTORED",
             needs=("sampling",),
             reads=("hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
             roles=True,
-            settings="trainers.techniques.factored.settings:FactoredSettings",
+            settings="graphmill.trainers.techniques.factored.settings:FactoredSettings",
         ),
         Technique(
             name="fresh",
-            module="trainers.techniques.fresh.executor",
-            limited="trainers.techniques.limits:FRESH",
-            need="trainers.techniques.needs:fresh_terms",
-            forecast="trainers.techniques.forecasts:FRESH",
+            module="graphmill.trainers.techniques.fresh.executor",
+            limited="graphmill.trainers.techniques.limits:FRESH",
+            need="graphmill.trainers.techniques.needs:fresh_terms",
+            forecast="graphmill.trainers.techniques.forecasts:FRESH",
             needs=("sampling",),
             inputs=("hotness",),
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
-            settings="trainers.techniques.fresh.settings:FreshSettings",
+            settings="graphmill.trainers.techniques.fresh.settings:FreshSettings",
             halves=True,
             approximate=True,
         ),
         Technique(
             name="fresh-factored",
-            module="trainers.techniques.fresh_factored.executor",
-            limited="trainers.techniques.limits:FRESH_FACTORED",
-            need="trainers.techniques.needs:fresh_factored_terms",
-            forecast="trainers.techniques.forecasts:FRESH_FACTORED",
+            module="graphmill.trainers.techniques.fresh_factored.executor",
+            limited="graphmill.trainers.techniques.limits:FRESH_FACTORED",
+            need="graphmill.trainers.techniques.needs:fresh_factored_terms",
+            forecast="graphmill.trainers.techniques.forecasts:FRESH_FACTORED",
             needs=("sampling",),
             inputs=("hotness",),
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
-            settings="trainers.techniques.fresh_factored.settings:FreshFactoredSettings",
+            settings="graphmill.trainers.techniques.fresh_factored.settings:FreshFactoredSettings",
             halves=True,
             roles=True,
             approximate=True,
         ),
         Technique(
             name="fullgraph",
-            module="trainers.techniques.fullgraph.executor",
-            limited="trainers.techniques.limits:FULLGRAPH",
-            need="trainers.techniques.fullgraph.need:terms",
-            forecast="trainers.techniques.forecasts:FULLGRAPH",
-            pieces="trainers.techniques.fullgraph.pieces:measure_pieces",
+            module="graphmill.trainers.techniques.fullgraph.executor",
+            limited="graphmill.trainers.techniques.limits:FULLGRAPH",
+            need="graphmill.trainers.techniques.fullgraph.need:terms",
+            forecast="graphmill.trainers.techniques.forecasts:FULLGRAPH",
+            pieces="graphmill.trainers.techniques.fullgraph.pieces:measure_pieces",
             needs=("partitions", "chunks"),
             defaults={"partitions": {"parts": 1}, "chunks": {}},
             inputs=("chunks",),
             on_device=True,
-            settings="trainers.techniques.fullgraph.settings:FullGraphSettings",
-            domain="trainers.techniques.fullgraph.evaluation_turns:batch_turns",
+            settings="graphmill.trainers.techniques.fullgraph.settings:FullGraphSettings",
+            domain="graphmill.trainers.techniques.fullgraph.evaluation_turns:batch_turns",
             by_parts=True,
             whole_graph=True,
             halves=True,
         ),
         Technique(
             name="distributed",
-            module="trainers.techniques.distributed.executor",
-            limited="trainers.techniques.limits:DISTRIBUTED",
-            need="trainers.techniques.needs:distributed_terms",
-            forecast="trainers.techniques.forecasts:DISTRIBUTED",
+            module="graphmill.trainers.techniques.distributed.executor",
+            limited="graphmill.trainers.techniques.limits:DISTRIBUTED",
+            need="graphmill.trainers.techniques.needs:distributed_terms",
+            forecast="graphmill.trainers.techniques.forecasts:DISTRIBUTED",
             needs=("sampling", "partitions"),
             inputs=("partitions",),
             reads=("shards", "hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
-            settings="trainers.techniques.distributed.settings:DistributedSettings",
-            data="trainers.techniques.distributed.open_parts:open_data",
+            settings="graphmill.trainers.techniques.distributed.settings:DistributedSettings",
+            data="graphmill.trainers.techniques.distributed.open_parts:open_data",
             by_parts=True,
         ),
         Technique(
             name="fresh-distributed",
-            module="trainers.techniques.fresh_distributed.executor",
-            limited="trainers.techniques.limits:FRESH_DISTRIBUTED",
-            need="trainers.techniques.needs:fresh_distributed_terms",
-            forecast="trainers.techniques.forecasts:FRESH_DISTRIBUTED",
+            module="graphmill.trainers.techniques.fresh_distributed.executor",
+            limited="graphmill.trainers.techniques.limits:FRESH_DISTRIBUTED",
+            need="graphmill.trainers.techniques.needs:fresh_distributed_terms",
+            forecast="graphmill.trainers.techniques.forecasts:FRESH_DISTRIBUTED",
             needs=("sampling", "partitions"),
             inputs=("partitions", "hotness"),
             reads=("shards", "budgets"),
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
-            settings="trainers.techniques.fresh_distributed.settings:FreshDistributedSettings",
-            data="trainers.techniques.distributed.open_parts:open_data",
+            settings="graphmill.trainers.techniques.fresh_distributed.settings:FreshDistributedSettings",
+            data="graphmill.trainers.techniques.distributed.open_parts:open_data",
             by_parts=True,
             halves=True,
             approximate=True,

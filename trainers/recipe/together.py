@@ -6,10 +6,10 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from assets.building.keys import KeyProblem
-from assets.sampling.fanouts import spelled as fanouts_spelled
-from trainers.recipe.limits import Limit
-from trainers.recipe.options import CONDITIONS, FILLED, OPTIONS, Condition, Option, Tables
+from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
+from graphmill.trainers.recipe.limits import Limit
+from graphmill.trainers.recipe.options import CONDITIONS, FILLED, OPTIONS, Condition, Option, Tables
 
 MODELS = {
     "layers": "is a list of layers",

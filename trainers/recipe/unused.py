@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from assets.sampling.config import SamplingConfig
-from assets.sampling.fanouts import by_relation
-from assets.storage.user_code import is_reference
-from trainers.recipe.config import TrainTable
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.fanouts import by_relation
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.trainers.recipe.config import TrainTable
 
 OWN = "your own model may read them (docs/own-models.md)"
 NAMES = {"weights": "edge weights", "edge_types": "relations (edge types)", "edge_ids": "edge ids"}

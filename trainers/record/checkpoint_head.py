@@ -15,7 +15,7 @@ from typing import Any
 
 import xxhash
 
-from assets.storage.remote.checkpoints import fetch_checkpoint, stored_head
+from graphmill.assets.storage.remote.checkpoints import fetch_checkpoint, stored_head
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, struct.error)
 """Errors of a file that is missing, or has no such header; the rest of a file is compared when it is read whole."""

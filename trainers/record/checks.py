@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.building.stage import Check
-from kernels.types import Array
+from graphmill.assets.building.stage import Check
+from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
     from torch import Tensor

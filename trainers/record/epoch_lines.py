@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from assets.building.stage import Progress
-from trainers.record.metrics import MetricWriter
+from graphmill.assets.building.stage import Progress
+from graphmill.trainers.record.metrics import MetricWriter
 
 Lines = Literal["some", "all", "none"]
 """About a hundred lines per run, one for every epoch, or none."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError, install_extra
 
 PROGRAMS = ("tensorboard", "mlflow")
 _REACHED = {
@@ -120,7 +120,7 @@ def open_writers(programs: Sequence[str], label: Label) -> list[MetricWriter]:
             writers.append({"tensorboard": TensorBoard, "mlflow": MLflow}[program](label))
         except ImportError as error:
             problem = f'metrics_to names "{program}", which cannot be imported: {error}'
-            raise InputError(problem, f'pip install -e ".[{program}]", or remove the key') from error
+            raise InputError(problem, f"{install_extra(program)}, or remove the key") from error
         except Exception as error:
             problem = f'metrics_to names "{program}", which cannot be opened: {type(error).__name__}: {error}'
             raise InputError(problem, f"see to it that {_REACHED[program]}, or remove the key") from error

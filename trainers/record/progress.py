@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from assets.building.stage import Progress
+from graphmill.assets.building.stage import Progress
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -61,7 +61,7 @@ class BarProgress(Progress):
         self._title, self._also = title, also
         from rich.console import Console
 
-        from trainers.record.bar import FittingBar
+        from graphmill.trainers.record.bar import FittingBar
 
         self._bar = FittingBar(console=Console(file=stream or sys.stderr), transient=True)
         self._task, self._note = None, ""

@@ -24,18 +24,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.storage.read_verified import read_rows
-from assets.storage.table import FeatureTable
-from kernels.cuda.device import device_of
-from kernels.ranges import node_ranges
-from kernels.rows.gather import gather_tiered
-from kernels.rows.gather_cuda import gather_tiered_cuda
-from kernels.rows.placement import Placement
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, Tiers, make_slots
-from kernels.types import Array
-from trainers.devices.protocol import CACHE, Device, kernel_array
-from trainers.record.ledger import Ledger
-from trainers.rows.source import (
+from graphmill.assets.storage.read_verified import read_rows
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.cuda.device import device_of
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.rows.gather import gather_tiered
+from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda
+from graphmill.kernels.rows.placement import Placement
+from graphmill.kernels.rows.slots import (
+    DEVICE,
+    ELSEWHERE,
+    HOST,
+    MAX_ROWS,
+    NO_FEATURES,
+    ROW_BITS,
+    STAGED,
+    Tiers,
+    make_slots,
+)
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.protocol import CACHE, Device, kernel_array
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import (
     D2D,
     H2D,
     SLOTS,

@@ -15,16 +15,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from assets.storage.digests import page_digests_of
-from assets.storage.table import FeatureTable
-from assets.storage.verified import damaged_file, verify_once
-from kernels.errors import InputError
-from kernels.rows.aligned import aligned_empty
-from kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
-from kernels.rows.gather import gather
-from kernels.types import Array
-from trainers.record.ledger import Ledger, Line
-from trainers.rows.source import TableSource
+from graphmill.assets.storage.digests import page_digests_of
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.verified import damaged_file, verify_once
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.rows.direct_io import DirectFile, PageReader, ReadExecution
+from graphmill.kernels.rows.gather import gather
+from graphmill.kernels.types import Array
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.rows.source import TableSource
 
 DISK = Line("disk", "feature")
 WINDOW_BYTES = 8 << 20

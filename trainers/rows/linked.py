@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from trainers.devices.link import Link
-from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource, RowRequest
+from graphmill.trainers.devices.link import Link
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import FeatureSource, RowRequest
 
 
 class LinkedSource(FeatureSource):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from assets.sizes import format_bytes
-from assets.storage.control_group import fits_memory
-from assets.storage.table import FeatureTable
-from kernels.errors import InputError
-from kernels.warn_once import warn_once
-from trainers.rows.direct import DirectSource
-from trainers.rows.source import MappedSource, MemorySource, TableSource
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.control_group import fits_memory
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.warn_once import warn_once
+from graphmill.trainers.rows.direct import DirectSource
+from graphmill.trainers.rows.source import MappedSource, MemorySource, TableSource
 
 SOURCES = {"memory": MemorySource, "mapped": MappedSource, "direct": DirectSource}
 

@@ -13,19 +13,19 @@ from copy import copy
 import numpy as np
 import torch
 
-from assets.packed_chunks.read import PackedChunks, staging_capacity
-from assets.storage.read_verified import read_rows, read_table
-from assets.storage.table import FeatureTable
-from kernels.cuda.device import device_of
-from kernels.rows.aligned import BufferPool, space_for
-from kernels.rows.direct_io import ReadExecution
-from kernels.rows.gather import gather_tiered
-from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, ROW_BITS, Tiers
-from kernels.types import Array, BatchKey
-from trainers.devices.protocol import CACHE, Device, kernel_array
-from trainers.record.ledger import Ledger
-from trainers.rows.packed_loader import PackedLoader, Staged
-from trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, RowRequest, copied_rows, fill_rows
+from graphmill.assets.packed_chunks.read import PackedChunks, staging_capacity
+from graphmill.assets.storage.read_verified import read_rows, read_table
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.cuda.device import device_of
+from graphmill.kernels.rows.aligned import BufferPool, space_for
+from graphmill.kernels.rows.direct_io import ReadExecution
+from graphmill.kernels.rows.gather import gather_tiered
+from graphmill.kernels.rows.slots import DEVICE, HOST, NO_FEATURES, ROW_BITS, Tiers
+from graphmill.kernels.types import Array, BatchKey
+from graphmill.trainers.devices.protocol import CACHE, Device, kernel_array
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.packed_loader import PackedLoader, Staged
+from graphmill.trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, RowRequest, copied_rows, fill_rows
 
 
 class PackedRows(FeatureSource):

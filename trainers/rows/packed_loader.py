@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from assets.packed_chunks.read import ChunkPlace, Extent, PackedChunks, damaged, staging_capacity
-from kernels.errors import InputError
-from kernels.rows.aligned import AlignedBuffer, BufferPool
-from kernels.rows.direct_io import DirectFile, Moved, PageReader, ReadExecution
-from kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes
-from kernels.rows.slots import STAGED, make_slots, split_slots
-from kernels.types import Array
-from trainers.record.ledger import Ledger, Line
+from graphmill.assets.packed_chunks.read import ChunkPlace, Extent, PackedChunks, damaged, staging_capacity
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.aligned import AlignedBuffer, BufferPool
+from graphmill.kernels.rows.direct_io import DirectFile, Moved, PageReader, ReadExecution
+from graphmill.kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes
+from graphmill.kernels.rows.slots import STAGED, make_slots, split_slots
+from graphmill.kernels.types import Array
+from graphmill.trainers.record.ledger import Ledger, Line
 
 FEATURES, ADDRESSES = Line("disk", "feature"), Line("disk", "ids")
 WINDOW_BYTES = 1 << 20

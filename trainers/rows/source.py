@@ -15,19 +15,19 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from assets.storage.arrays import expect_random_reads
-from assets.storage.control_group import fits_memory
-from assets.storage.read_verified import read_table
-from assets.storage.table import FeatureTable
-from assets.storage.verified import VerifiedRows
-from kernels.cuda.device import device_of, on_device
-from kernels.cuda.protocol import KernelDevice
-from kernels.rows.gather import gather, gather_tiered
-from kernels.rows.gather_cuda import gather_tiered_cuda
-from kernels.rows.slots import HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, TIER_NAMES, Tiers, make_slots
-from kernels.types import Array, BatchKey
-from trainers.devices.protocol import CACHE, Device, kernel_array
-from trainers.record.ledger import Ledger, Line
+from graphmill.assets.storage.arrays import expect_random_reads
+from graphmill.assets.storage.control_group import fits_memory
+from graphmill.assets.storage.read_verified import read_table
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.verified import VerifiedRows
+from graphmill.kernels.cuda.device import device_of, on_device
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.rows.gather import gather, gather_tiered
+from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda
+from graphmill.kernels.rows.slots import HOST, MAX_ROWS, NO_FEATURES, ROW_BITS, STAGED, TIER_NAMES, Tiers, make_slots
+from graphmill.kernels.types import Array, BatchKey
+from graphmill.trainers.devices.protocol import CACHE, Device, kernel_array
+from graphmill.trainers.record.ledger import Ledger, Line
 
 H2D, D2D, MAPPED = Line("h2d", "feature"), Line("d2d", "feature"), Line("mapped", "feature")
 SLOTS, COUNTS = Line("h2d", "ids"), Line("d2h", "ids")

@@ -27,30 +27,30 @@ from typing import Any
 import numpy as np
 import torch
 
-from assets.packed_chunks.read import PackedChunks
-from assets.samples.read import Samples
-from assets.sizes import parse_size
-from assets.storage.require import require
-from kernels.errors import InputError
-from kernels.rows.aligned import space_for
-from kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
-from kernels.types import Block
-from trainers.batches.batch import MiniBatch, block_bytes, count_batch
-from trainers.batches.flow import Task, Work
-from trainers.batches.online import OnlineSource
-from trainers.batches.send import send_batch
-from trainers.batches.source import Batching, PreparedSource
-from trainers.batches.stored import StoredPlan, StoredSampler, batch_uses, planned_counts
-from trainers.devices.malloc import input_space
-from trainers.loop.executor import BatchExecutor, Run
-from trainers.record.checks import INPUTS, TO_DEVICE, count_name, move_name
-from trainers.record.ledger import Ledger, Line
-from trainers.rows.linked import LinkedSource
-from trainers.rows.packed import PackedRows
-from trainers.rows.packed_loader import Staged, loader_reading
-from trainers.rows.source import FeatureSource, RowIds
-from trainers.techniques.disk_volumes import stored_volumes
-from trainers.techniques.minibatch import open_stored
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.samples.read import Samples
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.require import require
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.aligned import space_for
+from graphmill.kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
+from graphmill.kernels.types import Block
+from graphmill.trainers.batches.batch import MiniBatch, block_bytes, count_batch
+from graphmill.trainers.batches.flow import Task, Work
+from graphmill.trainers.batches.online import OnlineSource
+from graphmill.trainers.batches.send import send_batch
+from graphmill.trainers.batches.source import Batching, PreparedSource
+from graphmill.trainers.batches.stored import StoredPlan, StoredSampler, batch_uses, planned_counts
+from graphmill.trainers.devices.malloc import input_space
+from graphmill.trainers.loop.executor import BatchExecutor, Run
+from graphmill.trainers.record.checks import INPUTS, TO_DEVICE, count_name, move_name
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.packed_loader import Staged, loader_reading
+from graphmill.trainers.rows.source import FeatureSource, RowIds
+from graphmill.trainers.techniques.disk_volumes import stored_volumes
+from graphmill.trainers.techniques.minibatch import open_stored
 
 MOST_WAITING = 2
 """Batches in a queue (DiskGNN, section 6)."""

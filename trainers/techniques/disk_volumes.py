@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.cache_plan.read import open_placement
-from assets.samples.read import Samples, open_samples
-from assets.storage.artifact import Artifact
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.types import Array
-from trainers.batches.stored import batch_uses, require_samples
-from trainers.recipe.drawn import read_nodes
-from trainers.recipe.forecast import Outlook
-from trainers.techniques.row_links import DEVICE, HOST, by_hotness, epoch_edges, epoch_inputs
+from graphmill.assets.cache_plan.read import open_placement
+from graphmill.assets.samples.read import Samples, open_samples
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.types import Array
+from graphmill.trainers.batches.stored import batch_uses, require_samples
+from graphmill.trainers.recipe.drawn import read_nodes
+from graphmill.trainers.recipe.forecast import Outlook
+from graphmill.trainers.techniques.row_links import DEVICE, HOST, by_hotness, epoch_edges, epoch_inputs
 
 
 class StoredVolumes(NamedTuple):

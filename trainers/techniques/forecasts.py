@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from math import ceil
 from typing import NamedTuple
 
-from kernels.rows.pages import PAGE_BYTES
-from trainers.recipe.forecast import (
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.trainers.recipe.forecast import (
     COMPUTING,
     EXCHANGING,
     LOADING,
@@ -16,23 +16,23 @@ from trainers.recipe.forecast import (
     Outlook,
     side_by_side,
 )
-from trainers.recipe.need import Case, evaluation_terms, tier_rows
-from trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
-from trainers.recipe.terms import KEPT_ROWS, ROWS_ON_THEIR_WAY
-from trainers.techniques.disk_volumes import pruned_links, stored_links
-from trainers.techniques.distributed.volumes import (
+from graphmill.trainers.recipe.need import Case, evaluation_terms, tier_rows
+from graphmill.trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
+from graphmill.trainers.recipe.terms import KEPT_ROWS, ROWS_ON_THEIR_WAY
+from graphmill.trainers.techniques.disk_volumes import pruned_links, stored_links
+from graphmill.trainers.techniques.distributed.volumes import (
     ModelSize,
     gradient_bytes,
     request_bytes,
     summed_gradient_bytes,
 )
-from trainers.techniques.factored.standby import StandbyShare, standby_rows, standby_share
-from trainers.techniques.fresh.expected import ExpectedHistory, expected_history
-from trainers.techniques.fullgraph.need import expected_terms
-from trainers.techniques.fullgraph.volumes import pass_links, pass_seconds
-from trainers.techniques.needs import WINDOW_COPIES, reader_bytes
-from trainers.techniques.remote_rows import remote_links
-from trainers.techniques.row_links import added, epoch_edges, epoch_inputs, stored_counts, table_links
+from graphmill.trainers.techniques.factored.standby import StandbyShare, standby_rows, standby_share
+from graphmill.trainers.techniques.fresh.expected import ExpectedHistory, expected_history
+from graphmill.trainers.techniques.fullgraph.need import expected_terms
+from graphmill.trainers.techniques.fullgraph.volumes import pass_links, pass_seconds
+from graphmill.trainers.techniques.needs import WINDOW_COPIES, reader_bytes
+from graphmill.trainers.techniques.remote_rows import remote_links
+from graphmill.trainers.techniques.row_links import added, epoch_edges, epoch_inputs, stored_counts, table_links
 
 Links = tuple[Mapping[str, float], bool]
 Seconds = tuple[Mapping[str, float], float]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from trainers.recipe.limits import Limit, each
+from graphmill.trainers.recipe.limits import Limit, each
 
 EVERYWHERE = (
     *each("link_gbps", "has a link of its own", whens="gpu"),

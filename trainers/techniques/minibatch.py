@@ -10,26 +10,26 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from assets.samples.read import open_samples
-from assets.sampling.config import SamplingConfig
-from assets.sampling.fanouts import resolved
-from assets.storage.require import require
-from kernels.cuda.device import device_of
-from kernels.cuda.protocol import KernelDevice
-from kernels.errors import InputError
-from kernels.sampling.own_sampling import AnySampler
-from kernels.sampling.part_plan import PartPlan
-from kernels.sampling.relations_cuda import CudaRelationSampler
-from kernels.sampling.sample_cuda import CudaSampler
-from kernels.sampling.scheduled import ScheduledSampler
-from kernels.sampling.walk_cuda import CudaWalkSampler
-from kernels.sampling.weighted_cuda import CudaWeightedSampler
-from kernels.types import Array, Topology
-from trainers.batches.on_device import DeviceDrawer, OnDeviceSource, place_tables, place_topology
-from trainers.batches.online import OnlineSource
-from trainers.batches.stored import StoredSampler, require_samples
-from trainers.devices.protocol import Device
-from trainers.loop.executor import BatchExecutor, Run
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.fanouts import resolved
+from graphmill.assets.storage.require import require
+from graphmill.kernels.cuda.device import device_of
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.sampling.relations_cuda import CudaRelationSampler
+from graphmill.kernels.sampling.sample_cuda import CudaSampler
+from graphmill.kernels.sampling.scheduled import ScheduledSampler
+from graphmill.kernels.sampling.walk_cuda import CudaWalkSampler
+from graphmill.kernels.sampling.weighted_cuda import CudaWeightedSampler
+from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.batches.on_device import DeviceDrawer, OnDeviceSource, place_tables, place_topology
+from graphmill.trainers.batches.online import OnlineSource
+from graphmill.trainers.batches.stored import StoredSampler, require_samples
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.loop.executor import BatchExecutor, Run
 
 
 def open_executor(run: Run) -> BatchExecutor:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from assets.building.needs import Term
-from assets.sizes import parse_size
-from assets.storage.machine import usable_cores
-from kernels.rows.aligned import space_for
-from trainers.recipe.need import (
+from graphmill.assets.building.needs import Term
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.rows.aligned import space_for
+from graphmill.trainers.recipe.need import (
     BATCH,
     LAUNCHER_BYTES,
     PARAMETER_COPIES,
@@ -25,8 +25,8 @@ from trainers.recipe.need import (
     tier_rows,
     tier_terms,
 )
-from trainers.recipe.step_bytes import item_bytes
-from trainers.recipe.terms import LAUNCHER, RANK_WINDOWS, ROWS_ON_THEIR_WAY
+from graphmill.trainers.recipe.step_bytes import item_bytes
+from graphmill.trainers.recipe.terms import LAUNCHER, RANK_WINDOWS, ROWS_ON_THEIR_WAY
 
 DISK_QUEUES, DISK_WAITING, DISK_LOADERS, RANGE_BYTES = 3, 3, 6, 256 << 10
 """Of trainers/techniques/disk.py: parts of the queue, batches in one with that in work, loaders, and bytes of a range that one reads."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.types import Array
-from trainers.recipe.forecast import Outlook
-from trainers.techniques.row_links import feature_place
+from graphmill.kernels.types import Array
+from graphmill.trainers.recipe.forecast import Outlook
+from graphmill.trainers.techniques.row_links import feature_place
 
 
 def remote_links(

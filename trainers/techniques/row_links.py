@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.samples.read import open_samples
-from kernels.types import Array
-from trainers.batches.stored import batch_uses
-from trainers.recipe.drawn import pages_of, read_nodes, whole_pages
-from trainers.recipe.forecast import Outlook
-from trainers.recipe.need import tier_rows
+from graphmill.assets.samples.read import open_samples
+from graphmill.kernels.types import Array
+from graphmill.trainers.batches.stored import batch_uses
+from graphmill.trainers.recipe.drawn import pages_of, read_nodes, whole_pages
+from graphmill.trainers.recipe.forecast import Outlook
+from graphmill.trainers.recipe.need import tier_rows
 
 BEHIND, DEVICE, HOST = 0, 1, 2
 """Places of a row: the table, the device's cache, the host's cache."""

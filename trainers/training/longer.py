@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from assets.building.materialize import stage_version
-from assets.storage.artifact import Artifact
-from trainers.loop.checkpoint import checkpoint_bytes, parse_checkpoint, write_checkpoint
-from trainers.recipe.config import ModelConfig
-from trainers.record.checkpoint_head import checkpoint_path, finished_epochs
-from trainers.training.stage import ModelStage
+from graphmill.assets.building.materialize import stage_version
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.trainers.loop.checkpoint import checkpoint_bytes, parse_checkpoint, write_checkpoint
+from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.record.checkpoint_head import checkpoint_path, finished_epochs
+from graphmill.trainers.training.stage import ModelStage
 
 
 def may_go_on(config: ModelConfig) -> bool:

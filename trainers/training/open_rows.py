@@ -11,32 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from assets.budgets.read import Budgets, open_budgets
-from assets.features.read import node_types, open_features, require_nodes
-from assets.hotness.read import open_hotness
-from assets.sizes import format_bytes, parse_size
-from assets.storage.control_group import fits_memory
-from assets.storage.machine import usable_cores
-from assets.storage.require import require
-from assets.storage.table import FeatureTable
-from kernels.errors import InputError
-from kernels.rows.placement import place_bytes
-from kernels.sampling.epoch_plan import EpochPlan, Plan
-from kernels.types import Array
-from trainers.devices.accelerator import Accelerator
-from trainers.devices.open import open_device
-from trainers.devices.protocol import Device
-from trainers.inference.evaluation import evaluation
-from trainers.loop.executor import Data, Opening
-from trainers.recipe.config import ModelConfig, TrainExecution
-from trainers.recipe.in_turn import prepared_in_turn
-from trainers.recipe.queue_bytes import queue_bounds
-from trainers.recipe.techniques import find_technique
-from trainers.rows.cache import CachedSource, Features
-from trainers.rows.linked import LinkedSource
-from trainers.rows.open import open_source
-from trainers.rows.source import TableSource
-from trainers.training.probe_step import automatic_device_bytes, free_device_bytes, simulated_peak
+from graphmill.assets.budgets.read import Budgets, open_budgets
+from graphmill.assets.features.read import node_types, open_features, require_nodes
+from graphmill.assets.hotness.read import open_hotness
+from graphmill.assets.sizes import format_bytes, parse_size
+from graphmill.assets.storage.control_group import fits_memory
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.require import require
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.placement import place_bytes
+from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.accelerator import Accelerator
+from graphmill.trainers.devices.open import open_device
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.inference.evaluation import evaluation
+from graphmill.trainers.loop.executor import Data, Opening
+from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.in_turn import prepared_in_turn
+from graphmill.trainers.recipe.queue_bytes import queue_bounds
+from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.rows.cache import CachedSource, Features
+from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.rows.open import open_source
+from graphmill.trainers.rows.source import TableSource
+from graphmill.trainers.training.probe_step import automatic_device_bytes, free_device_bytes, simulated_peak
 
 DEGREES_BYTES, MAP_BYTES = 8, 8
 """Bytes per node on a device that samples: its two degrees, and its entry in the sampler's map."""

@@ -12,22 +12,22 @@ from dataclasses import replace
 import torch
 from torch.nn import functional
 
-from assets.budgets.read import Budgets
-from assets.features.read import NodeTypes
-from assets.graph.read import Graph
-from assets.sampling.drawing import Drawing
-from kernels.sampling.epoch_plan import Plan
-from kernels.types import Stream
-from trainers.batches.batch import attach_weights
-from trainers.devices.logical import LogicalDevice
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.models.node_rows import node_rows
-from trainers.models.optimiser import make_optimiser
-from trainers.models.own import dtype_of
-from trainers.recipe.config import ModelConfig
-from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource, RowIds
+from graphmill.assets.budgets.read import Budgets
+from graphmill.assets.features.read import NodeTypes
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.kernels.sampling.epoch_plan import Plan
+from graphmill.kernels.types import Stream
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.node_rows import node_rows
+from graphmill.trainers.models.optimiser import make_optimiser
+from graphmill.trainers.models.own import dtype_of
+from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import FeatureSource, RowIds
 
 
 def simulated_peak(

@@ -15,24 +15,24 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from assets.features.read import NodeTypes
-from assets.storage.control_group import free_bytes
-from assets.storage.machine import usable_cores
-from kernels.history.csr2 import prune
-from kernels.rows.gather import gather
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.sampling.transpose import transpose
-from kernels.types import Block
-from trainers.batches.batch import attach_weights
-from trainers.devices.malloc import keep_freed_memory, return_freed_memory
-from trainers.devices.torch_threads import torch_threads
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.models.optimiser import make_optimiser
-from trainers.models.own import Model, dtype_of
-from trainers.recipe.forecast import Outlook, Speeds
-from trainers.recipe.outlook import GraphAtHand, batch_sampler, transposes
-from trainers.recipe.techniques import find_technique
+from graphmill.assets.features.read import NodeTypes
+from graphmill.assets.storage.control_group import free_bytes
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.history.csr2 import prune
+from graphmill.kernels.rows.gather import gather
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.sampling.transpose import transpose
+from graphmill.kernels.types import Block
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory
+from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.optimiser import make_optimiser
+from graphmill.trainers.models.own import Model, dtype_of
+from graphmill.trainers.recipe.forecast import Outlook, Speeds
+from graphmill.trainers.recipe.outlook import GraphAtHand, batch_sampler, transposes
+from graphmill.trainers.recipe.techniques import find_technique
 
 MOST_STEPS, MOST_SECONDS = 16, 1.0
 """Batches that a piece is timed on at most, and seconds after which no further one is."""

@@ -29,25 +29,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from assets.building.needs import Need, Sizes, Term, sizes_of
-from assets.building.stage import Progress, Silent, Summary
-from assets.storage.artifact import Artifact
-from assets.storage.writer import Writer
-from kernels.errors import InputError
-from trainers.devices.malloc import keep_freed_memory, return_freed_memory
-from trainers.devices.torch_threads import torch_threads
-from trainers.ranks.group import ALONE, Ranks
-from trainers.ranks.launch import MOST_RANKS, launcher_number
-from trainers.recipe.config import ModelConfig
-from trainers.recipe.forecast import expected_memory, forecast, has_formula
-from trainers.recipe.kept_speeds import kept_speeds, speeds_path
-from trainers.recipe.need import require_queue, running_bytes, training_need
-from trainers.recipe.outlook import open_outlook
-from trainers.recipe.recipe import ModelRecipe
-from trainers.record.checkpoint_head import checkpoint_path, checkpoint_threads
-from trainers.record.memory import PeakMemory
-from trainers.training.thread_count import ThreadCount, decide_threads
-from trainers.training.training import RunExecution, Training
+from graphmill.assets.building.needs import Need, Sizes, Term, sizes_of
+from graphmill.assets.building.stage import Progress, Silent, Summary
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory
+from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.ranks.group import ALONE, Ranks
+from graphmill.trainers.ranks.launch import MOST_RANKS, launcher_number
+from graphmill.trainers.recipe.config import ModelConfig
+from graphmill.trainers.recipe.forecast import expected_memory, forecast, has_formula
+from graphmill.trainers.recipe.kept_speeds import kept_speeds, speeds_path
+from graphmill.trainers.recipe.need import require_queue, running_bytes, training_need
+from graphmill.trainers.recipe.outlook import open_outlook
+from graphmill.trainers.recipe.recipe import ModelRecipe
+from graphmill.trainers.record.checkpoint_head import checkpoint_path, checkpoint_threads
+from graphmill.trainers.record.memory import PeakMemory
+from graphmill.trainers.training.thread_count import ThreadCount, decide_threads
+from graphmill.trainers.training.training import RunExecution, Training
 
 
 class ModelStage(ModelRecipe):

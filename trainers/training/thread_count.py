@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assets.storage.machine import here_and_now, usable_cores
-from trainers.ranks.group import Ranks
-from trainers.recipe.config import ModelConfig, TrainConfig
+from graphmill.assets.storage.machine import here_and_now, usable_cores
+from graphmill.trainers.ranks.group import Ranks
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)

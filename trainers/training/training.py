@@ -14,38 +14,38 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from assets.building.stage import Check, Progress, Summary
-from assets.features.read import node_types
-from assets.graph.read import Graph, open_graph
-from assets.sampling.drawing import Drawing, open_drawing
-from assets.storage.artifact import Artifact
-from assets.storage.machine import processor_name
-from assets.storage.version import canonical
-from assets.storage.writer import Writer
-from kernels.errors import InputError
-from trainers.batches.source import Batching
-from trainers.devices.protocol import Device
-from trainers.inference.choice import choose_evaluation
-from trainers.inference.scores import score
-from trainers.loop.checkpoint import apart, checkpoint_bytes, parse_checkpoint
-from trainers.loop.executor import Opening, Run
-from trainers.loop.loop import Loop
-from trainers.models.build import PARAMETERS, build_model, require_weights, send_model
-from trainers.models.layer import LayeredModel
-from trainers.models.loss import Loss
-from trainers.models.node_rows import node_rows
-from trainers.models.own import Model
-from trainers.models.precision import kept_dtype
-from trainers.ranks.group import ALONE, Ranks
-from trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
-from trainers.recipe.queue_bytes import queue_bounds
-from trainers.recipe.techniques import find_technique
-from trainers.record.checkpoint_head import checkpoint_path
-from trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
-from trainers.record.epoch_lines import EpochLines, Lines
-from trainers.record.ledger import Ledger, Line
-from trainers.record.metrics import Label, MetricWriter, open_writers
-from trainers.record.timeline import Timeline
+from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.features.read import node_types
+from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.sampling.drawing import Drawing, open_drawing
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.machine import processor_name
+from graphmill.assets.storage.version import canonical
+from graphmill.assets.storage.writer import Writer
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.inference.choice import choose_evaluation
+from graphmill.trainers.inference.scores import score
+from graphmill.trainers.loop.checkpoint import apart, checkpoint_bytes, parse_checkpoint
+from graphmill.trainers.loop.executor import Opening, Run
+from graphmill.trainers.loop.loop import Loop
+from graphmill.trainers.models.build import PARAMETERS, build_model, require_weights, send_model
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.node_rows import node_rows
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.ranks.group import ALONE, Ranks
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.queue_bytes import queue_bounds
+from graphmill.trainers.recipe.techniques import find_technique
+from graphmill.trainers.record.checkpoint_head import checkpoint_path
+from graphmill.trainers.record.checks import chance_check, ledger_check, ledger_numbers, loss_check, weights_check
+from graphmill.trainers.record.epoch_lines import EpochLines, Lines
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.record.metrics import Label, MetricWriter, open_writers
+from graphmill.trainers.record.timeline import Timeline
 
 WEIGHTS = Line("d2h", "parameter")
 FEW_NODES = 1 << 17

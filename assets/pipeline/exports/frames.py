@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assets.building.page import Page, table_of
-from assets.storage.artifact import Artifact
-from kernels.errors import InputError
+from graphmill.assets.building.page import Page, table_of
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
     import polars
@@ -28,7 +28,7 @@ def node_frame(graph: Artifact) -> polars.DataFrame:
     """
     import polars
 
-    from assets.graph.read import open_graph
+    from graphmill.assets.graph.read import open_graph
 
     opened = open_graph(graph)
     split = np.zeros(opened.topology.num_nodes, np.int64)

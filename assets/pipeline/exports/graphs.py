@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from assets.features.read import open_features, require_nodes
-from assets.graph.read import Graph, open_graph
-from assets.pipeline.exports.typed import TypedNodes, has_types, masks_of, rows_of, typed_edges, typed_nodes
-from assets.storage.artifact import Artifact
-from assets.storage.table import FeatureTable
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.features.read import open_features, require_nodes
+from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.pipeline.exports.typed import TypedNodes, has_types, masks_of, rows_of, typed_edges, typed_nodes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.errors import InputError, install_extra
+from graphmill.kernels.types import Array
 
 
 def to_pyg(graph: Artifact, features: Artifact | None = None, *, homogeneous: bool = False) -> Any:
@@ -40,7 +40,7 @@ def to_pyg(graph: Artifact, features: Artifact | None = None, *, homogeneous: bo
     try:
         import torch_geometric.data as pyg  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise InputError(f"PyG cannot be imported: {error}", 'pip install -e ".[pyg]"') from error
+        raise InputError(f"PyG cannot be imported: {error}", install_extra("pyg")) from error
     import torch
 
     opened = open_graph(graph)
@@ -88,7 +88,7 @@ def to_dgl(graph: Artifact, features: Artifact | None = None, *, homogeneous: bo
     try:
         import dgl
     except ImportError as error:
-        raise InputError(f"DGL cannot be imported: {error}", 'pip install -e ".[dgl]" on Python 3.11') from error
+        raise InputError(f"DGL cannot be imported: {error}", f"{install_extra('dgl')} on Python 3.11") from error
     import torch
 
     opened = open_graph(graph)

@@ -15,11 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from assets.features.read import node_types
-from assets.graph.read import Graph
-from assets.storage.table import FeatureTable
-from kernels.arrays import widen
-from kernels.types import Array
+from graphmill.assets.features.read import node_types
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.arrays import widen
+from graphmill.kernels.types import Array
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 """Names that both libraries give to the masks of a split."""

@@ -1,4 +1,4 @@
-"""The child process that reads a DGL file: `python -m assets.sources.dgl.reader PARENT FILE FOLDER REQUEST`.
+"""The child process that reads a DGL file: `python -m graphmill.assets.sources.dgl.reader PARENT FILE FOLDER REQUEST`.
 
 It writes the arrays of one graph into FOLDER as `.npy` files and prints one line of JSON: a description of the arrays, or a problem and its
 remedy. A file that makes DGL crash ends this process and not the one that builds the artifact.
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from assets.building.child import end_with_parent
-from assets.sources.unread import unread_words
-from kernels.errors import InputError, did_you_mean
+from graphmill.assets.building.child import end_with_parent
+from graphmill.assets.sources.unread import unread_words
+from graphmill.kernels.errors import InputError, did_you_mean, install_extra
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -41,7 +41,7 @@ def open_graph(path: Path, index: int) -> tuple[Any, list[str]]:
     try:
         import dgl
     except ImportError as error:
-        raise InputError(f"reading {path} needs DGL: {error}", 'pip install -e ".[dgl]" (Python 3.11)') from error
+        raise InputError(f"reading {path} needs DGL: {error}", f"{install_extra('dgl')} (Python 3.11)") from error
     try:
         graphs, beside = dgl.load_graphs(str(path))
     except Exception as error:  # DGL raises its own error, torch's and plain ones

@@ -27,23 +27,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.building.child import child_environment, run_child
-from assets.building.keys import within
-from assets.sources.classes import known_labels
-from assets.sources.dgl.reader import MASKS
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.named_data import NamedDataConfig
-from assets.sources.npz.arrays import MEANT
-from assets.sources.readers.mapped_arrays import array_block, mapped_relation, open_plain
-from assets.sources.registry import FEATURES_TOO, TableConfig, one_split
-from assets.sources.splits import mask_ids
-from assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
-from kernels.errors import InputError, joined
-from kernels.types import Array
+from graphmill.assets.building.child import child_environment, run_child
+from graphmill.assets.building.keys import within
+from graphmill.assets.sources.classes import known_labels
+from graphmill.assets.sources.dgl.reader import MASKS
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.named_data import NamedDataConfig
+from graphmill.assets.sources.npz.arrays import MEANT
+from graphmill.assets.sources.readers.mapped_arrays import array_block, mapped_relation, open_plain
+from graphmill.assets.sources.registry import FEATURES_TOO, TableConfig, one_split
+from graphmill.assets.sources.splits import mask_ids
+from graphmill.assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
+from graphmill.kernels.errors import InputError, joined
+from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.sources.survey import Survey
+    from graphmill.assets.building.stage import Progress
+    from graphmill.assets.sources.survey import Survey
 
 SAVE_AGAIN = "save the graph again with dgl.save_graphs"
 FEATURES = ("x", "h", *MEANT["x"])
@@ -76,7 +76,7 @@ def raw(config: DglConfig, table: TableConfig | None) -> dict[str, str]:
     Raises:
         InputError: the file is missing or unreadable.
     """
-    from assets.storage.digests import sha256_file
+    from graphmill.assets.storage.digests import sha256_file
 
     return {"dgl": sha256_file(config.path)}
 
@@ -198,7 +198,7 @@ def _run_reader(path: Path, folder: Path, request: dict[str, Any]) -> dict[str, 
     if not path.is_file():
         raise InputError(f"{path}: no such file", "correct `path` in [graph]; it is relative to the pipeline file")
     arguments = [str(os.getpid()), str(path), str(folder), json.dumps(request)]
-    command = [sys.executable, "-m", "assets.sources.dgl.reader", *arguments]
+    command = [sys.executable, "-m", "graphmill.assets.sources.dgl.reader", *arguments]
     child = run_child(command, child_environment({"DGLBACKEND": "pytorch"}))
     answer = next((line for line in reversed(child.stdout.splitlines()) if line.startswith("{")), None)
     if answer is None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from assets.building.keys import KeyProblem, within
-from assets.sources.readers.text_layout import TextForm, text_problems
-from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
-from assets.sources.spooled import SpooledConfig
+from graphmill.assets.building.keys import KeyProblem, within
+from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
+from graphmill.assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
+from graphmill.assets.sources.spooled import SpooledConfig
 
 MOST_FEATURES = 1 << 24
 """Features are columns of dense rows. Larger numbers are hashes or ids, which have to be numbered first."""

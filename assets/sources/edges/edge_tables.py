@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from assets.sources.edges.numbering import Numbering, end_columns, locate, no_id, require_one_sort, stage
-from assets.sources.readers.arrow_stream import Column
-from assets.sources.readers.duck import Duck, literal
-from assets.sources.readers.plain_text import Numbers, select_numbers
-from assets.sources.readers.table_files import WHOLE_NUMBER, TableFiles
-from assets.sources.spool import EdgeSpool
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.sources.edges.numbering import Numbering, end_columns, locate, no_id, require_one_sort, stage
+from graphmill.assets.sources.readers.arrow_stream import Column
+from graphmill.assets.sources.readers.duck import Duck, literal
+from graphmill.assets.sources.readers.plain_text import Numbers, select_numbers
+from graphmill.assets.sources.readers.table_files import WHOLE_NUMBER, TableFiles
+from graphmill.assets.sources.spool import EdgeSpool
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.sources.edges.config import EdgesConfig
+    from graphmill.assets.building.stage import Progress
+    from graphmill.assets.sources.edges.config import EdgesConfig
 
 EXAMPLES = 3
 

@@ -19,14 +19,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from assets.sources.edges.config import MOST_FEATURES, EdgesConfig
-from assets.sources.edges.numbering import Numbering, id_kind, locate, no_id, require_one_sort, stage
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.archive import row_ranges
-from assets.sources.readers.duck import FIX_FILE
-from assets.sources.readers.table_files import NUMBERS, TableFiles
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.sources.edges.config import MOST_FEATURES, EdgesConfig
+from graphmill.assets.sources.edges.numbering import Numbering, id_kind, locate, no_id, require_one_sort, stage
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.readers.archive import row_ranges
+from graphmill.assets.sources.readers.duck import FIX_FILE
+from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 KEY = "feature_entries"
 NODE, FEATURE, VALUE = COLUMNS = ("node", "feature", "value")

@@ -14,20 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from assets.building.stage import Silent
-from assets.sources.edges.node_tables import read_nodes
-from assets.sources.edges.numbering import Numbering
-from assets.sources.edges.unread import OF_EDGES, OF_NODES
-from assets.sources.feature_blocks import FeatureBlock, blocks_type, checked_slices
-from assets.sources.readers.duck import Duck
-from assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.registry import RawGraph, TableConfig
-from kernels.errors import InputError, joined, refused_by
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.sources.edges.node_tables import read_nodes
+from graphmill.assets.sources.edges.numbering import Numbering
+from graphmill.assets.sources.edges.unread import OF_EDGES, OF_NODES
+from graphmill.assets.sources.feature_blocks import FeatureBlock, blocks_type, checked_slices
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.registry import RawGraph, TableConfig
+from graphmill.kernels.errors import InputError, joined, refused_by
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.sources.edges.config import EdgesConfig
+    from graphmill.assets.building.stage import Progress
+    from graphmill.assets.sources.edges.config import EdgesConfig
 
 READ_BYTES = 256 << 20
 """Most bytes of all files that are read again to look for further mistakes: some seconds."""

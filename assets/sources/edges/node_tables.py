@@ -6,13 +6,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from assets.sources.classes import CLASSIFIES
-from assets.sources.edges.numbering import Numbering
-from assets.sources.readers.duck import literal, quoted
-from assets.sources.readers.table_files import NUMBERS, TableFiles
-from assets.sources.registry import RawGraph
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.sources.classes import CLASSIFIES
+from graphmill.assets.sources.edges.numbering import Numbering
+from graphmill.assets.sources.readers.duck import literal, quoted
+from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles
+from graphmill.assets.sources.registry import RawGraph
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 SPLITS = {"train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2}
 NO_SPLIT, UNKNOWN_SPLIT = -1, 99

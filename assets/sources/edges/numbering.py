@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from assets.sources.readers.duck import Duck, literal
-from assets.sources.readers.plain_text import Numbers, select_numbers
-from assets.sources.readers.table_files import INTEGERS, TableFiles
-from kernels.errors import InputError
-from kernels.graph.id_set import IdSet, RankIndex
-from kernels.types import Array
+from graphmill.assets.sources.readers.duck import Duck, literal
+from graphmill.assets.sources.readers.plain_text import Numbers, select_numbers
+from graphmill.assets.sources.readers.table_files import INTEGERS, TableFiles
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph.id_set import IdSet, RankIndex
+from graphmill.kernels.types import Array
 
 UNFIT = ("FLOAT", "DOUBLE", "BOOLEAN")
 LIKE_A_NUMBER = r"[+-]?[0-9][0-9.,]*([eE][+-]?[0-9]+)?"

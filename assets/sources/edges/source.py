@@ -29,12 +29,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.sources.edges.config import EdgesConfig
-from assets.sources.edges.edge_tables import spool_edges, stage_edges, type_names
-from assets.sources.edges.entries import KEY, FeatureEntries, entry_columns
-from assets.sources.edges.mistakes import find_mistakes, told_at_once
-from assets.sources.edges.node_tables import read_nodes
-from assets.sources.edges.numbering import (
+from graphmill.assets.sources.edges.config import EdgesConfig
+from graphmill.assets.sources.edges.edge_tables import spool_edges, stage_edges, type_names
+from graphmill.assets.sources.edges.entries import KEY, FeatureEntries, entry_columns
+from graphmill.assets.sources.edges.mistakes import find_mistakes, told_at_once
+from graphmill.assets.sources.edges.node_tables import read_nodes
+from graphmill.assets.sources.edges.numbering import (
     Numbering,
     id_kind,
     number_by_edges,
@@ -42,21 +42,21 @@ from assets.sources.edges.numbering import (
     original_ids,
     refuse_lost_rows,
 )
-from assets.sources.edges.unread import unread_columns
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.duck import Duck
-from assets.sources.readers.file_digests import table_digests
-from assets.sources.readers.table_features import feature_columns, table_block
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.registry import RawGraph, TableConfig
-from assets.sources.splits import checked
-from assets.sources.spool import EdgeSpool
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.sources.edges.unread import unread_columns
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.file_digests import table_digests
+from graphmill.assets.sources.readers.table_features import feature_columns, table_block
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.registry import RawGraph, TableConfig
+from graphmill.assets.sources.splits import checked
+from graphmill.assets.sources.spool import EdgeSpool
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.sources.survey import Survey
+    from graphmill.assets.building.stage import Progress
+    from graphmill.assets.sources.survey import Survey
 
 
 def raw(config: EdgesConfig, table: TableConfig | None) -> dict[str, str]:
@@ -249,7 +249,7 @@ def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | Non
 
 def survey(config: EdgesConfig) -> Survey:
     """Describes the tables from their headers and counts; without node tables it counts the distinct ids."""
-    from assets.sources.edges.survey import survey_tables
+    from graphmill.assets.sources.edges.survey import survey_tables
 
     with told_at_once(_mistakes(config)):
         return survey_tables(config)

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assets.sizes import format_bytes
-from assets.sources.edges.config import NAMES
-from assets.sources.edges.entries import KEY, survey_entries
-from assets.sources.edges.node_tables import require_class_numbers
-from assets.sources.edges.unread import unread_columns
-from assets.sources.features import stored_type
-from assets.sources.readers.duck import Duck, quoted
-from assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.readers.text_layout import TextForm
-from assets.sources.spooled import spooled_survey
-from assets.sources.survey import Survey
-from assets.sources.unread import unread_notes
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.sources.edges.config import NAMES
+from graphmill.assets.sources.edges.entries import KEY, survey_entries
+from graphmill.assets.sources.edges.node_tables import require_class_numbers
+from graphmill.assets.sources.edges.unread import unread_columns
+from graphmill.assets.sources.features import stored_type
+from graphmill.assets.sources.readers.duck import Duck, quoted
+from graphmill.assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.readers.text_layout import TextForm
+from graphmill.assets.sources.spooled import spooled_survey
+from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.unread import unread_notes
 
 if TYPE_CHECKING:
-    from assets.sources.edges.config import EdgesConfig
+    from graphmill.assets.sources.edges.config import EdgesConfig
 
 SHOWN_COLUMNS = 12
 

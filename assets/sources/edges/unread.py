@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assets.sources.edges.entries import KEY, entry_columns
-from assets.sources.readers.table_features import feature_columns
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.unread import unread_words
-from kernels.errors import InputError
+from graphmill.assets.sources.edges.entries import KEY, entry_columns
+from graphmill.assets.sources.readers.table_features import feature_columns
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.unread import unread_words
+from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from assets.sources.edges.config import EdgesConfig
+    from graphmill.assets.sources.edges.config import EdgesConfig
 
 OF_EDGES = ("source_column", "target_column", "weight_column", "type_column")
 OF_NODES = ("id_column", "label_column", "split_column", "name_column")

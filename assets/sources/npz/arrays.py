@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from assets.sources.classes import known_labels
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.archive import Archive, row_ranges
-from assets.sources.splits import is_mask, mask_ids
-from kernels.errors import Attempts, InputError
-from kernels.types import Array, id_dtype
+from graphmill.assets.sources.classes import known_labels
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.readers.archive import Archive, row_ranges
+from graphmill.assets.sources.splits import is_mask, mask_ids
+from graphmill.kernels.errors import Attempts, InputError
+from graphmill.kernels.types import Array, id_dtype
 
 KNOWN = (
     "edge_index", "num_nodes", "x", "x_indptr", "x_indices", "x_data", "x_shape", "y",

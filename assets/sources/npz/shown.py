@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from assets.sources.npz.arrays import KNOWN, LISTS, MASKS, class_names, meant_by, splits, to_labels
-from assets.sources.readers.archive import Archive
-from assets.sources.unread import unread_words
-from kernels.errors import InputError
+from graphmill.assets.sources.npz.arrays import KNOWN, LISTS, MASKS, class_names, meant_by, splits, to_labels
+from graphmill.assets.sources.readers.archive import Archive
+from graphmill.assets.sources.unread import unread_words
+from graphmill.kernels.errors import InputError
 
 PARTS = ("train", "validation", "test")
 GNN_BENCHMARK = (

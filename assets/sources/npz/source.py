@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.features import stored_type
-from assets.sources.npz.arrays import (
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.features import stored_type
+from graphmill.assets.sources.npz.arrays import (
     FIX_FILE,
     LISTS,
     MASKS,
@@ -48,16 +48,16 @@ from assets.sources.npz.arrays import (
     texts,
     to_labels,
 )
-from assets.sources.npz.shown import classes_line, meant_lines, splits_line, unread_arrays
-from assets.sources.readers.archive import Archive, Header
-from assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
-from assets.sources.survey import Survey, in_memory_bytes
-from assets.sources.unread import unread_notes
-from kernels.errors import Attempts, InputError
-from kernels.types import Array, id_dtype
+from graphmill.assets.sources.npz.shown import classes_line, meant_lines, splits_line, unread_arrays
+from graphmill.assets.sources.readers.archive import Archive, Header
+from graphmill.assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
+from graphmill.assets.sources.survey import Survey, in_memory_bytes
+from graphmill.assets.sources.unread import unread_notes
+from graphmill.kernels.errors import Attempts, InputError
+from graphmill.kernels.types import Array, id_dtype
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
+    from graphmill.assets.building.stage import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def raw(config: NpzConfig, table: TableConfig | None) -> dict[str, str]:
     Raises:
         InputError: the file is missing or unreadable, or is not an archive.
     """
-    from assets.storage.digests import sha256_file
+    from graphmill.assets.storage.digests import sha256_file
 
     with Archive(config.path):
         return {"npz": sha256_file(config.path)}

@@ -7,31 +7,31 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.sources.classes import known_labels
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.npz.arrays import integers
-from assets.sources.ogb.split_dict import NAME as SPLIT_DICT
-from assets.sources.ogb.split_dict import in_range, load_split
-from assets.sources.ogb.text import ONLY, Parts, read_split, required
-from assets.sources.readers.archive import Archive
-from assets.sources.readers.duck import FIX_FILE, Duck
-from assets.sources.readers.mapped_arrays import (
+from graphmill.assets.sources.classes import known_labels
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.npz.arrays import integers
+from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
+from graphmill.assets.sources.ogb.split_dict import in_range, load_split
+from graphmill.assets.sources.ogb.text import ONLY, Parts, read_split, required
+from graphmill.assets.sources.readers.archive import Archive
+from graphmill.assets.sources.readers.duck import FIX_FILE, Duck
+from graphmill.assets.sources.readers.mapped_arrays import (
     STEP_EDGES,
     array_block,
     check_matrix,
     mapped_relation,
     open_plain,
 )
-from assets.sources.splits import PARTS
-from assets.sources.typed_graph import EdgeBatch, Relation, first_ids
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.sources.splits import PARTS
+from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 INSTEAD = "write split/<scheme>/paper/{train,valid,test}.csv.gz instead, one id per line"
 
 
 def read_binary(path: Path, duck: Duck) -> Parts:
-    """Reads raw/data.npz and raw/node-label.npz; see `assets.sources.ogb.source.read`."""
+    """Reads raw/data.npz and raw/node-label.npz; see `graphmill.assets.sources.ogb.source.read`."""
     with Archive(path / "raw" / "data.npz") as archive:
         num_nodes, num_edges = (_one_count(archive, name) for name in ("num_nodes_list", "num_edges_list"))
         relation = _archive_relation(archive, num_edges)
@@ -92,7 +92,10 @@ def _archive_features(archive: Archive, num_nodes: int) -> FeatureBlock:
 
 
 def read_arrays(path: Path, duck: Duck) -> Parts:
-    """Reads processed/<type> and processed/<source>___<relation>___<destination> (MAG240M); see `assets.sources.ogb.source.read`."""
+    """Reads processed/<type> and processed/<source>___<relation>___<destination> (MAG240M).
+
+    See `graphmill.assets.sources.ogb.source.read`.
+    """
     folder, relations = path / "processed", []
     triplets = sorted(tuple(path.name.split("___")) for path in folder.iterdir() if path.name.count("___") == 2)
     if not triplets:

@@ -24,18 +24,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.building.keys import KeyProblem
-from assets.sources.ogb.split_dict import NAME as SPLIT_DICT
-from assets.sources.readers.duck import Duck
-from assets.sources.readers.mapped_arrays import open_plain
-from assets.sources.registry import FEATURES_TOO, TableConfig, one_split
-from assets.sources.spooled import SpooledConfig
-from assets.sources.typed_graph import TypedGraph, TypedSource, survey_typed
-from kernels.errors import InputError
+from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.mapped_arrays import open_plain
+from graphmill.assets.sources.registry import FEATURES_TOO, TableConfig, one_split
+from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, survey_typed
+from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.sources.survey import Survey
+    from graphmill.assets.building.stage import Progress
+    from graphmill.assets.sources.survey import Survey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ def _of_features(config: OgbConfig, found: Mapping[str, Path]) -> set[str]:
 
 
 def _digest(found: Mapping[str, Path], counts: Mapping[str, int] | None = None) -> str:
-    from assets.storage.digests import sha256_file
+    from graphmill.assets.storage.digests import sha256_file
 
     whole = hashlib.sha256()
     for name, count in (counts or {}).items():
@@ -154,9 +154,9 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
     Raises:
         InputError: a file is missing or does not fit the others.
     """
-    from assets.sources.ogb.binary import array_split, read_arrays, read_binary
-    from assets.sources.ogb.text import read_split, read_text, read_typed_text
-    from assets.sources.ogb.unread import unread_contents
+    from graphmill.assets.sources.ogb.binary import array_split, read_arrays, read_binary
+    from graphmill.assets.sources.ogb.text import read_split, read_text, read_typed_text
+    from graphmill.assets.sources.ogb.unread import unread_contents
 
     path, kind, split, numbers = config.path, form(config.path), one_split(config.split), {}
     readers = {"text": read_text, "binary": read_binary, "typed text": read_typed_text, "arrays": read_arrays}

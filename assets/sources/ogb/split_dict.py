@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from assets.sources.readers.duck import FIX_FILE
-from assets.sources.readers.torch_file import load_saved
-from assets.sources.splits import PARTS, is_mask, mask_ids
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.sources.readers.duck import FIX_FILE
+from graphmill.assets.sources.readers.torch_file import load_saved
+from graphmill.assets.sources.splits import PARTS, is_mask, mask_ids
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 NAME = "split_dict.pt"
 

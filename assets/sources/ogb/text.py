@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.sources.classes import CLASSIFIES, known_labels
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.ogb.split_dict import NAME as SPLIT_DICT
-from assets.sources.ogb.split_dict import in_range, split_by_dict
-from assets.sources.readers.duck import FIX_FILE, Duck
-from assets.sources.readers.table_features import table_block
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.readers.text_layout import TextForm
-from assets.sources.splits import PARTS
-from assets.sources.typed_graph import EdgeBatch, Relation, first_ids
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.sources.classes import CLASSIFIES, known_labels
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
+from graphmill.assets.sources.ogb.split_dict import in_range, split_by_dict
+from graphmill.assets.sources.readers.duck import FIX_FILE, Duck
+from graphmill.assets.sources.readers.table_features import table_block
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.readers.text_layout import TextForm
+from graphmill.assets.sources.splits import PARTS
+from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 BARE, NAMED = TextForm(",", header=False, comment=""), TextForm(",", header=True, comment="")
 """The layout of OGB's files, and that of the one with names of columns."""
@@ -32,7 +32,7 @@ Parts = tuple[dict[str, int], list[Relation], list[FeatureBlock], Array]
 
 
 def read_text(path: Path, duck: Duck) -> Parts:
-    """Reads raw/edge.csv.gz and the files beside it; see `assets.sources.ogb.source.read`."""
+    """Reads raw/edge.csv.gz and the files beside it; see `graphmill.assets.sources.ogb.source.read`."""
     folder = path / "raw"
     num_nodes = _one_number(duck, folder / "num-node-list.csv.gz")
     blocks = _features(duck, folder / "node-feat.csv.gz", 0, num_nodes)
@@ -41,7 +41,7 @@ def read_text(path: Path, duck: Duck) -> Parts:
 
 
 def read_typed_text(path: Path, duck: Duck) -> Parts:
-    """Reads raw/relations and the files beside it (ogbn-mag); see `assets.sources.ogb.source.read`."""
+    """Reads raw/relations and the files beside it (ogbn-mag); see `graphmill.assets.sources.ogb.source.read`."""
     folder = path / "raw"
     counts = TableFiles(duck, [required(folder / "num-node-dict.csv.gz")], "path", NAMED)
     found = duck.rows(f"SELECT * FROM {counts.source(0)}", str(counts.paths[0]))

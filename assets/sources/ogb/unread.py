@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assets.sources.readers.archive import Archive
-from assets.sources.unread import unread_words
+from graphmill.assets.sources.readers.archive import Archive
+from graphmill.assets.sources.unread import unread_words
 
 TEXT = (
     "edge.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "triplet-type-list.csv.gz",
@@ -28,7 +28,7 @@ def unread_contents(path: Path, form: str) -> list[str]:
 
     Args:
         path: the folder.
-        form: its form, see `assets.sources.ogb.source.form`.
+        form: its form, see `graphmill.assets.sources.ogb.source.form`.
     """
     files = sorted(each for top in ("raw", "processed") for each in (path / top).rglob("*"))
     data = [each for each in files if each.suffix in (".gz", ".npz", ".npy")]

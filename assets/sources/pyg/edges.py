@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.sources.pyg.stores import ONE_TYPE, SAVE_EDGES, Kind, Stores
-from assets.sources.pyg.values import as_array, data_of
-from assets.sources.readers.mapped_arrays import STEP_EDGES, array_relation
-from assets.sources.typed_graph import EdgeBatch, Relation
-from kernels.errors import Attempts, InputError, did_you_mean
-from kernels.types import Array
+from graphmill.assets.sources.pyg.stores import ONE_TYPE, SAVE_EDGES, Kind, Stores
+from graphmill.assets.sources.pyg.values import as_array, data_of
+from graphmill.assets.sources.readers.mapped_arrays import STEP_EDGES, array_relation
+from graphmill.assets.sources.typed_graph import EdgeBatch, Relation
+from graphmill.kernels.errors import Attempts, InputError, did_you_mean
+from graphmill.kernels.types import Array
 
 MOST_TYPES = 256
 """Most relations of a graph."""

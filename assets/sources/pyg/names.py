@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from assets.sources.dgl.reader import MASKS
-from assets.sources.dgl.source import OTHER_MASKS
-from assets.sources.npz.arrays import MEANT
-from assets.sources.pyg.stores import Stores
-from assets.sources.pyg.values import Names, data_of
-from assets.sources.unread import unread_words
-from kernels.errors import InputError, did_you_mean
+from graphmill.assets.sources.dgl.reader import MASKS
+from graphmill.assets.sources.dgl.source import OTHER_MASKS
+from graphmill.assets.sources.npz.arrays import MEANT
+from graphmill.assets.sources.pyg.stores import Stores
+from graphmill.assets.sources.pyg.values import Names, data_of
+from graphmill.assets.sources.unread import unread_words
+from graphmill.kernels.errors import InputError, did_you_mean
 
 FEATURES = ("h", *MEANT["x"])
 """Names that others give to features; "x" is ours and PyG's."""

@@ -26,24 +26,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.sources.classes import known_labels
-from assets.sources.dgl.reader import MASKS
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.named_data import NamedDataConfig
-from assets.sources.pyg.edges import relations_of
-from assets.sources.pyg.names import name_mistakes, unread_data
-from assets.sources.pyg.stores import Stores, load_stores
-from assets.sources.pyg.values import as_array, data_of, num_nodes_of
-from assets.sources.readers.mapped_arrays import array_block
-from assets.sources.registry import FEATURES_TOO, TableConfig, one_split
-from assets.sources.splits import mask_ids
-from assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed
-from kernels.errors import Attempts, InputError
-from kernels.types import Array
+from graphmill.assets.sources.classes import known_labels
+from graphmill.assets.sources.dgl.reader import MASKS
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.named_data import NamedDataConfig
+from graphmill.assets.sources.pyg.edges import relations_of
+from graphmill.assets.sources.pyg.names import name_mistakes, unread_data
+from graphmill.assets.sources.pyg.stores import Stores, load_stores
+from graphmill.assets.sources.pyg.values import as_array, data_of, num_nodes_of
+from graphmill.assets.sources.readers.mapped_arrays import array_block
+from graphmill.assets.sources.registry import FEATURES_TOO, TableConfig, one_split
+from graphmill.assets.sources.splits import mask_ids
+from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed
+from graphmill.kernels.errors import Attempts, InputError
+from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.sources.survey import Survey
+    from graphmill.assets.building.stage import Progress
+    from graphmill.assets.sources.survey import Survey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ def raw(config: PygConfig, table: TableConfig | None) -> dict[str, str]:
     Raises:
         InputError: the file is missing or unreadable.
     """
-    from assets.storage.digests import sha256_file
+    from graphmill.assets.storage.digests import sha256_file
 
     return {"pyg": sha256_file(config.path)}
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assets.sources.readers.torch_file import Allowed, load_saved
-from kernels.errors import InputError
+from graphmill.assets.sources.readers.torch_file import Allowed, load_saved
+from graphmill.kernels.errors import InputError
 
 SAVE_AGAIN = "copy it again, or save it again: torch.save(data.to_dict(), PATH)"
 SAVE_EDGES = (

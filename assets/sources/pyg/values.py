@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from assets.sources.dgl.reader import MASKS
-from assets.sources.features import BFLOAT16
-from assets.sources.pyg.stores import Kind, Stores
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.sources.dgl.reader import MASKS
+from graphmill.assets.sources.features import BFLOAT16
+from graphmill.assets.sources.pyg.stores import Kind, Stores
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 
 class Names(Protocol):

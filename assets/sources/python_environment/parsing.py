@@ -20,12 +20,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from assets.building.child import start_child
-from assets.sources.python_environment import modules
-from kernels.errors import InputError
+from graphmill.assets.building.child import start_child
+from graphmill.assets.sources.python_environment import modules
+from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
+    from graphmill.assets.building.stage import Progress
 
 CHUNK = 32
 """Modules per task line; few, since one package's modules may be far larger than another's."""

@@ -26,17 +26,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from assets.building.keys import within
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.python_environment.parsing import parse_modules
-from assets.sources.readers.archive import row_ranges
-from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
-from assets.sources.survey import Survey, in_memory_bytes
-from kernels.errors import InputError
-from kernels.types import Array, id_dtype
+from graphmill.assets.building.keys import within
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.python_environment.parsing import parse_modules
+from graphmill.assets.sources.readers.archive import row_ranges
+from graphmill.assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
+from graphmill.assets.sources.survey import Survey, in_memory_bytes
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, id_dtype
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
+    from graphmill.assets.building.stage import Progress
 
 
 def installed_packages() -> Path:

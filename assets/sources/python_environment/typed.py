@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from assets.building.keys import within
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.python_environment.base_classes import BaseClasses
-from assets.sources.python_environment.parsing import parse_modules
-from assets.sources.python_environment.source import (
+from graphmill.assets.building.keys import within
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.python_environment.base_classes import BaseClasses
+from graphmill.assets.sources.python_environment.parsing import parse_modules
+from graphmill.assets.sources.python_environment.source import (
     USUAL_IMPORTS,
     Module,
     PythonEnvironmentConfig,
@@ -38,15 +38,15 @@ from assets.sources.python_environment.source import (
     import_edges,
     labels_of,
 )
-from assets.sources.python_environment.source import raw as raw
-from assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
-from assets.sources.spooled import SpooledConfig, spooled_survey
-from assets.sources.survey import Survey
-from assets.sources.typed_graph import EdgeBatch, Relation, TypedGraph, TypedSource
-from kernels.types import Array
+from graphmill.assets.sources.python_environment.source import raw as raw
+from graphmill.assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
+from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
+from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, TypedGraph, TypedSource
+from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
+    from graphmill.assets.building.stage import Progress
 
 RELATIONS = (
     "module/imports/module",

@@ -20,10 +20,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from assets.storage.arrays import BAD_HEADER, READING
-from assets.storage.machine import require_plain_file
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.storage.arrays import BAD_HEADER, READING
+from graphmill.assets.storage.machine import require_plain_file
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 SLICE_BYTES = 8 << 20
 """Bytes of one slice of rows."""

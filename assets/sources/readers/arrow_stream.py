@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.types import Array
+from graphmill.kernels.types import Array
 
 FORMATS = {
     b"c": np.int8, b"C": np.uint8, b"s": np.int16, b"S": np.uint16, b"i": np.int32, b"I": np.uint32,

@@ -14,9 +14,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assets.sources.readers.duck import Duck, path_literal
-from assets.storage.digests import BLOCK_BYTES, remembered_digests
-from kernels.errors import InputError
+from graphmill.assets.sources.readers.duck import Duck, path_literal
+from graphmill.assets.storage.digests import BLOCK_BYTES, remembered_digests
+from graphmill.kernels.errors import InputError
 
 
 class _Chunk(NamedTuple):

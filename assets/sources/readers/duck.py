@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from assets.sizes import format_bytes
-from assets.sources.readers.arrow_stream import Column, StreamError, arrow_batches
-from assets.storage.filesystem import full_disk, full_errno
-from kernels.errors import InputError
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.sources.readers.arrow_stream import Column, StreamError, arrow_batches
+from graphmill.assets.storage.filesystem import full_disk, full_errno
+from graphmill.kernels.errors import InputError
 
 FIX_FILE = "correct the file and run the command again"
 ROW_HAS, QUOTES = (

@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from assets.sources.readers.column_digests import column_digests
-from assets.sources.readers.duck import Duck
-from assets.sources.readers.part_files import expand, file_kind, folder_columns
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.readers.text_layout import TextForm
-from assets.storage.digests import sha256_file
+from graphmill.assets.sources.readers.column_digests import column_digests
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.part_files import expand, file_kind, folder_columns
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.readers.text_layout import TextForm
+from graphmill.assets.storage.digests import sha256_file
 
 
 def table_digests(

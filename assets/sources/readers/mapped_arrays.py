@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.features import BFLOAT16, widened
-from assets.sources.readers.archive import row_ranges
-from assets.sources.readers.duck import FIX_FILE
-from assets.sources.typed_graph import EdgeBatch, Relation
-from assets.storage.arrays import BAD_HEADER, READING, forget_pages
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.features import BFLOAT16, widened
+from graphmill.assets.sources.readers.archive import row_ranges
+from graphmill.assets.sources.readers.duck import FIX_FILE
+from graphmill.assets.sources.typed_graph import EdgeBatch, Relation
+from graphmill.assets.storage.arrays import BAD_HEADER, READING, forget_pages
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 STEP_EDGES = 1 << 18
 """Edges of one slice."""

@@ -19,10 +19,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from assets.sources.readers.duck import FIX_FILE, Duck, as_utf8, path_literal
-from assets.storage.filesystem import full_disk, full_errno
-from assets.storage.machine import require_plain_file
-from kernels.errors import InputError
+from graphmill.assets.sources.readers.duck import FIX_FILE, Duck, as_utf8, path_literal
+from graphmill.assets.storage.filesystem import full_disk, full_errno
+from graphmill.assets.storage.machine import require_plain_file
+from graphmill.kernels.errors import InputError
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
 PIECE_BYTES = 1 << 20

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-from assets.sources.readers.packing import FOREIGN, first_bytes, foreign
-from assets.storage.patterns import matches, why_nothing, written
-from kernels.errors import InputError
+from graphmill.assets.sources.readers.packing import FOREIGN, first_bytes, foreign
+from graphmill.assets.storage.patterns import matches, why_nothing, written
+from graphmill.kernels.errors import InputError
 
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv")
 LISTS = (".txt", ".edges", ".edgelist", ".el", ".wel", ".ncol", ".tab", ".dat")

@@ -14,11 +14,11 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 
-from assets.sources.readers.arrow_stream import Column
-from assets.sources.readers.packing import packing
-from assets.sources.readers.table_files import TableFiles, TableRows
-from assets.sources.readers.text_layout import TextLayout
-from kernels.graph.text_columns import SEPARATORS, LineForm, text_columns
+from graphmill.assets.sources.readers.arrow_stream import Column
+from graphmill.assets.sources.readers.packing import packing
+from graphmill.assets.sources.readers.table_files import TableFiles, TableRows
+from graphmill.assets.sources.readers.text_layout import TextLayout
+from graphmill.kernels.graph.text_columns import SEPARATORS, LineForm, text_columns
 
 BLOCK_BYTES = 4 << 20
 """Bytes that are read at a time; a file with a longer line is not plain."""

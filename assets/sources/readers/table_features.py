@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.archive import row_ranges
-from assets.sources.readers.arrow_stream import Column
-from assets.sources.readers.duck import AS_NUMBER, FIX_FILE, quoted
-from assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.readers.archive import row_ranges
+from graphmill.assets.sources.readers.arrow_stream import Column
+from graphmill.assets.sources.readers.duck import AS_NUMBER, FIX_FILE, quoted
+from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 SQL_TYPES = {"TINYINT": np.int8, "UTINYINT": np.uint8, "FLOAT": np.float32, "DOUBLE": np.float64}
 """Feature types that stay; BOOLEAN becomes UTINYINT, other numbers and those of CSV files FLOAT."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from assets.sources.readers.arrow_stream import Column
-from assets.sources.readers.column_digests import top_columns
-from assets.sources.readers.duck import (
+from graphmill.assets.sources.readers.arrow_stream import Column
+from graphmill.assets.sources.readers.column_digests import top_columns
+from graphmill.assets.sources.readers.duck import (
     DECIMAL_COMMA,
     DECIMAL_POINT,
     FIX_FILE,
@@ -30,8 +30,8 @@ from assets.sources.readers.duck import (
     path_literal,
     quoted,
 )
-from assets.sources.readers.part_files import expand, file_kind, folder_columns
-from assets.sources.readers.text_layout import (
+from graphmill.assets.sources.readers.part_files import expand, file_kind, folder_columns
+from graphmill.assets.sources.readers.text_layout import (
     NUMBER,
     TextForm,
     TextLayout,
@@ -39,7 +39,7 @@ from assets.sources.readers.text_layout import (
     refuse_counted,
     refuse_some_headers,
 )
-from kernels.errors import InputError, did_you_mean
+from graphmill.kernels.errors import InputError, did_you_mean
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 NUMBERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")

@@ -17,11 +17,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from assets.building.keys import KeyProblem
-from assets.sources.readers.duck import FIX_FILE, QUOTES, ROW_HAS, Duck, literal, path_literal, quoted, too_long
-from assets.sources.readers.packing import LINES, LONGEST_LINE, for_duck, text_lines
-from assets.sources.readers.part_files import CSV, PACKED
-from kernels.errors import InputError
+from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.sources.readers.duck import (
+    FIX_FILE,
+    QUOTES,
+    ROW_HAS,
+    Duck,
+    literal,
+    path_literal,
+    quoted,
+    too_long,
+)
+from graphmill.assets.sources.readers.packing import LINES, LONGEST_LINE, for_duck, text_lines
+from graphmill.assets.sources.readers.part_files import CSV, PACKED
+from graphmill.kernels.errors import InputError
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 SEPARATORS = (",", "\t", ";", "|")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 KINDS = (
     "bool",

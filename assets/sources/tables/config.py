@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from assets.building.keys import Checked, KeyProblem, within
-from assets.sources.edges.config import UNSAMPLED
-from assets.sources.readers.text_layout import TextForm, text_problems
-from assets.sources.registry import FEATURES_TOO, TableConfig
-from assets.sources.spooled import SpooledConfig
-from kernels.errors import did_you_mean
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.sources.edges.config import UNSAMPLED
+from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
+from graphmill.assets.sources.registry import FEATURES_TOO, TableConfig
+from graphmill.assets.sources.spooled import SpooledConfig
+from graphmill.kernels.errors import did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of node types and relations, which are joined by / in the names of edge types."""

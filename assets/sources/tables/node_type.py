@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from assets.sources.edges.mistakes import read_column
-from assets.sources.edges.node_tables import read_nodes, require_class_numbers
-from assets.sources.edges.numbering import Numbering, id_kind, number_by_nodes, original_ids, refuse_lost_rows
-from assets.sources.edges.unread import OF_NODES, features_read, unread_of
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.duck import Duck
-from assets.sources.readers.file_digests import table_digests
-from assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.registry import RawGraph
-from assets.sources.splits import checked
-from assets.sources.tables.config import NodeTable
-from kernels.errors import Attempts
-from kernels.types import Array
+from graphmill.assets.sources.edges.mistakes import read_column
+from graphmill.assets.sources.edges.node_tables import read_nodes, require_class_numbers
+from graphmill.assets.sources.edges.numbering import Numbering, id_kind, number_by_nodes, original_ids, refuse_lost_rows
+from graphmill.assets.sources.edges.unread import OF_NODES, features_read, unread_of
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.file_digests import table_digests
+from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.registry import RawGraph
+from graphmill.assets.sources.splits import checked
+from graphmill.assets.sources.tables.config import NodeTable
+from graphmill.kernels.errors import Attempts
+from graphmill.kernels.types import Array
 
 
 class NodeType:

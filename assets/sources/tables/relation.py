@@ -8,16 +8,16 @@ from functools import partial
 
 import numpy as np
 
-from assets.sources.edges.edge_tables import End, checked_edges, stage_edges
-from assets.sources.edges.numbering import id_kind, locate, refuse_lost_rows
-from assets.sources.edges.unread import OF_EDGES, unread_of
-from assets.sources.readers.duck import Duck
-from assets.sources.readers.file_digests import table_digests
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.tables.config import RelationTable
-from assets.sources.tables.node_type import NodeType
-from assets.sources.typed_graph import EdgeBatch, Relation
-from kernels.errors import InputError
+from graphmill.assets.sources.edges.edge_tables import End, checked_edges, stage_edges
+from graphmill.assets.sources.edges.numbering import id_kind, locate, refuse_lost_rows
+from graphmill.assets.sources.edges.unread import OF_EDGES, unread_of
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.file_digests import table_digests
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.tables.config import RelationTable
+from graphmill.assets.sources.tables.node_type import NodeType
+from graphmill.assets.sources.typed_graph import EdgeBatch, Relation
+from graphmill.kernels.errors import InputError
 
 
 class RelationFiles:

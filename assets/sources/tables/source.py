@@ -28,21 +28,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.sources.edges.mistakes import READ_BYTES, told_at_once
-from assets.sources.edges.survey import describe_table
-from assets.sources.feature_blocks import FeatureBlock
-from assets.sources.readers.duck import Duck
-from assets.sources.registry import RawGraph, TableConfig
-from assets.sources.tables.config import TypedTablesConfig
-from assets.sources.tables.node_type import NodeType
-from assets.sources.tables.relation import RelationFiles
-from assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
-from kernels.errors import Attempts, InputError, refused_by
-from kernels.types import Array
+from graphmill.assets.sources.edges.mistakes import READ_BYTES, told_at_once
+from graphmill.assets.sources.edges.survey import describe_table
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.registry import RawGraph, TableConfig
+from graphmill.assets.sources.tables.config import TypedTablesConfig
+from graphmill.assets.sources.tables.node_type import NodeType
+from graphmill.assets.sources.tables.relation import RelationFiles
+from graphmill.assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
+from graphmill.kernels.errors import Attempts, InputError, refused_by
+from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
-    from assets.building.stage import Progress
-    from assets.sources.survey import Survey
+    from graphmill.assets.building.stage import Progress
+    from graphmill.assets.sources.survey import Survey
 
 
 def raw(config: TypedTablesConfig, table: TableConfig | None) -> dict[str, str]:

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from assets.storage.filesystem import beside, make_folder, reporting_full_disk, write_durably
-from assets.storage.home import store_url
-from assets.storage.leases import Address
-from assets.storage.remote.objects import Objects, Stored, open_objects, require_objects
-from kernels.errors import InputError
+from graphmill.assets.storage.filesystem import beside, make_folder, reporting_full_disk, write_durably
+from graphmill.assets.storage.home import store_url
+from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.remote.objects import Objects, Stored, open_objects, require_objects
+from graphmill.kernels.errors import InputError
 
 FOLDER, STAGE = "checkpoints", "model"
 NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{64}})\.safetensors")

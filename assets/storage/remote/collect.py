@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from assets.storage.collect import node_of
-from assets.storage.keep import Node, closure, readers_first, reasons_to_keep, splits_read
-from assets.storage.leases import Address
-from assets.storage.remote.checkpoints import stored_checkpoints
-from assets.storage.remote.entries import (
+from graphmill.assets.storage.collect import node_of
+from graphmill.assets.storage.keep import Node, closure, readers_first, reasons_to_keep, splits_read
+from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.remote.checkpoints import stored_checkpoints
+from graphmill.assets.storage.remote.entries import (
     CONTENT,
     StoredEntry,
     content_prefix,
@@ -34,11 +34,11 @@ from assets.storage.remote.entries import (
     read_entries,
     read_entry,
 )
-from assets.storage.remote.leases import EXPIRY_SECONDS, held_remotely
-from assets.storage.remote.objects import Objects, Stored, require_objects
-from assets.storage.remote.upload import remove_upload
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.storage.remote.leases import EXPIRY_SECONDS, held_remotely
+from graphmill.assets.storage.remote.objects import Objects, Stored, require_objects
+from graphmill.assets.storage.remote.upload import remove_upload
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)

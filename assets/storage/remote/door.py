@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from assets.storage.home import store_url
-from assets.storage.leases import Address
+from graphmill.assets.storage.home import store_url
+from graphmill.assets.storage.leases import Address
 
 
 def find_stored(root: Path, stage: str, version: str) -> Any:
@@ -100,8 +100,12 @@ def share_published(root: Path, artifact: Any, *, replaces: bool = False) -> Any
     Raises:
         InputError: the object store cannot be used.
     """
-    return import_module("assets.storage.remote.share").share(root, artifact, replaces) if store_url() else artifact
+    return (
+        import_module("graphmill.assets.storage.remote.share").share(root, artifact, replaces)
+        if store_url()
+        else artifact
+    )
 
 
 def _fetch() -> Any:
-    return import_module("assets.storage.remote.fetch")
+    return import_module("graphmill.assets.storage.remote.fetch")

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from assets.storage.leases import Address
-from assets.storage.remote.objects import Objects, Stored
-from assets.storage.sealed_json import seal, unseal_bytes
-from assets.storage.version import short
-from kernels.errors import InputError
+from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.remote.objects import Objects, Stored
+from graphmill.assets.storage.sealed_json import seal, unseal_bytes
+from graphmill.assets.storage.version import short
+from graphmill.kernels.errors import InputError
 
 ENTRIES, CONTENT = "artifacts", "content"
 FORMAT = 1

@@ -11,13 +11,13 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from assets.sizes import format_bytes, parse_size
-from assets.storage.artifact import MANIFEST, RUN
-from assets.storage.manifest import whole_of
-from assets.storage.remote.entries import listed_entries
-from assets.storage.remote.objects import require_objects
-from assets.storage.sealed_json import unseal_if_sound
-from kernels.errors import InputError
+from graphmill.assets.sizes import format_bytes, parse_size
+from graphmill.assets.storage.artifact import MANIFEST, RUN
+from graphmill.assets.storage.manifest import whole_of
+from graphmill.assets.storage.remote.entries import listed_entries
+from graphmill.assets.storage.remote.objects import require_objects
+from graphmill.assets.storage.sealed_json import unseal_if_sound
+from graphmill.kernels.errors import InputError
 
 VARIABLE = "GRAPHMILL_CACHE_BYTES"
 
@@ -56,7 +56,7 @@ def make_space(root: Path, num_bytes: int, label: str) -> None:
     Raises:
         InputError: it does not fit when everything is gone that may go.
     """
-    from assets.storage.store import Store
+    from graphmill.assets.storage.store import Store
 
     bound = cache_bytes()
     if bound is None:

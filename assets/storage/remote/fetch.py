@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from assets.storage.artifact import MANIFEST, RUN, WORDS, Artifact, find_artifact
-from assets.storage.digests import BLOCK_BYTES, words_digest
-from assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
-from assets.storage.leases import Address, Leases
-from assets.storage.remote.entries import (
+from graphmill.assets.storage.artifact import MANIFEST, RUN, WORDS, Artifact, find_artifact
+from graphmill.assets.storage.digests import BLOCK_BYTES, words_digest
+from graphmill.assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
+from graphmill.assets.storage.leases import Address, Leases
+from graphmill.assets.storage.remote.entries import (
     IS_DAMAGED,
     StoredEntry,
     damaged_remedy,
@@ -29,15 +29,15 @@ from assets.storage.remote.entries import (
     read_entries,
     read_entry,
 )
-from assets.storage.remote.eviction import make_space, note_use
-from assets.storage.remote.objects import Objects, open_objects, require_objects
-from assets.storage.sealed_json import seal
-from assets.storage.staging import Staging
-from assets.storage.verified import damaged_block, note_sound
-from assets.storage.version import short
-from assets.storage.writer import publish_folder
-from kernels.errors import InputError
-from kernels.types import Array
+from graphmill.assets.storage.remote.eviction import make_space, note_use
+from graphmill.assets.storage.remote.objects import Objects, open_objects, require_objects
+from graphmill.assets.storage.sealed_json import seal
+from graphmill.assets.storage.staging import Staging
+from graphmill.assets.storage.verified import damaged_block, note_sound
+from graphmill.assets.storage.version import short
+from graphmill.assets.storage.writer import publish_folder
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
 
 FETCHES = ".fetches"
 """Folder in the store's with the locks of the processes that fetch."""

@@ -23,9 +23,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 
-from assets.storage.leases import Address
-from assets.storage.remote.objects import Objects, require_objects
-from kernels.errors import InputError
+from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.remote.objects import Objects, require_objects
+from graphmill.kernels.errors import InputError
 
 FOLDER = "leases"
 EXPIRY_SECONDS, RENEW_SECONDS = 300, 60

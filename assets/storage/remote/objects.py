@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from assets.storage.filesystem import make_folder
-from assets.storage.home import STORE_VARIABLE, store_url
-from kernels.errors import InputError
+from graphmill.assets.storage.filesystem import make_folder
+from graphmill.assets.storage.home import STORE_VARIABLE, store_url
+from graphmill.kernels.errors import InputError, install_extra
 
 RETRIES, RETRY_SECONDS = 5, 60
 """How often a failed request is repeated, and the seconds after which it is not repeated any more."""
@@ -55,7 +55,7 @@ class Objects:
             import obstore
             from obstore.store import from_url
         except ModuleNotFoundError as error:
-            remedy = 'install it: pip install -e ".[object-store]"; or unset GRAPHMILL_STORE'
+            remedy = f"install it: {install_extra('object-store')}; or unset GRAPHMILL_STORE"
             raise InputError(f"{STORE_VARIABLE} = {url} needs the package {error.name}", remedy) from error
         self._api, place = obstore, urlparse(url)
         if place.scheme == "file":

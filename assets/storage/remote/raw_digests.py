@@ -11,10 +11,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from assets.storage.home import store_url
-from assets.storage.remote.objects import Objects, require_objects
-from assets.storage.sealed_json import seal, unseal_bytes
-from assets.storage.version import canonical, canonical_json, locations
+from graphmill.assets.storage.home import store_url
+from graphmill.assets.storage.remote.objects import Objects, require_objects
+from graphmill.assets.storage.sealed_json import seal, unseal_bytes
+from graphmill.assets.storage.version import canonical, canonical_json, locations
 
 FOLDER = "raw"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from assets.storage.artifact import Artifact, read_artifact
-from assets.storage.manifest import content_digest
-from assets.storage.remote.fetch import fetch_artifact
-from assets.storage.remote.upload import upload_artifact
+from graphmill.assets.storage.artifact import Artifact, read_artifact
+from graphmill.assets.storage.manifest import content_digest
+from graphmill.assets.storage.remote.fetch import fetch_artifact
+from graphmill.assets.storage.remote.upload import upload_artifact
 
 
 def share(root: Path, artifact: Artifact, replaces: bool) -> Artifact:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from assets.storage.artifact import RUN, WORDS, Artifact, find_artifact
-from assets.storage.leases import Address
-from assets.storage.manifest import references
-from assets.storage.remote.entries import StoredEntry, content_prefix, entry_key, listed_entries, read_entry
-from assets.storage.remote.leases import hold_remote
-from assets.storage.remote.objects import Objects, require_objects
-from assets.storage.sealed_json import unseal_if_sound
+from graphmill.assets.storage.artifact import RUN, WORDS, Artifact, find_artifact
+from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.manifest import references
+from graphmill.assets.storage.remote.entries import StoredEntry, content_prefix, entry_key, listed_entries, read_entry
+from graphmill.assets.storage.remote.leases import hold_remote
+from graphmill.assets.storage.remote.objects import Objects, require_objects
+from graphmill.assets.storage.sealed_json import unseal_if_sound
 
 
 def upload_artifact(root: Path, artifact: Artifact, *, replaces: bool = False) -> StoredEntry:

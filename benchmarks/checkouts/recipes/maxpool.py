@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from trainers.models.ops import aggregate
+from graphmill import aggregate
 
 
 class GatedLayer(nn.Module):

@@ -3,9 +3,9 @@
 import os
 
 if "RANK" in os.environ:
-    import trainers.devices.cuda
+    import graphmill.trainers.devices.cuda
     from tests import accelerator
     from tests.accelerator.backend import SimulatedBackend
 
     accelerator.load()
-    trainers.devices.cuda.CudaBackend = SimulatedBackend  # pyright: ignore[reportAttributeAccessIssue]
+    graphmill.trainers.devices.cuda.CudaBackend = SimulatedBackend  # pyright: ignore[reportAttributeAccessIssue]

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from assets.budgets.automatic import device_budget, host_budget
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, CudaWork, MemoryConfig, budgets_config
-from assets.budgets.measured import PLACE, MachineBytes, measured_bytes, measured_digest, refresh
-from assets.budgets.read import open_budgets
-from assets.budgets.stage import BudgetsStage
-from assets.building.materialize import materialize
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from assets.storage.version import canonical
+from graphmill.assets.budgets.automatic import device_budget, host_budget
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, CudaWork, MemoryConfig, budgets_config
+from graphmill.assets.budgets.measured import PLACE, MachineBytes, measured_bytes, measured_digest, refresh
+from graphmill.assets.budgets.read import open_budgets
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import canonical
+from graphmill.trainers.recipe.config import TrainTable
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import TABLE
-from trainers.recipe.config import TrainTable
 
 GB = 10**9
 MACHINE = MachineBytes(memory_bytes=64 * GB, disk_bytes=100 * GB, device_bytes=80 * GB)
@@ -34,8 +34,10 @@ def table(name: str = "one", **keys: Any) -> TrainTable:
 def gpus(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """The number of GPUs, which is 1, and the bytes that are free on it."""
     found = {"number": 1, "free": 80 * GB}
-    monkeypatch.setattr("assets.budgets.config.num_gpus", lambda: found["number"])
-    monkeypatch.setattr("assets.budgets.measured.free_gpu_bytes", lambda: found["free"] if found["number"] else None)
+    monkeypatch.setattr("graphmill.assets.budgets.config.num_gpus", lambda: found["number"])
+    monkeypatch.setattr(
+        "graphmill.assets.budgets.measured.free_gpu_bytes", lambda: found["free"] if found["number"] else None
+    )
     return found
 
 

@@ -7,16 +7,16 @@ import threading
 
 import pytest
 
-from assets.budgets.config import BudgetsConfig, MemoryConfig, budgets_config
-from assets.budgets.measured import PLACE, MachineBytes, measure, measured_bytes, measured_digest, refresh
-from assets.budgets.read import open_budgets
-from assets.budgets.stage import BudgetsStage
-from assets.building.materialize import stage_version
-from kernels.errors import InputError
+from graphmill.assets.budgets.config import BudgetsConfig, MemoryConfig, budgets_config
+from graphmill.assets.budgets.measured import PLACE, MachineBytes, measure, measured_bytes, measured_digest, refresh
+from graphmill.assets.budgets.read import open_budgets
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.materialize import stage_version
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.rows.caches import resolve
 from tests.trainers.runs import TABLE
-from trainers.recipe.config import TrainTable
 
 GB = 1000**3
 FEATURES = 400 * 48
@@ -81,7 +81,7 @@ def test_declared_work_does_not_enter_where_nothing_is_auto():
 
 def test_auto_stays_until_it_is_refreshed(tmp_path, graph, monkeypatch):
     found = [MachineBytes(memory_bytes=8 * GB, disk_bytes=GB), MachineBytes(memory_bytes=32 * GB, disk_bytes=GB)]
-    monkeypatch.setattr("assets.budgets.measured.measure", lambda home: found[0])
+    monkeypatch.setattr("graphmill.assets.budgets.measured.measure", lambda home: found[0])
     first = resolve(tmp_path, graph)
     del found[0]
     again = resolve(tmp_path, graph)
@@ -99,7 +99,7 @@ def test_a_refresh_while_budgets_are_resolved_publishes_nothing(tmp_path, graph,
         return measured_bytes(home)
 
     write_measured(tmp_path, 2 * GB)
-    monkeypatch.setattr("assets.budgets.stage.measured_bytes", refreshed)
+    monkeypatch.setattr("graphmill.assets.budgets.stage.measured_bytes", refreshed)
     with pytest.raises(InputError, match="measured again while the budgets were resolved"):
         resolve(tmp_path, graph)
 
@@ -114,7 +114,9 @@ def test_budgets_beyond_the_memory_are_refused(tmp_path, graph):
 
 def test_the_check_and_the_picture_have_the_numbers_of_the_levels(tmp_path, graph, monkeypatch):
     drawn = []
-    monkeypatch.setattr("assets.figures.budgets.budget_bars", lambda path, levels, title: drawn.append((levels, title)))
+    monkeypatch.setattr(
+        "graphmill.assets.figures.budgets.budget_bars", lambda path, levels, title: drawn.append((levels, title))
+    )
     write_measured(tmp_path, 16 * GB, 30 * GB)
     artifact = resolve(tmp_path, graph, {"device_work_bytes": GB}, device="auto", host="25%", disk="auto")
     levels = {level.name.split("\n")[0]: (level.num_bytes, dict(level.parts)) for level in drawn[0][0]}
@@ -149,7 +151,7 @@ def test_given_budgets_are_drawn_without_a_machine(tmp_path, graph):
 def test_first_measurements_at_once_agree(tmp_path, monkeypatch):
     count = iter(range(1, 100))
     monkeypatch.setattr(
-        "assets.budgets.measured.measure", lambda home: MachineBytes(memory_bytes=next(count), disk_bytes=1)
+        "graphmill.assets.budgets.measured.measure", lambda home: MachineBytes(memory_bytes=next(count), disk_bytes=1)
     )
     seen: list[MachineBytes] = []
     threads = [threading.Thread(target=lambda: seen.append(measured_bytes(tmp_path))) for _ in range(16)]

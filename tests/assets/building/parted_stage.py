@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assets.building.stage import Check, FanOut, Summary
-from kernels.errors import InputError
+from graphmill.assets.building.stage import Check, FanOut, Summary
+from graphmill.kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)

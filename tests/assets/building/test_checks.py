@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from assets.building.checks import join_checks
-from assets.building.stage import Check, Summary
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
+from graphmill.assets.building.checks import join_checks
+from graphmill.assets.building.stage import Check, Summary
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
 
 
 def artifact(home: Path, seed: int, *checks: Check) -> Artifact:

@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from assets.building.child import NUM_SPINS, SPINS, TUNABLES, WAIT_POLICY, begin_as_trainings, child_environment
-from jobs import cli
-from jobs.commands.ui import server_environment
+from graphmill.assets.building.child import (
+    NUM_SPINS,
+    SPINS,
+    TUNABLES,
+    WAIT_POLICY,
+    begin_as_trainings,
+    child_environment,
+)
+from graphmill.jobs import cli
+from graphmill.jobs.commands.ui import server_environment
 
 
-@pytest.mark.parametrize("module", ["assets.partitions.metis_child", "assets.sources.dgl.reader"])
+@pytest.mark.parametrize("module", ["graphmill.assets.partitions.metis_child", "graphmill.assets.sources.dgl.reader"])
 def test_a_child_whose_parent_is_gone_before_it_begins_ends(module):
     """It is told who started it; here that is not so. Beyond that look it would fail with a traceback: nothing else is given."""
     # Process 0 is nobody's parent.
@@ -29,7 +36,7 @@ def test_modules_in_the_users_folder_are_not_imported(tmp_path: Path, whose: str
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("raise SystemExit('the user's code was run')")
     server = os.environ | server_environment(tmp_path / "home", 3000)
-    code = "import assets.storage.home, dagster, numpy; print(assets.storage.home.ROOT)"
+    code = "import graphmill.assets.storage.home, dagster, numpy; print(graphmill.assets.storage.home.ROOT)"
     (tmp_path / "inner.py").write_text("raise SystemExit('the user's module was run')")
     environment = child_environment() if whose == "a child" else server
     found = subprocess.run(

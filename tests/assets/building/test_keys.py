@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from assets.building.keys import Checked, ConfigError, KeyProblem, within
+from graphmill.assets.building.keys import Checked, ConfigError, KeyProblem, within
 
 
 @dataclass(frozen=True, kw_only=True)

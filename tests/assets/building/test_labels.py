@@ -1,6 +1,6 @@
 import pytest
 
-from assets.building.labels import labelled, rounded
+from graphmill.assets.building.labels import labelled, rounded
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.building.materialize import materialize, stage_version
-from assets.building.stage import Silent, Summary
-from assets.storage.machine import processor_name
-from assets.storage.require import require
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.materialize import materialize, stage_version
+from graphmill.assets.building.stage import Silent, Summary
+from graphmill.assets.storage.machine import processor_name
+from graphmill.assets.storage.require import require
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 
 
@@ -50,7 +50,7 @@ def test_the_run_record_names_the_processor(store, tmp_path, monkeypatch):
         ("processor\t: 0\n", platform.processor() or platform.machine()),
     ):
         cores.write_text(text)
-        monkeypatch.setattr("assets.storage.machine.PROCESSORS", cores)
+        monkeypatch.setattr("graphmill.assets.storage.machine.PROCESSORS", cores)
         assert processor_name.__wrapped__() == name
 
 

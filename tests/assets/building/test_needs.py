@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from assets.building.materialize import materialize
-from assets.building.needs import MARGIN, Need, Sizes, Speed, Term, require_fit, sizes_of
-from assets.building.stage import Check, Stage, Summary
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.needs import MARGIN, Need, Sizes, Speed, Term, require_fit, sizes_of
+from graphmill.assets.building.stage import Check, Stage, Summary
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 
 NEED = Need(

@@ -3,13 +3,13 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.building.page import Page, ordered, table_of
-from assets.graph.page import GRAPH_PAGE
-from assets.graph.stage import GRAPH
-from assets.sources.registry import config_class
-from assets.storage.store import Store
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.page import Page, ordered, table_of
+from graphmill.assets.graph.page import GRAPH_PAGE
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
 
 
 @pytest.fixture(scope="module")

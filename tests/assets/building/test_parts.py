@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from assets.building import parts
-from assets.building.answers import PartError
-from assets.building.build import Build
-from assets.building.materialize import materialize, stage_version
-from assets.building.parts import Here
-from assets.building.stage import ChecksFailedError, Silent
-from assets.storage.collect import collect, find_garbage
-from assets.storage.store import Store
-from assets.storage.version import part_version
-from kernels.errors import InputError
+from graphmill.assets.building import parts
+from graphmill.assets.building.answers import PartError
+from graphmill.assets.building.build import Build
+from graphmill.assets.building.materialize import materialize, stage_version
+from graphmill.assets.building.parts import Here
+from graphmill.assets.building.stage import ChecksFailedError, Silent
+from graphmill.assets.storage.collect import collect, find_garbage
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import part_version
+from graphmill.kernels.errors import InputError
 from tests.assets.building.parted_stage import PARTED, Execution, Semantic
 
 ROOT = Path(__file__).parents[3]
@@ -147,8 +147,8 @@ def test_cancellation_ends_the_pool(store):
 
 def child(home, *arguments):
     code = (
-        "import sys; from pathlib import Path; from assets.storage.store import Store\n"
-        "from assets.building.materialize import materialize; from tests.assets.building.parted_stage import *\n"
+        "import sys; from pathlib import Path; from graphmill.assets.storage.store import Store\n"
+        "from graphmill.assets.building.materialize import materialize; from tests.assets.building.parted_stage import *\n"
         "workers, part, what = int(sys.argv[2]), sys.argv[3], sys.argv[4]\n"
         "made = materialize(Store(Path(sys.argv[1])), PARTED, Semantic(parts=6),"
         " Execution(workers=workers, trouble=(part, what)), {})\n"
@@ -255,8 +255,8 @@ def test_a_lease_on_the_whole_taken_after_the_listing_spares_its_parts(store):
 
 
 def test_versions_of_plain_stages_stay_what_they_are(store):
-    from assets.graph.stage import GRAPH
-    from assets.sources.registry import config_class
+    from graphmill.assets.graph.stage import GRAPH
+    from graphmill.assets.sources.registry import config_class
     from tests.assets.building import toy_stage
 
     version = stage_version(GRAPH, config_class("rmat")(nodes=100, edges=500), {})
@@ -267,8 +267,8 @@ def test_versions_of_plain_stages_stay_what_they_are(store):
 
 
 def test_commands_show_parts(store, capsys):
-    from jobs.commands.diff import difference
-    from jobs.commands.show import artifacts_json, print_artifact, print_artifacts, verify_artifacts
+    from graphmill.jobs.commands.diff import difference
+    from graphmill.jobs.commands.show import artifacts_json, print_artifact, print_artifacts, verify_artifacts
 
     small, large = build(store, parts=2), build(store, parts=3)
     print_artifacts(store, None)

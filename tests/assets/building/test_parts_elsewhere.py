@@ -2,10 +2,10 @@
 
 import pytest
 
-from assets.building.build import Build
-from assets.building.materialize import materialize
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.build import Build
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.building.parted_stage import PARTED, Execution, Semantic
 from tests.assets.storage.tiny_artifacts import present
 

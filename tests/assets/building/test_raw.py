@@ -2,13 +2,13 @@
 
 import pytest
 
-from assets.building.build import Build
-from assets.building.materialize import materialize, stage_version
-from assets.building.raw import raw_digests
-from assets.pipeline.steps import Versions
-from assets.storage.digests import sha256_file
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.build import Build
+from graphmill.assets.building.materialize import materialize, stage_version
+from graphmill.assets.building.raw import raw_digests
+from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.storage.digests import sha256_file
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.building.materialize import materialize
-from assets.storage.store import Store
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.storage.store import Store
 from tests.assets.building.parted_stage import PARTED, Execution, Semantic
 from tests.assets.building.test_parts import ROOT, digests, parts_of, until
 
@@ -23,8 +23,8 @@ NUM_PARTS = 6
 BUILD = f"""
 import os, sys
 from pathlib import Path
-from assets.building.materialize import materialize
-from assets.storage.store import Store
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.storage.store import Store
 from tests.assets.building.parted_stage import PARTED, Execution, Semantic
 execution = Execution(trouble=(sys.argv[2], "wait"))
 made = materialize(Store(Path(sys.argv[1])), PARTED, Semantic(parts={NUM_PARTS}), execution, {{}})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.building.stage import Check, Stage, Summary
+from graphmill.assets.building.stage import Check, Stage, Summary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
-from assets.budgets.stage import BudgetsStage
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.building.stage import Silent
-from assets.cache_plan import layout, segment_size
-from assets.cache_plan.config import CachePlanTable, cache_plan_config
-from assets.cache_plan.read import open_placement, open_segment_plan
-from assets.cache_plan.segment_size import SegmentChoice
-from assets.cache_plan.stage import CACHE_PLAN
-from assets.samples.read import open_samples
-from assets.storage.store import Store
-from kernels.disk_cache.segment_size import SegmentSizes, stored_rows_reference
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.rows.slots import ELSEWHERE, HOST, NO_FEATURES, make_slots
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.cache_plan import layout, segment_size
+from graphmill.assets.cache_plan.config import CachePlanTable, cache_plan_config
+from graphmill.assets.cache_plan.read import open_placement, open_segment_plan
+from graphmill.assets.cache_plan.segment_size import SegmentChoice
+from graphmill.assets.cache_plan.stage import CACHE_PLAN
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.disk_cache.segment_size import SegmentSizes, stored_rows_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.rows.slots import ELSEWHERE, HOST, NO_FEATURES, make_slots
 from tests.assets.samples.sampled import build_samples
 from tests.trainers.graphs import random_graph_artifacts
 
@@ -254,7 +254,7 @@ def test_rows_without_columns_have_no_copies():
 
 
 def test_of_many_batches_the_nearest_sizes_are_named(made, monkeypatch):
-    monkeypatch.setattr("assets.cache_plan.segment_size.SegmentSizes", partial(SegmentSizes, exact_sizes=2))
+    monkeypatch.setattr("graphmill.assets.cache_plan.segment_size.SegmentSizes", partial(SegmentSizes, exact_sizes=2))
     with pytest.raises(InputError, match=r"segment_size = 5: of 7 batches(?s:.*)give 4 or 7, or 0 for the search"):
         plan(made, segment_size=5)
     assert plan(made, segment_size=4).summary["numbers"]["segment_size"] == 4

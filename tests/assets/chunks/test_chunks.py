@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.chunks.config import ChunksTable, chunks_config
-from assets.chunks.read import open_chunks
-from assets.chunks.stage import CHUNKS
-from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH
-from assets.sources.registry import config_class
-from assets.storage.store import Store
-from kernels.chunks.counts import cost
-from kernels.errors import InputError
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.chunks.config import ChunksTable, chunks_config
+from graphmill.assets.chunks.read import open_chunks
+from graphmill.assets.chunks.stage import CHUNKS
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.chunks.counts import cost
+from graphmill.kernels.errors import InputError
 from tests.assets.partitions.test_partitions import build as build_parts
 from tests.assets.partitions.test_partitions import graph_of
 from tests.trainers.techniques.fullgraph.made_steps import MadeSteps

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from assets.chunks.rates import PLACE, measured_rates, parse_rates
-from assets.storage.sealed_json import unseal
-from kernels.chunks.counts import cost
-from kernels.chunks.rates import LinkRates, measure_rates
-from kernels.errors import InputError
+from graphmill.assets.chunks.rates import PLACE, measured_rates, parse_rates
+from graphmill.assets.storage.sealed_json import unseal
+from graphmill.kernels.chunks.counts import cost
+from graphmill.kernels.chunks.rates import LinkRates, measure_rates
+from graphmill.kernels.errors import InputError
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def machine(monkeypatch):
     """A machine whose links can get faster."""
     speed = {"host": 1e9}
     found = lambda: ("drawn", LinkRates(**rates(speed["host"])))  # noqa: E731
-    monkeypatch.setattr("assets.chunks.rates.measure_rates", found)
+    monkeypatch.setattr("graphmill.assets.chunks.rates.measure_rates", found)
     return speed
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from assets.building.piped_child import PipedChild, listen, open_pipe
-from assets.cluster.local import local_nodes
-from assets.cluster.require import require_ray
+from graphmill.assets.building.piped_child import PipedChild, listen, open_pipe
+from graphmill.assets.cluster.local import local_nodes
+from graphmill.assets.cluster.require import require_ray
 
 
 class KeptNodes:

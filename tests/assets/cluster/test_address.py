@@ -2,8 +2,8 @@
 
 import pytest
 
-from assets.cluster.address import address_problem, parse_address
-from kernels.errors import InputError
+from graphmill.assets.cluster.address import address_problem, parse_address
+from graphmill.kernels.errors import InputError
 
 
 @pytest.mark.parametrize(

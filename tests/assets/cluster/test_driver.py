@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from assets.cluster.driver import _Parts
+from graphmill.assets.cluster.driver import _Parts
 
 
 def test_a_report_that_comes_behind_the_answer_of_its_part_is_not_counted_again() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from assets.storage.home import ROOT
+from graphmill.assets.storage.home import ROOT
 
 pytestmark = pytest.mark.first
 
 NODES = """
-from assets.cluster.local import local_nodes
+from graphmill.assets.cluster.local import local_nodes
 
 with local_nodes(1, num_cpus=1) as cluster:
     print(bool(cluster.address))

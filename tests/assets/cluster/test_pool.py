@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from assets.building.answers import PartError
-from assets.building.materialize import materialize
-from assets.building.stage import ChecksFailedError, Silent
-from assets.cluster.pool import OnCluster
-from assets.storage.home import STORE_VARIABLE
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.answers import PartError
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import ChecksFailedError, Silent
+from graphmill.assets.cluster.pool import OnCluster
+from graphmill.assets.storage.home import STORE_VARIABLE
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.building.parted_stage import PARTED, Execution, Semantic
 from tests.assets.cluster.kept_nodes import descendants, kept_nodes
 
@@ -126,7 +126,7 @@ def test_no_cluster_is_one_message(tmp_path, address):
 
 def test_a_node_that_does_not_see_the_home_is_named(tmp_path, monkeypatch):
     """Its answer is checked before any part is begun: the home of these nodes is another one."""
-    from assets.cluster import connect
+    from graphmill.assets.cluster import connect
 
     nodes = [connect.ClusterNode(id="a", ip="10.0.0.7", host="far", cpus=1, gpus=0, memory_bytes=1)]
     code = connect.code_digest()

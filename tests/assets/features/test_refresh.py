@@ -4,16 +4,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize, materialize_together
-from assets.features.config import features_config
-from assets.features.stage import FEATURES
-from assets.graph.stage import GRAPH
-from assets.sources.readers.column_digests import column_digests
-from assets.sources.readers.duck import Duck
-from assets.sources.registry import TableConfig, config_class
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize, materialize_together
+from graphmill.assets.features.config import features_config
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.sources.readers.column_digests import column_digests
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.registry import TableConfig, config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, build, edge_frame, node_frame, write_csv, write_ogb_text
 
 pytestmark = pytest.mark.usefixtures("quick_readers")
@@ -84,7 +84,7 @@ def test_digests_are_remembered_and_renewed(tables, monkeypatch):
     import os
     import time
 
-    from assets.storage import digests
+    from graphmill.assets.storage import digests
 
     folder, _ = tables
     monkeypatch.setenv("GRAPHMILL_HOME", str(folder / "home"))
@@ -162,7 +162,7 @@ def test_features_that_are_not_finite_leave_the_graph_to_be_built_alone(tables):
 def test_two_tables_of_a_file_of_dgl_come_from_one_reading(tmp_path, monkeypatch):
     import torch
 
-    from assets.sources.dgl import source
+    from graphmill.assets.sources.dgl import source
     from tests.assets.sources.own_data import write_dgl
 
     graph = Drawn()

@@ -10,14 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from assets.building.stage import Silent
-from assets.features.read import NodeTypes, node_types, open_features
-from assets.sources.feature_blocks import FeatureBlock, blocks_type, blocks_width, columns_of_types, write_blocks
-from assets.sources.features import common_type, rounded_to_bfloat16, widened
-from assets.sources.registry import TableConfig, config_class
-from assets.storage.store import Store
-from kernels.errors import InputError
-from kernels.types import Topology
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.features.read import NodeTypes, node_types, open_features
+from graphmill.assets.sources.feature_blocks import (
+    FeatureBlock,
+    blocks_type,
+    blocks_width,
+    columns_of_types,
+    write_blocks,
+)
+from graphmill.assets.sources.features import common_type, rounded_to_bfloat16, widened
+from graphmill.assets.sources.registry import TableConfig, config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Topology
 from tests.assets.sources.own_data import Drawn, build, build_config, node_frame, write_parquet
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from assets.figures.budgets import COLOURS, Level, budget_bars
-from assets.figures.graph import MOST_BARS, class_balance, degree_histogram
-from assets.figures.style import BLUE, DPI, WIDTH, byte_unit, new_figure, png
-from assets.figures.tiers import packing_figure, page_curves, tier_shares
-from assets.figures.visits import access_figure, hit_ratio_curves
+from graphmill.assets.figures.budgets import COLOURS, Level, budget_bars
+from graphmill.assets.figures.graph import MOST_BARS, class_balance, degree_histogram
+from graphmill.assets.figures.style import BLUE, DPI, WIDTH, byte_unit, new_figure, png
+from graphmill.assets.figures.tiers import packing_figure, page_curves, tier_shares
+from graphmill.assets.figures.visits import access_figure, hit_ratio_curves
 
 pytestmark = pytest.mark.usefixtures("drawn")
 RATIOS = (0, 0.1, 0.5, 1)
@@ -66,7 +66,7 @@ def drawn_texts(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], None]) -> li
     from matplotlib.text import Text
 
     figures = []
-    monkeypatch.setattr("assets.figures.style.png", lambda figure: figures.append(figure) or b"")
+    monkeypatch.setattr("graphmill.assets.figures.style.png", lambda figure: figures.append(figure) or b"")
     draw()
     return [text.get_text() for text in figures[0].findobj(Text)]
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.graph import checks
-from assets.graph.checks import homophily, node_checks, row_slices, topology_checks
-from kernels.types import Topology
+from graphmill.assets.graph import checks
+from graphmill.assets.graph.checks import homophily, node_checks, row_slices, topology_checks
+from graphmill.kernels.types import Topology
 
 
 def topology(indptr, indices):

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.building.stage import Silent
-from assets.graph import edge_sort
-from assets.graph.edge_sort import EdgePolicy, sort_edges
-from assets.sources.spool import SORT_BYTES, EdgeColumns, EdgeSpool
-from assets.storage.store import Store
-from kernels.errors import InputError
-from kernels.graph.csc import build_csc_reference
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.graph import edge_sort
+from graphmill.assets.graph.edge_sort import EdgePolicy, sort_edges
+from graphmill.assets.sources.spool import SORT_BYTES, EdgeColumns, EdgeSpool
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph.csc import build_csc_reference
 from tests.assets.storage.limits import file_size_limit
 
 
@@ -58,7 +58,7 @@ def test_equals_the_compression_in_memory(
 
 
 def test_ranges_follow_the_edges(tmp_path, monkeypatch):
-    monkeypatch.setattr("assets.sources.spool.COARSE_BINS", 64)
+    monkeypatch.setattr("graphmill.assets.sources.spool.COARSE_BINS", 64)
     spool = EdgeSpool(tmp_path, 1000, EdgeColumns(), undirected=False)
     spool.append(np.zeros(500, int), np.full(500, 700))
     spool.append(np.zeros(100, int), np.arange(100))

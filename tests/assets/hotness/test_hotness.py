@@ -6,24 +6,24 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH
-from assets.hotness.config import HotnessTable, Policy, hotness_config
-from assets.hotness.read import open_hotness
-from assets.hotness.stage import HOTNESS
-from assets.pipeline.file import load_pipeline
-from assets.sampling.config import SamplingConfig
-from assets.sources.registry import config_class
-from assets.storage.store import Store
-from assets.storage.user_code import Reference
-from kernels.errors import InputError
-from kernels.hotness.bayes import visit_rates
-from kernels.hotness.visits import count_reference
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.types import Stream
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.hotness.config import HotnessTable, Policy, hotness_config
+from graphmill.assets.hotness.read import open_hotness
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.user_code import Reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.bayes import visit_rates
+from graphmill.kernels.hotness.visits import count_reference
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Stream
 from tests.trainers.graphs import random_graph_artifacts
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=50)
@@ -143,7 +143,7 @@ def test_what_a_policy_expects_of_its_caches_is_near_what_training_measures(grap
 def test_the_picture_compares_the_chosen_policy_with_others(graph, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        "assets.figures.visits.hit_ratio_curves", lambda path, *given, **more: drawn.append((given, more))
+        "graphmill.assets.figures.visits.hit_ratio_curves", lambda path, *given, **more: drawn.append((given, more))
     )
     build(graph, tmp_path / "a")
     build(graph, tmp_path / "b", policy="presample", evaluate_epochs=1)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
-from assets.budgets.stage import BudgetsStage
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.building.stage import Progress
-from assets.cache_plan.config import CachePlanTable, cache_plan_config
-from assets.cache_plan.stage import CACHE_PLAN
-from assets.packed_chunks.config import PackedConfig, PackedExecution
-from assets.packed_chunks.stage import PACKED_CHUNKS
-from assets.samples.config import SamplesExecution, SamplesTable, samples_config
-from assets.samples.stage import SAMPLES
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Progress
+from graphmill.assets.cache_plan.config import CachePlanTable, cache_plan_config
+from graphmill.assets.cache_plan.stage import CACHE_PLAN
+from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution
+from graphmill.assets.packed_chunks.stage import PACKED_CHUNKS
+from graphmill.assets.samples.config import SamplesExecution, SamplesTable, samples_config
+from graphmill.assets.samples.stage import SAMPLES
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
 from tests.assets.samples.sampled import build_samples
 from tests.assets.sampling_tables.tables import with_tables
 from tests.trainers.graphs import GraphArtifacts, random_graph_artifacts

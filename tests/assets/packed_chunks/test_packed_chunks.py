@@ -12,27 +12,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.building.materialize import materialize
-from assets.building.stage import ChecksFailedError, Silent
-from assets.cache_plan.read import open_segment_plan
-from assets.features.read import open_features
-from assets.packed_chunks.config import PackedConfig, PackedExecution
-from assets.packed_chunks.distribute import BufferSizes, RowDistributor, distribute
-from assets.packed_chunks.read import PackedChunks
-from assets.packed_chunks.reorder import Reorderer
-from assets.packed_chunks.slots import CachedNodes, input_slots
-from assets.packed_chunks.stage import PACKED_CHUNKS
-from assets.samples.read import open_samples
-from assets.storage.artifact import Artifact
-from assets.storage.read_ranges import read_ranges
-from assets.storage.read_verified import read_table
-from assets.storage.store import Store
-from kernels import warn_once
-from kernels.disk_cache.pack import pack_range
-from kernels.disk_cache.segments import SegmentPlan
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES, page_digests_reference
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, STAGED, split_slots
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import ChecksFailedError, Silent
+from graphmill.assets.cache_plan.read import open_segment_plan
+from graphmill.assets.features.read import open_features
+from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution
+from graphmill.assets.packed_chunks.distribute import BufferSizes, RowDistributor, distribute
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.packed_chunks.reorder import Reorderer
+from graphmill.assets.packed_chunks.slots import CachedNodes, input_slots
+from graphmill.assets.packed_chunks.stage import PACKED_CHUNKS
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.read_ranges import read_ranges
+from graphmill.assets.storage.read_verified import read_table
+from graphmill.assets.storage.store import Store
+from graphmill.kernels import warn_once
+from graphmill.kernels.disk_cache.pack import pack_range
+from graphmill.kernels.disk_cache.segments import SegmentPlan
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests_reference
+from graphmill.kernels.rows.slots import DEVICE, ELSEWHERE, HOST, STAGED, split_slots
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.samples.sampled import contents
 from tests.trainers.graphs import GraphArtifacts, random_graph_artifacts
@@ -99,7 +99,7 @@ def test_every_row_of_every_batch_is_the_feature_row(tmp_path: Path, case: dict[
 
 def test_checks_and_picture_have_the_numbers_of_what_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    monkeypatch.setattr("assets.figures.tiers.packing_figure", lambda path, *given: drawn.append(given))
+    monkeypatch.setattr("graphmill.assets.figures.tiers.packing_figure", lambda path, *given: drawn.append(given))
     packed = build_packed(tmp_path)
     made, plan = packed.packed_chunks, packed.cache_plan.summary["numbers"]
     numbers, found = made.summary["numbers"], {check["name"]: check["numbers"] for check in made.summary["checks"]}
@@ -215,7 +215,7 @@ def test_a_row_at_the_wrong_place_fails_the_check_of_its_part(tmp_path: Path, mo
     def careless(rows: np.ndarray, *more: Any) -> bool:
         return pack_range(rows[::-1].copy(), *more)
 
-    monkeypatch.setattr("assets.packed_chunks.distribute.pack_range", careless)
+    monkeypatch.setattr("graphmill.assets.packed_chunks.distribute.pack_range", careless)
     with pytest.raises(ChecksFailedError, match="rows are the features"):
         build_packed(tmp_path)
     assert not [each for each in Store(tmp_path).artifacts() if each.stage.startswith("packed_chunks")]

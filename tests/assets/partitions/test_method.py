@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.building.stage import Silent
-from assets.graph.stage import GRAPH
-from assets.partitions.config import PartitionsTable, partitions_config
-from assets.partitions.method import AUTO_BYTES, choose_method, metis_bytes
-from assets.partitions.page import headline
-from assets.partitions.stage import PARTITIONS
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from jobs.cli import graphmill
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.partitions.config import PartitionsTable, partitions_config
+from graphmill.assets.partitions.method import AUTO_BYTES, choose_method, metis_bytes
+from graphmill.assets.partitions.page import headline
+from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.cli import graphmill
 from tests.recipes import recipe, sbm
 
 
@@ -59,7 +59,7 @@ def test_a_small_graph_has_the_parts_of_metis_and_a_large_one_those_of_the_strea
     assert parts["metis"].files["part_of.npy"]["digest"] != parts["ldg"].files["part_of.npy"]["digest"]
     assert not any("auto" in line for line in (headline([each]) for each in parts.values()))
     for method, bound in (("metis", AUTO_BYTES), ("ldg", 1000)):
-        monkeypatch.setattr("assets.partitions.method.AUTO_BYTES", bound)
+        monkeypatch.setattr("graphmill.assets.partitions.method.AUTO_BYTES", bound)
         found = build(graph, tmp_path / method, "auto", progress := Told())
         assert found.files["part_of.npy"]["digest"] == parts[method].files["part_of.npy"]["digest"]
         assert found.summary["numbers"]["method"] == method and f"parts by {method} (auto)" in headline([found])
@@ -82,7 +82,7 @@ def test_validate_and_inspect_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
         'method = "auto" is "metis": METIS would take up to'
         in CliRunner().invoke(graphmill, [*home, "inspect", str(path)]).output
     )
-    monkeypatch.setattr("assets.partitions.method.AUTO_BYTES", 1000)
+    monkeypatch.setattr("graphmill.assets.partitions.method.AUTO_BYTES", 1000)
     said = CliRunner().invoke(graphmill, [*home, "inspect", str(path)]).output
     assert 'method = "auto" is "ldg": METIS would take up to' in said and 'with fewer edges it may be "metis"' in said
     path.write_text(recipe(graph=sbm(nodes=600, edges=5000), partitions={"method": "ldg"}))

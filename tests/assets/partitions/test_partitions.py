@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.building.child import start_child
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.building.stage import Silent
-from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH
-from assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
-from assets.partitions.read import open_partitions
-from assets.partitions.stage import PARTITIONS
-from assets.sources.registry import config_class
-from assets.storage.home import ROOT
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.child import start_child
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.jobs.runs.processes import lives, wait_for
 
 METHODS = ("metis", "ldg", "range", "random")
@@ -125,7 +125,7 @@ def children_of(pid):
 
 
 def test_a_cancelled_metis_is_dead_and_leaves_nothing(tmp_path, monkeypatch, sbm):
-    monkeypatch.setattr("assets.partitions.metis.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("graphmill.assets.partitions.metis.POLL_SECONDS", 0.01)
     config = PartitionsConfig(method="metis", parts=4, seed=3)
     store = Store(tmp_path)
     with pytest.raises(Cancelled):
@@ -137,13 +137,13 @@ def test_a_cancelled_metis_is_dead_and_leaves_nothing(tmp_path, monkeypatch, sbm
 SLOW_BUILD = """
 import sys
 from pathlib import Path
-import assets.partitions.metis as metis
-from assets.building.materialize import materialize
-from assets.building.stage import Silent
-from assets.building.execution import Threads
-from assets.partitions.config import PartitionsConfig
-from assets.partitions.stage import PARTITIONS
-from assets.storage.store import Store
+import graphmill.assets.partitions.metis as metis
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.storage.store import Store
 class Said(Silent):
     def advance(self, n): print("waiting", flush=True)
 metis.POLL_SECONDS = 0.01
@@ -178,7 +178,7 @@ def test_training_nodes_are_balanced_where_they_gather(tmp_path):
 def test_what_is_missing_or_wrong_is_named(tmp_path, sbm, monkeypatch):
     with pytest.raises(InputError, match="parts = 0"):
         PartitionsTable(parts=0)
-    monkeypatch.setattr("assets.partitions.metis.start_child", lambda command, **options: _failed(-9))
+    monkeypatch.setattr("graphmill.assets.partitions.metis.start_child", lambda command, **options: _failed(-9))
     with pytest.raises(InputError, match=r"METIS ended with SIGKILL(?s:.*)choose method"):
         build(sbm, tmp_path)
 
@@ -188,7 +188,7 @@ def test_a_library_that_is_absent_is_named_with_its_extra(tmp_path, sbm, monkeyp
     for name in ("dgl", "pymetis"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('no module named {name}')")
     monkeypatch.setattr(
-        "assets.partitions.metis.start_child",
+        "graphmill.assets.partitions.metis.start_child",
         lambda command, **options: start_child(command, os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}, **options),
     )
     with pytest.raises(InputError, match=r"needs dgl, which is not installed(?s:.*)pip install -e \"\.\[dgl\]\""):

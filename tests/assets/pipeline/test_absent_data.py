@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 
 HEAD = 'name = "p"\n[graph]\n{graph}\n[sampling]\nfanouts = [5, 5]\n[[train]]\nname = "t"\n{key}\n'
 EDGES = 'source = "edges"\nedges = "e.csv"\nsource_column = "a"\ntarget_column = "b"\n'

@@ -9,39 +9,39 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
-from assets.budgets.stage import BUDGETS
-from assets.building.execution import Threads
-from assets.building.keys import Checked, within
-from assets.building.materialize import materialize
-from assets.building.stage import Check, Stage, Summary
-from assets.chunks.stage import CHUNKS
-from assets.definitions import UndeclaredCheckError, materialized
-from assets.features.config import features_config
-from assets.features.stage import FEATURES
-from assets.graph.stage import GRAPH
-from assets.hotness.config import HotnessTable, hotness_config
-from assets.hotness.stage import HOTNESS
-from assets.partitions.stage import PARTITIONS
-from assets.pipeline.catalogue import STAGES, stages
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import Pipeline, load_pipeline
-from assets.pipeline.steps import Step, Versions
-from assets.samples.stage import SAMPLES
-from assets.sampling.config import SamplingConfig
-from assets.sampling_tables.config import TablesConfig
-from assets.sampling_tables.stage import SAMPLING_TABLES
-from assets.shards.config import ShardsConfig, ShardsExecution
-from assets.shards.stage import SHARDS
-from assets.sources.registry import config_class
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from graphmill.assets.budgets.stage import BUDGETS
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.keys import Checked, within
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Check, Stage, Summary
+from graphmill.assets.chunks.stage import CHUNKS
+from graphmill.assets.definitions import UndeclaredCheckError, materialized
+from graphmill.assets.features.config import features_config
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.hotness.config import HotnessTable, hotness_config
+from graphmill.assets.hotness.stage import HOTNESS
+from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.pipeline.catalogue import STAGES, stages
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.pipeline.steps import Step, Versions
+from graphmill.assets.samples.stage import SAMPLES
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling_tables.config import TablesConfig
+from graphmill.assets.sampling_tables.stage import SAMPLING_TABLES
+from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
+from graphmill.assets.shards.stage import SHARDS
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable, model_configs
+from graphmill.trainers.recipe.recipe import ModelRecipe
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.sources.own_data import build_config
 from tests.trainers.runs import TABLE, build_chunks, train_packed
-from trainers.recipe.config import TrainTable, model_configs
-from trainers.recipe.recipe import ModelRecipe
 
 RECIPE = '[graph]\nsource = "sbm"\nnodes = 60\nedges = 240\n[degrees]\nleast = 2\n'
 
@@ -92,7 +92,7 @@ DEGREES = DegreesStage()
 
 @pytest.fixture
 def with_degrees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assets.pipeline.catalogue.STAGES", (*STAGES, f"{__name__}:DEGREES"))
+    monkeypatch.setattr("graphmill.assets.pipeline.catalogue.STAGES", (*STAGES, f"{__name__}:DEGREES"))
 
 
 def write(folder: Path, text: str) -> Path:
@@ -103,7 +103,7 @@ def write(folder: Path, text: str) -> Path:
 
 @pytest.mark.usefixtures("with_degrees")
 def test_a_stage_from_outside_is_parsed_built_and_an_asset(tmp_path: Path) -> None:
-    from jobs.definitions import build_defs
+    from graphmill.jobs.definitions import build_defs
 
     pipeline = load_pipeline(write(tmp_path, RECIPE), TrainTable)
     graph, _, degrees = preprocessing_steps(pipeline)

@@ -4,10 +4,10 @@ from typing import Literal
 
 import pytest
 
-from assets.pipeline.file import SHIPPED, find_pipeline, load_pipeline, pipeline_files
-from assets.sampling.config import SamplingConfig
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable, model_configs
+from graphmill.assets.pipeline.file import SHIPPED, find_pipeline, load_pipeline, pipeline_files
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable, model_configs
 
 
 @dataclass(frozen=True, kw_only=True)

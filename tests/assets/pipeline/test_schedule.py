@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.pipeline.file import load_pipeline, parse_pipeline
-from assets.pipeline.schedule import FIELDS, SHORT_FORMS, ScheduleTable, _wrong_cron
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.file import load_pipeline, parse_pipeline
+from graphmill.assets.pipeline.schedule import FIELDS, SHORT_FORMS, ScheduleTable, _wrong_cron
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 
 GRAPH = '[graph]\nsource = "sbm"\nnodes = 300\nedges = 2000\n'
 

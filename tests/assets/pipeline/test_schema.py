@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import pytest
 
-from assets.building.keys import Checked, KeyProblem, within
-from assets.pipeline.schema import Problem, Tables
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.pipeline.schema import Problem, Tables
 
 
 @dataclass(frozen=True, kw_only=True)

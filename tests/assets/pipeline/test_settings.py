@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from assets.pipeline.settings import with_settings
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.settings import with_settings
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import TINY, write_tiny
-from trainers.recipe.config import TrainTable
 
 TEXT = TINY.format(name="tiny")
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from assets.building.materialize import materialize
-from assets.samples.config import SamplesConfig, SamplesExecution
-from assets.samples.stage import SAMPLES
-from assets.storage.store import Store
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.samples.config import SamplesConfig, SamplesExecution
+from graphmill.assets.samples.stage import SAMPLES
+from graphmill.assets.storage.store import Store
 from tests.trainers.graphs import random_graph_artifacts
 
 CONFIG: dict[str, Any] = {"seed": 5, "method": "uniform", "fanouts": (4, 3), "batch_size": 32, "epochs": 1}

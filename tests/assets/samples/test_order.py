@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from assets.samples.config import BatchRange
-from assets.samples.order import StoredOrder
+from graphmill.assets.samples.config import BatchRange
+from graphmill.assets.samples.order import StoredOrder
 
 CASES = [
     StoredOrder(num_epochs=2, num_parts=1, sizes=(7, 7)),

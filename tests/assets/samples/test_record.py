@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.samples.record import PAGE, decode, encode, input_ids_place
-from kernels.errors import InputError
-from kernels.sampling.own_sampling import OwnSampler
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey
+from graphmill.assets.samples.record import PAGE, decode, encode, input_ids_place
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.own_sampling import OwnSampler
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey
 from tests.kernels.graphs import assert_same_blocks, random_topology, topologies
 
 FIELDS = ("start", "end", "indices", "src_ids", "weight", "edge_type", "edge_id")

@@ -7,16 +7,16 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from assets.building.stage import Silent
-from assets.graph.read import open_graph
-from assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, epoch_plan
-from assets.samples.read import open_samples
-from assets.samples.stage import SAMPLES
-from assets.storage.artifact import read_artifact
-from assets.storage.store import Store
-from kernels.errors import InputError
-from kernels.sampling.epoch_plan import evaluation_plan
-from kernels.sampling.sample import Sampler
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, epoch_plan
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.samples.stage import SAMPLES
+from graphmill.assets.storage.artifact import read_artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.epoch_plan import evaluation_plan
+from graphmill.kernels.sampling.sample import Sampler
 from tests.assets.samples.sampled import CONFIG, build_samples, contents
 from tests.assets.storage.damage import flip
 from tests.kernels.graphs import assert_same_blocks
@@ -197,9 +197,9 @@ def test_a_flipped_bit_and_a_cut_are_found_by_the_reader_and_by_verify(tmp_path,
 
 
 def test_edge_ids_types_and_weights_are_stored_where_the_graph_has_them(tmp_path):
-    from assets.building.stage import Summary
-    from assets.storage.store import Store
-    from assets.storage.version import version_of
+    from graphmill.assets.building.stage import Summary
+    from graphmill.assets.storage.store import Store
+    from graphmill.assets.storage.version import version_of
 
     plain = random_graph_artifacts(tmp_path).graph
     count = plain.files["indices.npy"]["shape"][0]
@@ -230,7 +230,7 @@ def test_progress_counts_batches(tmp_path):
 
 def test_the_index_holds_the_sums_of_one_part_at_a_time(tmp_path):
     """Peak memory of the parent: 32 N, 16 bytes a seed of an epoch and 100 a batch, here held against what Python and NumPy allocate."""
-    from assets.samples.build_index import build_index
+    from graphmill.assets.samples.build_index import build_index
 
     nodes = 20_000
     graph = random_graph_artifacts(tmp_path, num_nodes=nodes, num_edges=600_000, num_train=200).graph

@@ -5,12 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
-from assets.samples.config import BatchRange
-from assets.samples.read import open_samples
-from assets.samples.tally import FILES, PartTally
-from assets.storage.store import Store
-from kernels.errors import InputError
-from kernels.sampling.sample import Sampler
+from graphmill.assets.samples.config import BatchRange
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.samples.tally import FILES, PartTally
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.sample import Sampler
 from tests.assets.samples.sampled import build_samples
 from tests.assets.storage.damage import flip
 from tests.object_store import new_bucket, served
@@ -94,8 +94,8 @@ def test_parts_of_an_object_store_are_added_up_without_a_copy_of_their_batches(t
     with served() as endpoint:
         for name, value in new_bucket(endpoint).items():
             monkeypatch.setenv(name, value)
-        from assets.storage.remote.entries import entry_key
-        from assets.storage.remote.objects import require_objects
+        from graphmill.assets.storage.remote.entries import entry_key
+        from graphmill.assets.storage.remote.objects import require_objects
 
         made = build_samples(tmp_path / "a", epochs=2)
         require_objects().remove([entry_key((made.stage, made.version))])

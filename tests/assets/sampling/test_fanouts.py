@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from assets.pipeline.settings import with_settings
-from assets.sampling.bounds import batch_bound
-from assets.sampling.config import FanoutStep, SamplingConfig
-from assets.sampling.fanouts import entry_text, least_drawn, middle_part, most_drawn, resolved, spelled
-from assets.storage.version import canonical, canonical_json
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable, model_configs
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.settings import with_settings
+from graphmill.assets.sampling.bounds import batch_bound
+from graphmill.assets.sampling.config import FanoutStep, SamplingConfig
+from graphmill.assets.sampling.fanouts import entry_text, least_drawn, middle_part, most_drawn, resolved, spelled
+from graphmill.assets.storage.version import canonical, canonical_json
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable, model_configs
 
 NAMES = (
     "paper/cites/paper",

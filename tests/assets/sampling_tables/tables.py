@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.sampling.config import SamplingConfig
-from assets.sampling_tables.config import tables_config
-from assets.sampling_tables.stage import SAMPLING_TABLES
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling_tables.config import tables_config
+from graphmill.assets.sampling_tables.stage import SAMPLING_TABLES
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
 
 
 def with_tables(home: Path, inputs: Mapping[str, Artifact], sampling: SamplingConfig) -> dict[str, Artifact]:

@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.building.stage import Check
-from assets.features.config import features_config
-from assets.features.stage import FEATURES
-from assets.graph.read import open_graph
-from assets.graph.stage import GRAPH
-from assets.sampling.config import SamplingConfig
-from assets.sampling.drawing import open_tables
-from assets.sampling_tables.config import TablesConfig, tables_config
-from assets.sampling_tables.stage import NEVER, SAMPLING_TABLES
-from assets.sources.registry import config_class
-from assets.storage.store import Store
-from kernels.errors import InputError
-from kernels.sampling.alias import build_alias
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Check
+from graphmill.assets.features.config import features_config
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.drawing import open_tables
+from graphmill.assets.sampling_tables.config import TablesConfig, tables_config
+from graphmill.assets.sampling_tables.stage import NEVER, SAMPLING_TABLES
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.alias import build_alias
 from tests.assets.storage.damage import flip
 
 EDGES = [(0, 1), (2, 1), (3, 1), (1, 0), (4, 0), (2, 3), (0, 4)]
@@ -119,7 +119,7 @@ def test_a_negative_weight_and_a_graph_without_weights_are_refused(tmp_path):
 
 def test_a_broken_table_fails_its_checks(weighted):
     """A check that cannot fail says nothing: the counts behind both are given what they should find."""
-    from assets.sampling_tables.stage import _broken_rows, _checks
+    from graphmill.assets.sampling_tables.stage import _broken_rows, _checks
 
     indptr, support = np.array([0, 2]), np.array([2], np.int32)
     assert _broken_rows(np.array([[5, 7], [9, 0]], np.uint32), indptr, support) == 1  # an alias outside

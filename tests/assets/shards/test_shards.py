@@ -5,20 +5,20 @@ import shutil
 import numpy as np
 import pytest
 
-import assets.shards.stage as shards_stage
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.partitions.config import PartitionsConfig
-from assets.partitions.read import open_partitions
-from assets.partitions.stage import PARTITIONS
-from assets.shards.config import ShardsConfig, ShardsExecution, part_name
-from assets.shards.read import open_shards
-from assets.shards.stage import SHARDS
-from assets.storage.artifact import read_artifact
-from assets.storage.digests import page_digests_of
-from assets.storage.read_verified import read_table
-from assets.storage.store import Store
-from kernels.errors import InputError
+import graphmill.assets.shards.stage as shards_stage
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.shards.config import ShardsConfig, ShardsExecution, part_name
+from graphmill.assets.shards.read import open_shards
+from graphmill.assets.shards.stage import SHARDS
+from graphmill.assets.storage.artifact import read_artifact
+from graphmill.assets.storage.digests import page_digests_of
+from graphmill.assets.storage.read_verified import read_table
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.trainers.graphs import random_graph_artifacts
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize_together
-from assets.features.config import features_config
-from assets.features.read import open_features
-from assets.features.stage import FEATURES
-from assets.graph.read import Graph, open_graph
-from assets.graph.stage import GRAPH
-from assets.sources.registry import TableConfig, config_class
-from assets.storage.store import Store
-from assets.storage.table import FeatureTable
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize_together
+from graphmill.assets.features.config import features_config
+from graphmill.assets.features.read import open_features
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.sources.registry import TableConfig, config_class
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.table import FeatureTable
 from tests.graphs import GraphArtifacts
 
 COMPARED = ("indptr", "indices", "in_degree", "out_degree", "labels", "train_ids", "valid_ids", "test_ids")

@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 import torch
 
-from assets.sources.classes import CLASSIFIES, known_labels
-from assets.sources.registry import TableConfig, config_class, source_module
-from assets.sources.splits import is_mask, mask_ids
-from kernels.errors import InputError
+from graphmill.assets.sources.classes import CLASSIFIES, known_labels
+from graphmill.assets.sources.registry import TableConfig, config_class, source_module
+from graphmill.assets.sources.splits import is_mask, mask_ids
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, build, write_gz, write_ogb_text
 
 pytestmark = pytest.mark.usefixtures("quick_readers")

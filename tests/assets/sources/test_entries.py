@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assets.features.config import features_config
-from assets.sources.registry import TableConfig, config_class
-from assets.storage.version import canonical
-from kernels.errors import InputError
+from graphmill.assets.features.config import features_config
+from graphmill.assets.sources.registry import TableConfig, config_class
+from graphmill.assets.storage.version import canonical
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
 NODES, FEATURES = 12, 5
@@ -87,7 +87,7 @@ def test_a_repeated_entry_without_value_says_the_same_again(tmp_path: Path) -> N
 
 def test_slices_meet_where_rows_are_wide(tmp_path: Path, monkeypatch) -> None:
     """Slices of two rows, and batches of entries that begin in one and end three later."""
-    monkeypatch.setattr("assets.sources.readers.archive.SLICE_BYTES", 2 * FEATURES)
+    monkeypatch.setattr("graphmill.assets.sources.readers.archive.SLICE_BYTES", 2 * FEATURES)
     expected = np.zeros((NODES, FEATURES), np.uint8)
     expected[[1, 4, 4, 5, 11], [0, 1, 3, 2, 4]] = 1
     row, column = np.nonzero(expected)
@@ -206,7 +206,7 @@ def test_entries_beyond_the_memory_limit_take_what_the_formula_says(tmp_path: Pa
         f'feature_entries = "entries-*.parquet"\nnum_features = {features}\nmemory_limit = "256MiB"\n'
     )
     code = (
-        "import resource, sys; from pathlib import Path; from assets.pipeline.file import load_pipeline; "
+        "import resource, sys; from pathlib import Path; from graphmill.assets.pipeline.file import load_pipeline; "
         "from tests.assets.sources.own_data import build_config; "
         "built = build_config(Path(sys.argv[1]) / 'home', load_pipeline(Path(sys.argv[1]) / 'mine.toml').graph, threads=2); "
         "print(int(built.features.array('rows', verified=False)[::1000].sum()), "

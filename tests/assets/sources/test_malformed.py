@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from assets.sources.readers.archive import Archive
-from assets.sources.readers.mapped_arrays import open_plain, open_tensor
-from assets.storage.store import Store
-from kernels.errors import InputError, each_mistake
+from graphmill.assets.sources.readers.archive import Archive
+from graphmill.assets.sources.readers.mapped_arrays import open_plain, open_tensor
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError, each_mistake
 from tests.assets.sources.malformed import CASES
 from tests.assets.sources.own_data import FORMS, Drawn, build, staging
 
@@ -139,7 +139,7 @@ def test_a_safetensors_header_that_no_program_writes_is_one_clear_error(tmp_path
     ],
 )
 def test_impossible_keys(source, keys, message):
-    from assets.sources.registry import config_class
+    from graphmill.assets.sources.registry import config_class
 
     place = {"edges": Path("e.csv")} if source == "edges" else {"path": Path("g.bin")}
     with pytest.raises(InputError, match=message.replace("||", r"\|\|")):

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from assets.sources.npz.source import NpzConfig
-from kernels.errors import InputError, Mistakes, each_mistake
+from graphmill.assets.sources.npz.source import NpzConfig
+from graphmill.kernels.errors import InputError, Mistakes, each_mistake
 from tests.assets.sources.own_data import FORMS, build, build_config, staging
 
 
@@ -73,12 +73,12 @@ def test_dgl_tells_all_names(tmp_path: Path) -> None:
 def test_large_content_is_not_looked_through_again(tmp_path, monkeypatch):
     """One mistake of many GB of tables is told when it is found, and not after another pass over all of them."""
     tried = []
-    monkeypatch.setattr("assets.sources.stage._found_by_all", lambda *_: tried.append(1) or [])
+    monkeypatch.setattr("graphmill.assets.sources.stage._found_by_all", lambda *_: tried.append(1) or [])
     np.savez(tmp_path / "g.npz", edge_index=np.array([[0, 1], [1, 9]]), num_nodes=np.int64(3))
     config = NpzConfig(path=tmp_path / "g.npz")
     for most, times in ((1 << 28, 1), (10, 0)):
         tried.clear()
-        monkeypatch.setattr("assets.sources.stage.MOST_TRIED_BYTES", most)
+        monkeypatch.setattr("graphmill.assets.sources.stage.MOST_TRIED_BYTES", most)
         with pytest.raises(InputError):
             build_config(tmp_path / "home", config, threads=1)
         assert len(tried) == times

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.building.stage import Silent
-from assets.sources.npz import source
-from assets.sources.npz.source import NpzConfig
-from assets.sources.registry import TableConfig
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.sources.npz import source
+from graphmill.assets.sources.npz.source import NpzConfig
+from graphmill.assets.sources.registry import TableConfig
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
 EDGES = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])

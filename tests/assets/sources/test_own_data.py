@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.sources.edges import edge_tables
-from assets.sources.registry import config_class, source_module
-from assets.sources.tables.config import NodeTable, RelationTable
-from kernels.errors import InputError
+from graphmill.assets.sources.edges import edge_tables
+from graphmill.assets.sources.registry import config_class, source_module
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable
+from graphmill.kernels.errors import InputError
 from tests.assets.sources import own_data
 from tests.assets.sources.own_data import FORMS, Drawn, build, contents, staging, write_gz
 
@@ -48,8 +48,8 @@ def test_every_form_gives_the_same_bytes(forms, tmp_path, form):
 def test_threads_and_memory_change_no_byte(forms, tmp_path, monkeypatch):
     _, written = forms
     source, keys = written["Parquet"]
-    monkeypatch.setattr("assets.sources.spool.SORT_BYTES", 2 << 20)  # few edges fit: many ranges
-    monkeypatch.setattr("assets.sources.spool.BATCH_EDGES", 64)
+    monkeypatch.setattr("graphmill.assets.sources.spool.SORT_BYTES", 2 << 20)  # few edges fit: many ranges
+    monkeypatch.setattr("graphmill.assets.sources.spool.BATCH_EDGES", 64)
     whole = [
         {
             (each.stage, name): (each.path / name).read_bytes()
@@ -307,8 +307,8 @@ def write_split_dict(path):
 
 
 def test_a_graph_that_is_sampled_carries_its_attributes(tmp_path):
-    from kernels.sampling.sample import Sampler
-    from kernels.types import BatchKey
+    from graphmill.kernels.sampling.sample import Sampler
+    from graphmill.kernels.types import BatchKey
 
     frame = pl.DataFrame({"src": [0, 1, 2], "dst": [3, 3, 3], "w": [0.5, 1.5, 2.5], "t": [2, 0, 1]})
     frame.write_parquet(tmp_path / "edges.parquet")

@@ -5,11 +5,11 @@ import os
 import numpy as np
 import pytest
 
-from assets.building.stage import Silent
-from assets.sources.python_environment import parsing, source
-from assets.sources.python_environment.modules import describe
-from assets.sources.python_environment.source import PythonEnvironmentConfig, find_modules
-from kernels.errors import InputError
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.sources.python_environment import parsing, source
+from graphmill.assets.sources.python_environment.modules import describe
+from graphmill.assets.sources.python_environment.source import PythonEnvironmentConfig, find_modules
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from assets.sources.tables.config import NodeTable, RelationTable
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable
 from tests.assets.sources.own_data import build_config
 
 pytestmark = pytest.mark.usefixtures("quick_readers")
@@ -41,7 +41,7 @@ def test_recipe(tmp_path, name):
 def test_the_page_names_every_key():
     import dataclasses
 
-    from assets.sources.registry import config_class
+    from graphmill.assets.sources.registry import config_class
 
     text = PAGE.read_text(encoding="utf-8")
     schemas = [config_class(source) for source in ("edges", "tables", "ogb", "dgl", "pyg", "npz")]

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.sources.splits import checked, split_problems, stratified
-from kernels.errors import InputError
+from graphmill.assets.sources.splits import checked, split_problems, stratified
+from graphmill.kernels.errors import InputError
 
 
 @given(

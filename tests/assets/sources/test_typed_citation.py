@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from assets.features.read import NodeTypes, node_types
-from assets.sources import typed_citation
-from assets.sources.registry import config_class
-from kernels.errors import InputError
+from graphmill.assets.features.read import NodeTypes, node_types
+from graphmill.assets.sources import typed_citation
+from graphmill.assets.sources.registry import config_class
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
 PAPERS, AUTHORS, INSTITUTIONS = 1496, 1496, 8

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from assets.features.read import NodeTypes, node_types
-from assets.sources.python_environment.modules import describe
-from assets.sources.python_environment.typed import TypedEnvironmentConfig
-from kernels.errors import InputError
+from graphmill.assets.features.read import NodeTypes, node_types
+from graphmill.assets.sources.python_environment.modules import describe
+from graphmill.assets.sources.python_environment.typed import TypedEnvironmentConfig
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 from tests.assets.sources.test_python_environment import install
 

@@ -4,12 +4,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from assets.building.labels import built_in_words
-from assets.pipeline.file import load_pipeline
-from assets.sources.registry import config_class, source_module
-from assets.sources.unread import named_columns, unread_words
+from graphmill.assets.building.labels import built_in_words
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sources.registry import config_class, source_module
+from graphmill.assets.sources.unread import named_columns, unread_words
+from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.sources.own_data import FORMS, Drawn, build, edge_frame, node_frame, write_gz
-from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.usefixtures("quick_readers")
 

@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
-from assets.storage.arrays import DATA_OFFSET, ArrayAppender, create_array, forget_pages, open_array, write_array
-from kernels.errors import InputError
+from graphmill.assets.storage.arrays import (
+    DATA_OFFSET,
+    ArrayAppender,
+    create_array,
+    forget_pages,
+    open_array,
+    write_array,
+)
+from graphmill.kernels.errors import InputError
 from tests.assets.storage.limits import file_size_limit
 
 

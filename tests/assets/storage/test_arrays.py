@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.storage.arrays import DATA_OFFSET, READING, create_array, open_array, read_header, write_array
-from assets.storage.refused import refusal
-from kernels.errors import InputError
+from graphmill.assets.storage.arrays import DATA_OFFSET, READING, create_array, open_array, read_header, write_array
+from graphmill.assets.storage.refused import refusal
+from graphmill.kernels.errors import InputError
 from tests.assets.storage.limits import file_size_limit
 
 DTYPES = st.sampled_from(["i1", "u1", "i4", "i8", "u8", "f2", "f4", "f8", "?"])

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from assets.storage.artifact import MANIFEST
-from assets.storage.bundle import LIST, open_bundle, take_from, write_bundle
-from assets.storage.sealed_json import seal, unseal
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.storage.artifact import MANIFEST
+from graphmill.assets.storage.bundle import LIST, open_bundle, take_from, write_bundle
+from graphmill.assets.storage.sealed_json import seal, unseal
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.storage.tiny_artifacts import put
 
 RECIPE = {"pipeline": "mine", "file": "mine.toml", "text": "", "table": "sage"}

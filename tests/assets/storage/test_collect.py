@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assets.building.materialize import materialize
-from assets.storage.collect import collect, find_garbage
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.storage.collect import collect, find_garbage
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 from tests.assets.storage.tiny_artifacts import address, present, put
 

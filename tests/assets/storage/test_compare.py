@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from assets.storage import compare
-from assets.storage.compare import compare_arrays
+from graphmill.assets.storage import compare
+from graphmill.assets.storage.compare import compare_arrays
 
 FLOATS = st.sampled_from([0.0, -0.0, 1.0, np.nan, np.inf, -np.inf])
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.storage import control_group
-from assets.storage.control_group import free_bytes, limit_bytes
+from graphmill.assets.storage import control_group
+from graphmill.assets.storage.control_group import free_bytes, limit_bytes
 
 MIB = 1 << 20
 
@@ -94,7 +94,7 @@ def test_a_real_group_is_seen_from_inside():
             (
                 "import os, sys",
                 f"open({str(procs)!r}, 'w').write(str(os.getpid()))",
-                "from assets.storage.control_group import free_bytes, limit_bytes",
+                "from graphmill.assets.storage.control_group import free_bytes, limit_bytes",
                 "before, held = free_bytes(), bytearray(100 << 20)",
                 "print(limit_bytes(), before, free_bytes())",
             )
@@ -112,7 +112,7 @@ def test_a_child_that_the_kernel_ended_is_told_as_that():
             (
                 "import os, sys",
                 f"open({str(procs)!r}, 'w').write(str(os.getpid()))",
-                "from assets.building.child import how_it_ended, start_child",
+                "from graphmill.assets.building.child import how_it_ended, start_child",
                 "hungry = [sys.executable, '-c', 'held = bytearray(400 << 20); held[::4096] = bytes(len(held[::4096]))']",
                 "print(how_it_ended(start_child(hungry).wait()))",
                 "print(how_it_ended(-9))",

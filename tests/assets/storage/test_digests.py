@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import xxhash
 
-from assets.storage import digests
-from assets.storage.digests import BLOCK_BYTES, CACHE_NAME, block_digests, sha256_file, words_digest
-from kernels.errors import InputError
+from graphmill.assets.storage import digests
+from graphmill.assets.storage.digests import BLOCK_BYTES, CACHE_NAME, block_digests, sha256_file, words_digest
+from graphmill.kernels.errors import InputError
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 17])

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.storage.arrays import DATA_OFFSET
-from assets.storage.digests import BLOCK_BYTES, block_digests
-from assets.storage.direct_array import DirectArray, RegionWriter
-from assets.storage.store import Store
-from kernels.errors import InputError
-from kernels.rows.aligned import aligned_empty
-from kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes, page_digests_reference
+from graphmill.assets.storage.arrays import DATA_OFFSET
+from graphmill.assets.storage.digests import BLOCK_BYTES, block_digests
+from graphmill.assets.storage.direct_array import DirectArray, RegionWriter
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes, page_digests_reference
 
 VERSION = "a" * 64
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from assets.storage import filesystem
-from assets.storage.filesystem import (
+from graphmill.assets.storage import filesystem
+from graphmill.assets.storage.filesystem import (
     beside,
     full_disk,
     full_errno,
@@ -14,7 +14,7 @@ from assets.storage.filesystem import (
     replace_atomically,
     take_lock,
 )
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 
 def test_a_lock_has_one_owner(tmp_path):

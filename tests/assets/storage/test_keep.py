@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.storage.keep import Node, closure, readers_first, reasons_to_keep
+from graphmill.assets.storage.keep import Node, closure, readers_first, reasons_to_keep
 
 STAGES = ("graph", "samples", "model")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from assets.building.materialize import materialize
-from assets.storage.leases import Leases
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.storage.leases import Leases
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 
 ONE, TWO = ("toy", "1" * 64), ("toy", "2" * 64)
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from assets.storage.leases import Leases
+from graphmill.assets.storage.leases import Leases
 with Leases(Path(sys.argv[1])).hold(("toy", "1" * 64)):
     child = os.fork() if sys.argv[2] == "fork" else 0
     if child or sys.argv[2] != "fork":

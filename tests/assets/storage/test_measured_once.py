@@ -8,7 +8,7 @@ from threading import Barrier
 
 import pytest
 
-from assets.storage.filesystem import replace_atomically, take_lock, write_once
+from graphmill.assets.storage.filesystem import replace_atomically, take_lock, write_once
 
 
 def test_threads_that_measure_first_at_once_keep_the_same(tmp_path):
@@ -53,7 +53,7 @@ def test_what_was_measured_stays_until_it_is_replace_atomically(tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
-from assets.storage.filesystem import replace_atomically, write_once
+from graphmill.assets.storage.filesystem import replace_atomically, write_once
 os.replace = os.link = lambda *_: os._exit(9)
 {work}
 """

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.storage.patterns import REMOTE, matches, why_nothing
+from graphmill.assets.storage.patterns import REMOTE, matches, why_nothing
 
 
 def touched(folder: Path, *names: str) -> list[Path]:

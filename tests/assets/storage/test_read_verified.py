@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from assets.storage.read_verified import read_rows, read_table
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.storage.read_verified import read_rows, read_table
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 
 
 def make_table(tmp_path, values):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from assets.storage.records import read_record
-from kernels.errors import InputError
+from graphmill.assets.storage.records import read_record
+from graphmill.kernels.errors import InputError
 
 CONTENT = bytes(range(200))
 

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from assets.storage import control_group
-from assets.storage.control_group import most_cores
-from assets.storage.machine import usable_cores
+from graphmill.assets.storage import control_group
+from graphmill.assets.storage.control_group import most_cores
+from graphmill.assets.storage.machine import usable_cores
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from assets.sampling.config import SamplingConfig
-from assets.storage.user_code import Reference, code_digests, find_source, load_reference
-from assets.storage.version import canonical, locations
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.user_code import Reference, code_digests, find_source, load_reference
+from graphmill.assets.storage.version import canonical, locations
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 
 PIPELINE = """
 [graph]

@@ -4,10 +4,10 @@ import random
 import numpy as np
 import pytest
 
-from assets.storage.digests import BLOCK_BYTES
-from assets.storage.store import Store
-from assets.storage.verified import VerifiedRows
-from kernels.errors import InputError
+from graphmill.assets.storage.digests import BLOCK_BYTES
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.verified import VerifiedRows
+from graphmill.kernels.errors import InputError
 from tests.assets.storage.damage import flip
 
 
@@ -39,7 +39,7 @@ def test_any_flipped_bit_of_a_file_stops_who_opens_it(artifact):
 
 def test_a_file_is_read_once_and_again_after_a_change(artifact, monkeypatch):
     reads = []
-    import assets.storage.verified as verified
+    import graphmill.assets.storage.verified as verified
 
     digests = verified.block_digests
     monkeypatch.setattr(verified, "block_digests", lambda path, threads: reads.append(path) or digests(path, threads))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.sources.tables.config import NodeTable, RelationTable
-from assets.storage.sealed_json import seal, unseal
-from assets.storage.version import canonical, canonical_json, locations, version_of
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable
+from graphmill.assets.storage.sealed_json import seal, unseal
+from graphmill.assets.storage.version import canonical, canonical_json, locations, version_of
 
 
 class Colour(enum.Enum):
@@ -111,14 +111,14 @@ def test_a_key_that_is_added_later_is_hashed_unless_it_has_its_default():
 
 def config_classes():
     """Every dataclass that a stage hashes, with an example of its values."""
-    from assets.budgets.config import BudgetsConfig, MemoryConfig
-    from assets.cache_plan.config import CachePlanConfig, CachePlanTable
-    from assets.hotness.config import HotnessTable, hotness_config
-    from assets.packed_chunks.config import PackedConfig
-    from assets.samples.config import SamplesTable, samples_config
-    from assets.sampling.config import SamplingConfig
-    from assets.sources.registry import SOURCES, config_class
-    from trainers.recipe.config import ModelConfig, TrainConfig
+    from graphmill.assets.budgets.config import BudgetsConfig, MemoryConfig
+    from graphmill.assets.cache_plan.config import CachePlanConfig, CachePlanTable
+    from graphmill.assets.hotness.config import HotnessTable, hotness_config
+    from graphmill.assets.packed_chunks.config import PackedConfig
+    from graphmill.assets.samples.config import SamplesTable, samples_config
+    from graphmill.assets.sampling.config import SamplingConfig
+    from graphmill.assets.sources.registry import SOURCES, config_class
+    from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 
     sampling, train = SamplingConfig(fanouts=(2, 2), batch_size=8), TrainConfig()
     yield from (sampling, train, MemoryConfig(), BudgetsConfig(memory=MemoryConfig()), PackedConfig(), CachePlanTable())

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from assets.building.stage import Summary
-from assets.storage.version import version_of
+from graphmill.assets.building.stage import Summary
+from graphmill.assets.storage.version import version_of
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 

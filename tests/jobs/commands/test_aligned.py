@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from assets.building.stage import Check, Summary
-from assets.storage.store import Store
-from jobs.commands.aligned import aligned_rows, named_values, terminal_columns
-from jobs.commands.diff import print_difference
-from jobs.commands.leaderboard import print_leaderboard, stored_entries
-from jobs.commands.sql import Answer, as_table
+from graphmill.assets.building.stage import Check, Summary
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.aligned import aligned_rows, named_values, terminal_columns
+from graphmill.jobs.commands.diff import print_difference
+from graphmill.jobs.commands.leaderboard import print_leaderboard, stored_entries
+from graphmill.jobs.commands.sql import Answer, as_table
 from tests.jobs.trained import trained_home
 from tests.recipes import load_tiny
 

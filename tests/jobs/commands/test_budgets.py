@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from assets.budgets.measured import PLACE, MachineBytes
-from assets.storage.store import Store
-from jobs.commands.budgets import print_budgets
-from kernels.errors import InputError
+from graphmill.assets.budgets.measured import PLACE, MachineBytes
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.budgets import print_budgets
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 from tests.recipes import load_tiny
 
@@ -19,7 +19,7 @@ def machine(monkeypatch):
     """A machine of 8 GiB that can be given more."""
     sizes = {"memory": 8 * GIB}
     found = lambda home: MachineBytes(memory_bytes=sizes["memory"], disk_bytes=10 * GIB)  # noqa: E731
-    monkeypatch.setattr("assets.budgets.measured.measure", found)
+    monkeypatch.setattr("graphmill.assets.budgets.measured.measure", found)
     return sizes
 
 

@@ -4,20 +4,20 @@ import json
 
 import pytest
 
-from assets.building.execution import Threads
-from assets.building.materialize import materialize
-from assets.chunks.config import ChunksTable, chunks_config
-from assets.chunks.stage import CHUNKS
-from assets.partitions.config import PartitionsTable, partitions_config
-from assets.partitions.stage import PARTITIONS
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
-from jobs.commands.chunks import print_chunks
-from kernels.chunks.counts import cost
-from kernels.errors import InputError
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.chunks.config import ChunksTable, chunks_config
+from graphmill.assets.chunks.stage import CHUNKS
+from graphmill.assets.partitions.config import PartitionsTable, partitions_config
+from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.chunks import print_chunks
+from graphmill.kernels.chunks.counts import cost
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.sources.own_data import build_config
 from tests.recipes import load_tiny, write_tiny
-from trainers.recipe.config import TrainTable
 
 TABLES = '[partitions]\nmethod = "range"\nparts = 2\n\n[chunks]\nchunks_per_part = 3\n\n[sampling]\n'
 RATES = "1GB/s,10GB/s,100GB/s"

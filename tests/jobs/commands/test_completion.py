@@ -25,7 +25,7 @@ def test_names_are_completed(tmp_path: Path, words: str, expected: set[str]) -> 
     write_tiny(tmp_path)
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_GRAPHMILL_COMPLETE": "bash_complete"}
     answer = subprocess.run(
-        [sys.executable, "-c", "from jobs.cli import main; main()"],
+        [sys.executable, "-c", "from graphmill.jobs.cli import main; main()"],
         env=os.environ | asked | {"GRAPHMILL_PIPELINES": str(tmp_path)},
         capture_output=True,
         text=True,

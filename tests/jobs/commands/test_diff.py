@@ -3,10 +3,10 @@ import json
 import numpy as np
 import pytest
 
-from assets.building.stage import Check, Summary
-from assets.storage.store import Store
-from jobs.commands.diff import ABSENT, difference, print_difference
-from kernels.errors import InputError
+from graphmill.assets.building.stage import Check, Summary
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.diff import ABSENT, difference, print_difference
+from graphmill.kernels.errors import InputError
 from tests.jobs.trained import trained_home
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from jobs.cli import graphmill
-from jobs.commands import doctor
-from jobs.commands.doctor import LACKS, NOTE, OK, can_train, examine
-from jobs.operations import rates
-from jobs.operations.rates import SPEEDS
-from kernels.cuda.driver import Gpu
-from kernels.errors import InputError
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.commands import doctor
+from graphmill.jobs.commands.doctor import LACKS, NOTE, OK, can_train, examine
+from graphmill.jobs.operations import rates
+from graphmill.jobs.operations.rates import SPEEDS
+from graphmill.kernels.cuda.driver import Gpu
+from graphmill.kernels.errors import InputError
 
 
 @pytest.fixture(autouse=True)
@@ -76,21 +76,21 @@ def test_a_gpu_whose_memory_others_hold_is_said_and_measured_the_next_time(
 
 
 def test_cores_are_those_that_the_process_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.commands.doctor.os.cpu_count", lambda: 64)
-    monkeypatch.setattr("jobs.commands.doctor.usable_cores", lambda: 6)
+    monkeypatch.setattr("graphmill.jobs.commands.doctor.os.cpu_count", lambda: 64)
+    monkeypatch.setattr("graphmill.jobs.commands.doctor.usable_cores", lambda: 6)
     assert found(tmp_path, "cores").found.startswith("6 of 64, by affinity or the control group's limit, ")
-    monkeypatch.setattr("jobs.commands.doctor.usable_cores", lambda: 64)
+    monkeypatch.setattr("graphmill.jobs.commands.doctor.usable_cores", lambda: 64)
     assert found(tmp_path, "cores").found.startswith("64, ")
 
 
 def test_a_machine_without_a_driver_trains_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.cuda.driver.driver_cuda_version", lambda: None)
+    monkeypatch.setattr("graphmill.kernels.cuda.driver.driver_cuda_version", lambda: None)
     assert found(tmp_path, "driver").state == NOTE and can_train(examine(tmp_path))
 
 
 def test_a_gpu_without_its_libraries_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.cuda.driver.driver_cuda_version", lambda: (12, 8))
-    monkeypatch.setattr("kernels.cuda.driver.gpus", lambda: (Gpu("NVIDIA A100", 80 << 30),))
+    monkeypatch.setattr("graphmill.kernels.cuda.driver.driver_cuda_version", lambda: (12, 8))
+    monkeypatch.setattr("graphmill.kernels.cuda.driver.gpus", lambda: (Gpu("NVIDIA A100", 80 << 30),))
     monkeypatch.setattr("torch.version.cuda", None)
     findings = {finding.name: finding for finding in examine(tmp_path) if finding.topic == "GPU"}
     assert findings["device 0"].found == "NVIDIA A100, 80.0 GiB" and findings["driver"].state == OK
@@ -100,7 +100,7 @@ def test_a_gpu_without_its_libraries_is_told_what_to_install(tmp_path: Path, mon
     def missing(index: int = 0) -> None:
         raise InputError("CuPy is not installed", "any")
 
-    monkeypatch.setattr("kernels.cuda.device.CudaDevice", missing)
+    monkeypatch.setattr("graphmill.kernels.cuda.device.CudaDevice", missing)
     assert found(tmp_path, "kernels").remedy == 'pip install -e ".[cuda12]"'
 
 
@@ -114,6 +114,6 @@ def test_what_nothing_runs_without_ends_with_1(tmp_path: Path, monkeypatch: pyte
 def test_reading_past_the_page_cache_that_is_forbidden_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels._native.ring_errno", lambda: errno.EPERM)
+    monkeypatch.setattr("graphmill.kernels._native.ring_errno", lambda: errno.EPERM)
     ring = found(tmp_path, "io_uring")
     assert ring.state == LACKS and "Operation not permitted" in ring.found and "seccomp" in ring.remedy

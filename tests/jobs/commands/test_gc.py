@@ -4,10 +4,10 @@ import sys
 import click
 import pytest
 
-from assets.storage.collect import find_garbage
-from assets.storage.store import Store
-from jobs.commands.gc import collect_garbage
-from kernels.errors import InputError
+from graphmill.assets.storage.collect import find_garbage
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.gc import collect_garbage
+from graphmill.kernels.errors import InputError
 from tests.assets.storage.tiny_artifacts import address, present, put
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from jobs.commands.inspect_source import print_source, survey_of
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.jobs.commands.inspect_source import print_source, survey_of
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import FORMS, Drawn
 
 HOME = None
@@ -147,10 +147,10 @@ def test_inspect_says_what_a_build_of_small_data_refuses(tmp_path, capsys, case)
 
 def test_inspect_says_what_it_did_not_look_at(tmp_path, capsys, monkeypatch):
     path = small(tmp_path, **REFUSED["infinite"])
-    monkeypatch.setattr("jobs.commands.inspect_pipeline.CHECKED_BYTES", 100)
+    monkeypatch.setattr("graphmill.jobs.commands.inspect_pipeline.CHECKED_BYTES", 100)
     print_source(path, tmp_path / "home")
     assert "note: not checked: values of features" in capsys.readouterr().out
-    monkeypatch.setattr("jobs.commands.inspect_pipeline.CHECKED_EDGES", 100)
+    monkeypatch.setattr("graphmill.jobs.commands.inspect_pipeline.CHECKED_EDGES", 100)
     print_source(path, tmp_path / "home")
     assert "note: not checked: edges, labels, split and values of features" in capsys.readouterr().out
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from assets.building.execution import Threads
-from assets.building.labels import built_in_words
-from assets.building.materialize import materialize_together
-from assets.features.config import features_config
-from assets.features.stage import FEATURES
-from assets.graph.stage import GRAPH
-from assets.pipeline.file import Pipeline, load_pipeline
-from assets.sources.classes import CLASSIFIES
-from assets.storage.store import Store
-from jobs.cli import graphmill
-from jobs.commands.leaderboard import (
+from graphmill.assets.building.execution import Threads
+from graphmill.assets.building.labels import built_in_words
+from graphmill.assets.building.materialize import materialize_together
+from graphmill.assets.features.config import features_config
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.sources.classes import CLASSIFIES
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.commands.leaderboard import (
     _listed,
     equal_models,
     leaderboard_rows,
@@ -27,11 +27,11 @@ from jobs.commands.leaderboard import (
     shared_models,
     stored_entries,
 )
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
 from tests.jobs.trained import trained_home
 from tests.recipes import write_tiny
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from assets.storage.store import Store
-from jobs.cli import graphmill
-from jobs.commands.names import find_artifact
-from kernels.errors import InputError
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.commands.names import find_artifact
+from graphmill.kernels.errors import InputError
 from tests.jobs.trained import trained_home
 from tests.recipes import write_tiny
 
@@ -80,7 +80,7 @@ def test_json_of_the_commands(store: Store, pipelines: None) -> None:
 
 
 def test_ls_says_who_asked_for_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str], store: Store) -> None:
-    from jobs.commands.show import print_artifacts
+    from graphmill.jobs.commands.show import print_artifacts
     from tests.trainers.runs import train_small
 
     train_small(tmp_path, asked_by="mine/small")

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from assets.building.needs import Need, Term
-from assets.pipeline.file import load_pipeline
-from jobs.cli import graphmill
-from jobs.commands import needs as module
-from jobs.commands.needs import pipeline_needs
-from jobs.launch import Launch, launch
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
+from graphmill.assets.building.needs import Need, Term
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.commands import needs as module
+from graphmill.jobs.commands.needs import pipeline_needs
+from graphmill.jobs.launch import Launch, launch
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 
 MIB = 1 << 20
 RECIPE = """
@@ -85,7 +85,7 @@ def test_what_is_there_is_exact_and_speeds_are_measured(pipeline, tmp_path, monk
     assert again["graph"].missing == 0 and again["samples"].missing == 1
     # What a toy took says nothing of the speed; with the least time away, it does.
     assert not again["samples"].measured and (again["samples"].seconds or 0) > 0
-    monkeypatch.setattr("assets.pipeline.needs.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("graphmill.assets.pipeline.needs.LEAST_SECONDS", 0.0)
     _, again = needs_of(other, home)
     assert again["samples"].measured and (again["samples"].seconds or 0) > 0
     assert again["hotness"].measured and again["packed_chunks"].need is not None

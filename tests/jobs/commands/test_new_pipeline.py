@@ -9,12 +9,12 @@ import polars as pl
 import pytest
 import torch
 
-from assets.graph.stage import GRAPH
-from assets.pipeline.file import load_pipeline
-from assets.sources.registry import SOURCES
-from jobs.commands.new_pipeline import FILES, write_pipeline
-from kernels.errors import InputError
-from trainers.recipe.config import TrainTable
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sources.registry import SOURCES
+from graphmill.jobs.commands.new_pipeline import FILES, write_pipeline
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 
 
 @pytest.fixture(autouse=True)

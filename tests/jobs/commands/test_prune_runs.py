@@ -7,15 +7,15 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from assets.definitions import key_of
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.storage.store import Store
-from jobs import cli
-from jobs.commands.prune_runs import find_old_runs, parse_age
-from jobs.launch import Launch, launch
-from jobs.operations.difference import last_materialized
-from jobs.runs.instance import open_instance
-from kernels.errors import InputError
+from graphmill.assets.definitions import key_of
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.storage.store import Store
+from graphmill.jobs import cli
+from graphmill.jobs.commands.prune_runs import find_old_runs, parse_age
+from graphmill.jobs.launch import Launch, launch
+from graphmill.jobs.operations.difference import last_materialized
+from graphmill.jobs.runs.instance import open_instance
+from graphmill.kernels.errors import InputError
 from tests.recipes import load_tiny
 
 pytestmark = pytest.mark.first
@@ -34,7 +34,7 @@ def test_the_last_run_of_each_asset_stays(tmp_path, monkeypatch):
         places = {step.name: last_materialized(instance, key_of(step)) for step in preprocessing_steps(pipeline)}
         artifacts = {artifact.version for artifact in Store(home).artifacts()}
     run = CliRunner().invoke
-    monkeypatch.setattr("jobs.commands.prune_runs.parse_age", lambda text: -60.0)
+    monkeypatch.setattr("graphmill.jobs.commands.prune_runs.parse_age", lambda text: -60.0)
     shown = run(cli.graphmill, ["prune-runs", "--dry-run"])
     assert "2 runs to remove" in shown.output and run_ids[2][:8] not in shown.output
     refused = run(cli.graphmill, ["prune-runs"])

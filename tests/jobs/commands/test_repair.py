@@ -6,13 +6,13 @@ import click
 import numpy as np
 import pytest
 
-from assets.storage.artifact import MANIFEST
-from assets.storage.repair import find_damage, lineage_problems, remove_damage
-from assets.storage.sealed_json import seal, unseal
-from assets.storage.store import Store
-from jobs.commands.repair import repair_store
-from jobs.commands.show import verify_artifacts
-from kernels.errors import InputError
+from graphmill.assets.storage.artifact import MANIFEST
+from graphmill.assets.storage.repair import find_damage, lineage_problems, remove_damage
+from graphmill.assets.storage.sealed_json import seal, unseal
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.repair import repair_store
+from graphmill.jobs.commands.show import verify_artifacts
+from graphmill.kernels.errors import InputError
 from tests.adversary.privileges import graphmill_without_rights
 from tests.assets.storage.damage import flip
 from tests.assets.storage.tiny_artifacts import address, present, put

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from jobs.cli import graphmill
-from jobs.commands.simulate import measured_workload
-from kernels.errors import InputError
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.commands.simulate import measured_workload
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.factored.simulator.simulate import simulate
+from graphmill.trainers.techniques.factored.simulator.workload import Workload
 from tests.trainers.runs import train_small
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.factored.simulator.simulate import simulate
-from trainers.techniques.factored.simulator.workload import Workload
 
 
 def run(*arguments: str) -> Any:

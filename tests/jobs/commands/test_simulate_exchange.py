@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from jobs.cli import graphmill
-from kernels.errors import InputError
+from graphmill.jobs.cli import graphmill
+from graphmill.kernels.errors import InputError
 
 FIGURE_9C = "0 1 | 2 3 @ 32GB/s | 16GB/s"
 

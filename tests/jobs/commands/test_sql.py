@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.building.stage import Summary
-from assets.sources.registry import config_class
-from assets.storage.home import ROOT
-from assets.storage.store import Store
-from jobs.commands.sql import PIECE_ROWS, TABLE_ROWS, as_table, print_query, query
-from jobs.commands.views import columns_of, views
-from kernels.errors import InputError
+from graphmill.assets.building.stage import Summary
+from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.sql import PIECE_ROWS, TABLE_ROWS, as_table, print_query, query
+from graphmill.jobs.commands.views import columns_of, views
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 from tests.assets.sources.tables.tables import shop, write
 from tests.assets.storage.damage import flip
@@ -236,8 +236,8 @@ def test_printing(store):
 INTERRUPTED = """
 import signal, sys
 from concurrent.futures import ThreadPoolExecutor
-from assets.storage.store import Store
-from jobs.commands import sql
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands import sql
 
 class Interrupting(ThreadPoolExecutor):
     def submit(self, *given):

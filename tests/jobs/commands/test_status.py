@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from assets.pipeline.file import Pipeline, load_pipeline
-from jobs.commands.status import pipeline_states, print_status
-from jobs.launch import Launch, launch
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.jobs.commands.status import pipeline_states, print_status
+from graphmill.jobs.launch import Launch, launch
+from graphmill.trainers.loop.checkpoint import Checkpoint, RunState, write_checkpoint
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.checkpoint_head import checkpoint_path
 from tests.recipes import load_tiny, write_tiny
-from trainers.loop.checkpoint import Checkpoint, RunState, write_checkpoint
-from trainers.recipe.config import TrainTable
-from trainers.record.checkpoint_head import checkpoint_path
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +69,9 @@ def test_after_an_edit(tmp_path: Path, trained: Path, edits: dict, built: set, r
 
 def test_it_says_what_a_run_then_does(tmp_path: Path, trained: Path) -> None:
     """States agree with the versions that a run looks for, artifact by artifact."""
-    from assets.pipeline.data_steps import preprocessing_steps
-    from assets.pipeline.steps import Versions
-    from jobs.runs.training import training_steps
+    from graphmill.assets.pipeline.data_steps import preprocessing_steps
+    from graphmill.assets.pipeline.steps import Versions
+    from graphmill.jobs.runs.training import training_steps
 
     pipeline = load_pipeline(write_tiny(tmp_path, hidden="8 -> 9"), TrainTable)
     data = preprocessing_steps(pipeline, trained)

@@ -5,18 +5,18 @@ import re
 
 import pytest
 
-from assets.storage.bundle import write_bundle
-from assets.storage.remote.entries import read_entry
-from assets.storage.remote.objects import require_objects
-from assets.storage.store import Store
-from assets.storage.version import short
-from jobs import cli
-from jobs.commands import doctor
-from jobs.commands.gc import collect_garbage
-from jobs.commands.repair import repair_store
-from jobs.commands.show import artifacts_json, print_artifact, print_artifacts, verify_artifacts
-from jobs.commands.stored import collect_stored_garbage, repair_stored
-from kernels.errors import InputError
+from graphmill.assets.storage.bundle import write_bundle
+from graphmill.assets.storage.remote.entries import read_entry
+from graphmill.assets.storage.remote.objects import require_objects
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import short
+from graphmill.jobs import cli
+from graphmill.jobs.commands import doctor
+from graphmill.jobs.commands.gc import collect_garbage
+from graphmill.jobs.commands.repair import repair_store
+from graphmill.jobs.commands.show import artifacts_json, print_artifact, print_artifacts, verify_artifacts
+from graphmill.jobs.commands.stored import collect_stored_garbage, repair_stored
+from graphmill.kernels.errors import InputError
 from tests.assets.storage.tiny_artifacts import address, present, put
 
 
@@ -110,7 +110,7 @@ def test_gc_frees_both_places(homes, capsys):
 def test_the_doctor_tries_the_object_store(homes, monkeypatch):
     (found,) = doctor._object_store()
     assert (found.state, found.needed) == ("ok", True) and "file://" in found.found
-    monkeypatch.setattr("assets.storage.remote.objects.creates_once", lambda objects: False)
+    monkeypatch.setattr("graphmill.assets.storage.remote.objects.creates_once", lambda objects: False)
     (found,) = doctor._object_store()
     assert found.state == "missing" and "If-None-Match" in found.remedy
     monkeypatch.setenv("GRAPHMILL_STORE", "bogus://a")

@@ -10,13 +10,13 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from jobs.cli import graphmill
-from jobs.commands.options import Asked
-from jobs.commands.runs import _grown
-from jobs.commands.tuned import _keys
-from jobs.runs.instance import open_instance
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.commands.options import Asked
+from graphmill.jobs.commands.runs import _grown
+from graphmill.jobs.commands.tuned import _keys
+from graphmill.jobs.runs.instance import open_instance
 from tests.docs.cli_page import all_commands
 from tests.e2e.commands import graphmill as run_graphmill
 from tests.recipes import write_tiny

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from jobs import cli
-from jobs.commands.ui import free_port, only_one
-from jobs.web.healthy import LOCK
-from kernels.errors import InputError
+from graphmill.jobs import cli
+from graphmill.jobs.commands.ui import free_port, only_one
+from graphmill.jobs.web.healthy import LOCK
+from graphmill.kernels.errors import InputError
 
 HOLD = """
 import os, sys
 from pathlib import Path
-from jobs.commands.ui import only_one
+from graphmill.jobs.commands.ui import only_one
 lock = only_one(Path(sys.argv[1]))
 os.pwrite(lock, b"http://127.0.0.1:3456", 0)
 os.execv("/bin/sh", ["sh", "-c", "echo held; read line"])

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from assets.figures.style import LEVELS
-from jobs.figures.cost import cost_metadata, draw_cost, epoch_cost, traffic_metadata
+from graphmill.assets.figures.style import LEVELS
+from graphmill.jobs.figures.cost import cost_metadata, draw_cost, epoch_cost, traffic_metadata
+from graphmill.trainers.record.checks import TIERS
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import parts_inputs, train_fresh, train_packed, train_parts, train_small
-from trainers.record.checks import TIERS
 
 pytestmark = pytest.mark.usefixtures("drawn")
 

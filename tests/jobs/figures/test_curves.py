@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jobs.figures.curves import called, chosen_row, curve_metadata, draw_curves, epoch_metadata, read_history
+from graphmill.jobs.figures.curves import called, chosen_row, curve_metadata, draw_curves, epoch_metadata, read_history
 from tests.jobs.trained import trained_home
 
 ROWS = [
@@ -20,7 +20,7 @@ def lines_of(monkeypatch: pytest.MonkeyPatch, *given: Any) -> tuple[dict[str, An
     from matplotlib.text import Text
 
     figures: list[Any] = []
-    monkeypatch.setattr("assets.figures.style.png", lambda figure: figures.append(figure) or b"")
+    monkeypatch.setattr("graphmill.assets.figures.style.png", lambda figure: figures.append(figure) or b"")
     draw_curves(*given)
     lines = {
         f"{axes.get_title()}: {line.get_label()}": (list(line.get_xdata()), list(line.get_ydata()))

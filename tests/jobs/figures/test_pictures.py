@@ -8,11 +8,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.definitions import Surroundings
-from assets.storage.sealed_json import seal
-from assets.storage.store import Store
-from jobs.definitions import build_defs
-from jobs.figures import pictures
+from graphmill.assets.definitions import Surroundings
+from graphmill.assets.storage.sealed_json import seal
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import build_defs
+from graphmill.jobs.figures import pictures
 from tests.jobs.trained import trained_home
 from tests.recipes import load_tiny
 
@@ -39,7 +39,11 @@ def test_a_reused_model_shows_the_pictures_of_its_last_run(
             for name, event in found.items()
         }
 
-    drawing = ("jobs.figures.curves.draw_curves", "jobs.figures.cost.draw_cost", "jobs.figures.timeline.draw_timeline")
+    drawing = (
+        "graphmill.jobs.figures.curves.draw_curves",
+        "graphmill.jobs.figures.cost.draw_cost",
+        "graphmill.jobs.figures.timeline.draw_timeline",
+    )
     with dg.instance_for_test() as instance:
         first = shown(instance)
         with monkeypatch.context() as patched:

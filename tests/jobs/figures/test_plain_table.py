@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from jobs.figures.plain_table import PlainTable, latex_text
+from graphmill.jobs.figures.plain_table import PlainTable, latex_text
 
 CELLS = ("a|b", "x_y*z`", "<b>&amp;", "50 %", "12.3 ± 0.4", "C:\\dir\n{#1} ~^$", '"q"')
 TABLE = PlainTable(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from assets.storage.home import ROOT
-from assets.storage.store import Store
-from jobs.figures.timeline import (
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.figures.timeline import (
     COLOURS,
     SPARE,
     colour_of,
@@ -17,10 +17,10 @@ from jobs.figures.timeline import (
     timeline_metadata,
     write_timeline,
 )
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.record.timeline import COMPUTE, SYNCHRONISE, TRAIN, WAIT
+from graphmill.trainers.techniques.factored.roles import COPY, EXTRACT, MARK, SAMPLE
 from tests.jobs.trained import trained_home
-from trainers.record.timeline import COMPUTE, SYNCHRONISE, TRAIN, WAIT
-from trainers.techniques.factored.roles import COPY, EXTRACT, MARK, SAMPLE
 
 pytestmark = pytest.mark.usefixtures("drawn")
 PNG = b"\x89PNG"

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from jobs.operations.failures import post, run_command
+from graphmill.jobs.operations.failures import post, run_command
 
 VALUES = {"pipeline": "mine", "job": "mine__all", "run": "0123456789", "text": "it failed: \u00e4"}
 

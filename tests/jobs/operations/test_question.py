@@ -5,13 +5,13 @@ from pathlib import Path
 import click
 import pytest
 
-from assets.pipeline.file import load_pipeline, pipeline_files
-from jobs.operations import question
-from jobs.operations.question import WorkEstimate, ask_about, expected_work
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import load_pipeline, pipeline_files
+from graphmill.jobs.operations import question
+from graphmill.jobs.operations.question import WorkEstimate, ask_about, expected_work
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.e2e.commands import graphmill
 from tests.recipes import recipe, sbm
-from trainers.recipe.config import TrainTable
 
 
 def write(folder: Path, *, nodes: int = 1000, edges: int = 4000, epochs: int = 1) -> Path:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from jobs.definitions import build_defs
-from jobs.operations.reload import NAME, UI_VARIABLE, changes, reload_sensor
+from graphmill.jobs.definitions import build_defs
+from graphmill.jobs.operations.reload import NAME, UI_VARIABLE, changes, reload_sensor
 from tests.recipes import write_tiny
 
 

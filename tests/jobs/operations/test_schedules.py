@@ -7,13 +7,13 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from assets.definitions import Surroundings
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import load_pipeline
-from assets.pipeline.steps import Versions
-from assets.storage.store import Store
-from jobs.definitions import build_defs
-from jobs.operations.difference import (
+from graphmill.assets.definitions import Surroundings
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import build_defs
+from graphmill.jobs.operations.difference import (
     BROWSER_JOB,
     FIRST_WAIT_SECONDS,
     LONGEST_WAIT_SECONDS,
@@ -21,9 +21,9 @@ from jobs.operations.difference import (
     PIPELINE_TAG,
     find_difference,
 )
-from jobs.runs.listed import listed_in_ui
+from graphmill.jobs.runs.listed import listed_in_ui
+from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import recipe
-from trainers.recipe.config import TrainTable
 
 pytestmark = pytest.mark.first
 
@@ -40,7 +40,7 @@ class Days:
         monkeypatch.setenv("DAGSTER_HOME", str(folder / "home"))
         self.folder, self.store, self.now = folder, Store(folder / "home"), 0.0
         random = np.random.default_rng(0)
-        monkeypatch.setattr("jobs.operations.schedules.time", lambda: self.now)
+        monkeypatch.setattr("graphmill.jobs.operations.schedules.time", lambda: self.now)
         self.raw = folder / "mine.npz"
         self.write_raw(random.integers(0, 60, (2, 400)))
         self.path = folder / "mine.toml"
@@ -120,7 +120,7 @@ def test_a_run_that_appears_while_a_tick_compares_is_the_only_one(days, monkeypa
             instance.create_run_for_job(loaded.resolve_job_def("mine__all"), tags={PIPELINE_TAG: "mine"})
             return found
 
-        monkeypatch.setattr("jobs.operations.difference.find_difference", compare)
+        monkeypatch.setattr("graphmill.jobs.operations.difference.find_difference", compare)
         assert "is on its way" in days.tick(instance, "schedule", loaded).skip_message
 
 
@@ -181,15 +181,15 @@ def wanted(days):
 
 
 def test_a_failed_run_is_tried_again_later_each_time(days, monkeypatch):
-    import assets.definitions
+    import graphmill.assets.definitions
 
     with dg.instance_for_test() as instance:
-        whole = assets.definitions.materialize_together
+        whole = graphmill.assets.definitions.materialize_together
 
         def broken(*arguments, **options):
             raise OSError("the disk is on fire")
 
-        monkeypatch.setattr(assets.definitions, "materialize_together", broken)
+        monkeypatch.setattr(graphmill.assets.definitions, "materialize_together", broken)
         keys, waits = set(), []
         for _ in range(4):
             request = days.tick(instance)
@@ -206,7 +206,7 @@ def test_a_failed_run_is_tried_again_later_each_time(days, monkeypatch):
                 days.now, wait = failed + wait, wait * 2
             waits.append(days.now - failed)
         assert waits == [FIRST_WAIT_SECONDS * 2**number for number in range(4)]
-        monkeypatch.setattr(assets.definitions, "materialize_together", whole)
+        monkeypatch.setattr(graphmill.assets.definitions, "materialize_together", whole)
         days.carry_out(instance, days.tick(instance))
         assert "as its file" in days.tick(instance).skip_message
 
@@ -283,7 +283,7 @@ def test_definitions_have_what_the_table_asks_for(days):
 
 
 def test_a_schedule_enters_no_version(days):
-    from jobs.runs.training import training_steps
+    from graphmill.jobs.runs.training import training_steps
 
     def versions():
         pipeline, _ = days.definitions()

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import load_pipeline, parse_pipeline
-from jobs.operations.size import BIG_FILE_BYTES, is_big, raw_bytes, takes_memory
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import load_pipeline, parse_pipeline
+from graphmill.jobs.operations.size import BIG_FILE_BYTES, is_big, raw_bytes, takes_memory
+from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import PACKED, load_tiny, recipe
-from trainers.recipe.config import TrainTable
 
 
 def sampled(nodes: int, **tables: Any) -> str:
@@ -70,7 +70,7 @@ def test_heavy_stages_of_big_pipelines_take_a_slot_and_light_ones_do_not(tmp_pat
 
 @pytest.mark.parametrize("name", ["cora", "photo", "minesweeper", "sbm"])
 def test_the_small_shipped_pipelines_are_small(name, monkeypatch):
-    from assets.pipeline.file import load_pipeline
+    from graphmill.assets.pipeline.file import load_pipeline
 
     monkeypatch.setenv("GRAPHMILL_TEST_DATA", "/nowhere")
     assert not is_big(load_pipeline(name, TrainTable))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from assets.pipeline.file import Pipeline, parse_pipeline
-from jobs.operations.sound import require_sound
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.jobs.operations.sound import require_sound
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.laws.asked import MODULE, Ask, pipeline_text, write_beside
-from trainers.recipe.config import TrainTable
 
 
 def parsed(folder: Path, trainer: str, ask: Ask) -> Pipeline:

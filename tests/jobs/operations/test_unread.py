@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from assets.pipeline.file import parse_pipeline
-from jobs.operations.unread import unread_lines
+from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.jobs.operations.unread import unread_lines
+from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import recipe, sbm
-from trainers.recipe.config import TrainTable
 
 SAMPLING: dict[str, Any] = {"fanouts": [3, 2], "batch_size": 32, "reuse": 2}
 

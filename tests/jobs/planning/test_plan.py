@@ -12,26 +12,26 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from assets.building.needs import Sizes
-from assets.pipeline.file import load_pipeline, parse_pipeline
-from assets.storage.store import Store
-from jobs.cli import graphmill
-from jobs.commands import plan as plan_command
-from jobs.operations import rates
-from jobs.planning.check import error_lines, prediction_errors
-from jobs.planning.graph import scaled_sizes, stand_in
-from jobs.planning.plan import Planned, TechniquePlan, make_plan
-from jobs.planning.variants import Room, Variant, variants
-from jobs.runs.training import training_steps
-from kernels.errors import InputError
-from kernels.rows.direct_io import PageReader
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.pipeline.file import load_pipeline, parse_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.commands import plan as plan_command
+from graphmill.jobs.operations import rates
+from graphmill.jobs.planning.check import error_lines, prediction_errors
+from graphmill.jobs.planning.graph import scaled_sizes, stand_in
+from graphmill.jobs.planning.plan import Planned, TechniquePlan, make_plan
+from graphmill.jobs.planning.variants import Room, Variant, variants
+from graphmill.jobs.runs.training import training_steps
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.direct_io import PageReader
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.forecast import Forecast, Speeds
+from graphmill.trainers.recipe.need import WAITING_BYTES
+from graphmill.trainers.recipe.techniques import TECHNIQUES, find_technique
 from tests.jobs.test_sweep import write
 from tests.recipes import recipe, sbm
 from tests.trainers.runs import train_small
-from trainers.recipe.config import TrainTable
-from trainers.recipe.forecast import Forecast, Speeds
-from trainers.recipe.need import WAITING_BYTES
-from trainers.recipe.techniques import TECHNIQUES, find_technique
 
 SPEEDS = Speeds(
     step={1: 4e-3, 2: 3e-3}, draw={1: 1e-3, 2: 1e-3}, gather={1: 1e-3, 2: 1e-3}, prune=1e-4, edges=500, inputs=200,
@@ -48,7 +48,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         rates, "_measured", lambda home: iter([(rates.COPY, 4e9), (rates.DISK, 1e9), (rates.PAGES, 1e9)])
     )
-    monkeypatch.setattr("trainers.training.speeds.measure_speeds", lambda *given: SPEEDS)
+    monkeypatch.setattr("graphmill.trainers.training.speeds.measure_speeds", lambda *given: SPEEDS)
 
 
 def run(*arguments: str | Path) -> Any:
@@ -117,7 +117,7 @@ def test_a_technique_that_cannot_be_is_refused_and_ends_no_plan(
             raise InputError("this one cannot be", "take another")
         return training_steps(pipeline, data)
 
-    monkeypatch.setattr("jobs.planning.plan.training_steps", steps)
+    monkeypatch.setattr("graphmill.jobs.planning.plan.training_steps", steps)
     rows = {each["trainer"]: each for each in planned(tmp_path)["rows"]}
     assert rows["fresh"]["refused"] == "this one cannot be" and rows["minibatch"]["refused"] is None
 
@@ -226,15 +226,15 @@ def test_a_large_graph_is_planned_with_the_bytes_of_its_own_features(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The graph that stands in has features that would stay in memory, and fewer seeds than a batch."""
-    monkeypatch.setattr("jobs.planning.graph.MOST_EDGES", 500)
-    for place in ("jobs.planning.plan", "trainers.recipe.outlook"):
+    monkeypatch.setattr("graphmill.jobs.planning.graph.MOST_EDGES", 500)
+    for place in ("graphmill.jobs.planning.plan", "graphmill.trainers.recipe.outlook"):
         monkeypatch.setattr(f"{place}.fits_memory", lambda num_bytes: num_bytes <= 300 * 8 * 4 // 2)
     text = recipe(TRAIN, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 100})
     found = next(each for each in planned(tmp_path, text)["rows"] if each["name"] == "sage")
     rows = found["bytes_per_epoch"]["h2d"] // 32
     assert found["bytes_per_epoch"]["disk"] == pytest.approx(4096 * rows, rel=0.01), "no two rows share a page"
     assert "mapped" not in found["bytes_per_epoch"]
-    monkeypatch.setattr("jobs.planning.graph.MOST_EDGES", 10**6)
+    monkeypatch.setattr("graphmill.jobs.planning.graph.MOST_EDGES", 10**6)
     whole = next(each for each in planned(tmp_path, text)["rows"] if each["name"] == "sage")
     step = "activations of a step"
     assert found["memory"][step] >= whole["memory"][step], "a batch with few seeds is no measure of a whole one"
@@ -243,10 +243,10 @@ def test_a_large_graph_is_planned_with_the_bytes_of_its_own_features(
 def test_rows_past_the_page_cache_take_a_request_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that needs a millisecond per request, however small, beside work that takes nothing."""
     idle = replace(SPEEDS, step={1: 0.0}, draw={1: 0.0}, gather={1: 0.0}, prune=0.0)
-    monkeypatch.setattr("trainers.training.speeds.measure_speeds", lambda *given: idle)
+    monkeypatch.setattr("graphmill.trainers.training.speeds.measure_speeds", lambda *given: idle)
     slow = [(rates.COPY, 4e9), (rates.DISK, 1e9), (rates.PAGES, 4096e3)]
     monkeypatch.setattr(rates, "_measured", lambda home: iter(slow))
-    for place in ("jobs.planning.plan", "trainers.recipe.outlook"):
+    for place in ("graphmill.jobs.planning.plan", "graphmill.trainers.recipe.outlook"):
         monkeypatch.setattr(f"{place}.fits_memory", lambda num_bytes: False)
     text = recipe(
         TRAIN | {"cache": "none", "samplers": 1},
@@ -269,7 +269,7 @@ def test_a_training_that_may_need_all_of_the_memory_does_not_fit(
     row = next(each for each in planned(tmp_path)["rows"] if each["name"] == "sage")
     needed = row["memory_bytes"] + WAITING_BYTES
     for limit, fits in ((needed, True), (needed - 1, False)):
-        monkeypatch.setattr("jobs.planning.plan.memory_bytes", lambda limit=limit: limit)
+        monkeypatch.setattr("graphmill.jobs.planning.plan.memory_bytes", lambda limit=limit: limit)
         again = next(each for each in planned(tmp_path)["rows"] if each["name"] == "sage")
         assert again["fits"] is fits
 
@@ -287,7 +287,7 @@ def test_pages_are_measured_past_the_page_cache_where_io_uring_is_forbidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in many containers; through the page cache a file that was just written would be read from memory."""
-    monkeypatch.setattr("kernels._native.ring_errno", lambda: errno.EPERM)
+    monkeypatch.setattr("graphmill.kernels._native.ring_errno", lambda: errno.EPERM)
     monkeypatch.setattr(rates, "PAGES_READ", 4)
     monkeypatch.setattr(rates, "SAMPLE_BYTES", 1 << 20)
     opened = []
@@ -306,7 +306,7 @@ def test_a_queue_fills_only_if_batches_are_prepared_faster_than_trained_on(
     waiting = {}
     for name, gather in (("slow", 1.0), ("half", 1e-3), ("fast", 0.0)):
         speeds = replace(SPEEDS, step={1: 4e-3}, draw={1: 1e-3}, gather={1: gather})
-        monkeypatch.setattr("trainers.training.speeds.measure_speeds", lambda *given, speeds=speeds: speeds)
+        monkeypatch.setattr("graphmill.trainers.training.speeds.measure_speeds", lambda *given, speeds=speeds: speeds)
         (tmp_path / name).mkdir()
         row = next(each for each in planned(tmp_path / name, text)["rows"] if each["name"] == "sage")
         waiting[name] = row["memory"].get("batches that wait", 0)
@@ -377,8 +377,8 @@ def test_a_home_that_cannot_be_written_is_planned_for(tmp_path: Path, monkeypatc
         if path.is_relative_to(home):
             raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("jobs.operations.rates.keep_numbers", refuse)
-    monkeypatch.setattr("trainers.recipe.kept_speeds.keep_numbers", refuse)
+    monkeypatch.setattr("graphmill.jobs.operations.rates.keep_numbers", refuse)
+    monkeypatch.setattr("graphmill.trainers.recipe.kept_speeds.keep_numbers", refuse)
     (tmp_path / "mine.toml").write_text(TEXT)
     done = run(home, "plan", tmp_path / "mine.toml")
     assert done.exit_code == 0 and "take " in done.stdout, done.output
@@ -389,7 +389,7 @@ def test_a_model_that_fails_leaves_the_plan_without_seconds(tmp_path: Path, monk
     def fails(*given: Any) -> Speeds:
         raise ZeroDivisionError("a user's own forward pass")
 
-    monkeypatch.setattr("trainers.training.speeds.measure_speeds", fails)
+    monkeypatch.setattr("graphmill.trainers.training.speeds.measure_speeds", fails)
     (tmp_path / "mine.toml").write_text(TEXT)
     done = run(tmp_path / "home", "plan", tmp_path / "mine.toml")
     assert done.exit_code == 0 and "not measured: ZeroDivisionError" in done.stderr, done.output

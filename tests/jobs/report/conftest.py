@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from jobs.report.facts import read_facts
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.jobs.report.facts import read_facts
+from graphmill.trainers.recipe.config import TrainTable
 from tests.jobs.trained import trained_home
-from trainers.recipe.config import TrainTable
 
 NOW = datetime(2030, 1, 2, 3, 4, tzinfo=UTC)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from jobs.commands.leaderboard import leaderboard_table
-from jobs.report.changes import ReportChanges
-from jobs.report.page import report_page
+from graphmill.jobs.commands.leaderboard import leaderboard_table
+from graphmill.jobs.report.changes import ReportChanges
+from graphmill.jobs.report.page import report_page
 from tests.jobs.browser import Page, find_browser
 
 BROWSER = find_browser()

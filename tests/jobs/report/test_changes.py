@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.report.changes import find_changes, record_path, remember
-from jobs.report.facts import ReportFacts, read_facts
-from kernels.errors import InputError
+from graphmill.jobs.report.changes import find_changes, record_path, remember
+from graphmill.jobs.report.facts import ReportFacts, read_facts
+from graphmill.kernels.errors import InputError
 from tests.jobs.report.conftest import NOW
 
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
-from jobs.cli import graphmill
-from jobs.report import charts
-from kernels.errors import InputError
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.report import charts
+from graphmill.kernels.errors import InputError
 
 
 def run(trained: SimpleNamespace, *words: str) -> Result:
@@ -20,7 +20,7 @@ def run(trained: SimpleNamespace, *words: str) -> Result:
 def test_a_report_is_written_into_the_home_and_the_next_one_knows_it(
     trained: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.report.page.drawings", lambda facts: [])
+    monkeypatch.setattr("graphmill.jobs.report.page.drawings", lambda facts: [])
     printed = run(trained, "report", str(trained.files["other"]), "--out", "-")
     assert printed.exit_code == 0 and printed.stdout.startswith("<!doctype html>")
     assert not (trained.home / "reports").exists()
@@ -38,8 +38,8 @@ def test_a_report_of_a_home_that_cannot_be_written_is_a_report(
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("jobs.report.page.drawings", lambda facts: [])
-    monkeypatch.setattr("jobs.report.changes.make_folder", refuse)
+    monkeypatch.setattr("graphmill.jobs.report.page.drawings", lambda facts: [])
+    monkeypatch.setattr("graphmill.jobs.report.changes.make_folder", refuse)
     done = run(trained, "report", str(trained.files["other"]), "--out", str(tmp_path / "page.html"))
     assert done.exit_code == 0 and (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     assert done.stderr.startswith("warning: ") and "other.json cannot be written: Permission denied" in done.stderr
@@ -85,6 +85,6 @@ def test_mistakes_are_told_with_a_remedy(
     trained: SimpleNamespace, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(charts, "drawings", lambda facts: [charts.quality(facts.entries)])
-    monkeypatch.setattr("jobs.report.page.drawings", lambda facts: [])
+    monkeypatch.setattr("graphmill.jobs.report.page.drawings", lambda facts: [])
     result = run(trained, *(str(trained.files["tiny"]) if word == "TINY" else word for word in words))
     assert isinstance(result.exception, InputError) and said in str(result.exception)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import dagster as dg
 
-from jobs.operations.difference import PIPELINE_TAG
-from jobs.report.last_run import find_last_run
-from jobs.runs.instance import SETTINGS, open_instance
+from graphmill.jobs.operations.difference import PIPELINE_TAG
+from graphmill.jobs.report.last_run import find_last_run
+from graphmill.jobs.runs.instance import SETTINGS, open_instance
 
 
 def test_the_newest_run_of_the_pipeline_counts(tmp_path: Path) -> None:

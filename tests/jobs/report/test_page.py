@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from jobs.commands.leaderboard import leaderboard_table
-from jobs.figures.plain_table import PlainTable
-from jobs.report import page
-from jobs.report.changes import ReportChanges
-from jobs.report.charts import learning, quality, timelines
-from jobs.report.drawing import ReportFigure
-from jobs.report.last_run import LastRun
-from jobs.report.page import html_table, report_page
+from graphmill.jobs.commands.leaderboard import leaderboard_table
+from graphmill.jobs.figures.plain_table import PlainTable
+from graphmill.jobs.report import page
+from graphmill.jobs.report.changes import ReportChanges
+from graphmill.jobs.report.charts import learning, quality, timelines
+from graphmill.jobs.report.drawing import ReportFigure
+from graphmill.jobs.report.last_run import LastRun
+from graphmill.jobs.report.page import html_table, report_page
 from tests.jobs.report.conftest import NOW
 
 NASTY = "<script>alert(\"x\")</script> & 'quoted' </textarea></pre>"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jobs.figures.cost import read_ledger
-from jobs.figures.curves import read_history
-from jobs.report import series
-from jobs.report.predictions import EXPECTED_MEMORY, MEMORY, SECONDS, prediction_table, predictions
-from jobs.report.series import costs, hit_curves, learning_curves
-from trainers.record.ledger import Ledger
+from graphmill.jobs.figures.cost import read_ledger
+from graphmill.jobs.figures.curves import read_history
+from graphmill.jobs.report import series
+from graphmill.jobs.report.predictions import EXPECTED_MEMORY, MEMORY, SECONDS, prediction_table, predictions
+from graphmill.jobs.report.series import costs, hit_curves, learning_curves
+from graphmill.trainers.record.ledger import Ledger
 
 
 def test_a_curve_of_seeds_is_their_mean_between_the_worst_and_the_best(trained: SimpleNamespace) -> None:

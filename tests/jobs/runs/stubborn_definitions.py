@@ -3,18 +3,16 @@
 The pipeline is the file `$GRAPHMILL_STUBBORN`; the process ids of a training go to the file RUN_ID.NAME in the same folder.
 """
 
-import assets, jobs, kernels, trainers  # noqa: E401, F401  # isort: skip
-
 import os
 import sys
 from pathlib import Path
 
 import dagster as dg
 
-from assets.pipeline.file import load_pipeline
-from jobs.definitions import build_defs
-from jobs.runs.children import ChildProcesses
-from trainers.recipe.config import TrainTable
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.jobs.definitions import build_defs
+from graphmill.jobs.runs.children import ChildProcesses
+from graphmill.trainers.recipe.config import TrainTable
 
 
 class StubbornChildren(ChildProcesses):

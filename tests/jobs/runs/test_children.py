@@ -8,7 +8,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from jobs.runs.children import ROOT, ChildProcesses
+from graphmill.assets.storage.home import ROOT
+from graphmill.jobs.runs.children import ChildProcesses
 from tests.jobs.runs.processes import stubborn_pids, wait_until_gone
 
 FAST = (0.2, 0.2, 20.0)
@@ -30,7 +31,7 @@ def _materialize(code: str, extras=None, env=None):
 
 def test_values_go_in_and_metadata_comes_back():
     result = _materialize(
-        "import os, kernels.errors\n"
+        "import os, graphmill.kernels.errors\n"
         "from dagster_pipes import open_dagster_pipes\n"
         "with open_dagster_pipes() as pipes:\n"
         "    pipes.report_asset_materialization(metadata={'twice': 2 * pipes.extras['n'], 'there': os.getcwd(),\n"
@@ -115,7 +116,7 @@ def test_an_interrupted_step_ends_a_child_that_ignores_signals(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_watch_notices_an_interrupt_whoever_handles_it(number):
-    from jobs.runs.interrupts import watched_interrupts
+    from graphmill.jobs.runs.interrupts import watched_interrupts
 
     previous = signal.signal(number, lambda *_: None)
     try:

@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from jobs.runs.instance import open_instance, reporting_history
-from kernels.errors import InputError
+from graphmill.jobs.runs.instance import open_instance, reporting_history
+from graphmill.kernels.errors import InputError
 
 
 @pytest.mark.parametrize("text", ["disk I/O error", "database or disk is full"])

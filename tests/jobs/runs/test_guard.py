@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.runs import guard
+from graphmill.jobs.runs import guard
 from tests.jobs.runs.processes import stubborn_pids, wait_until_gone
 
 STUBBORN = str(Path(__file__).parent / "stubborn.py")

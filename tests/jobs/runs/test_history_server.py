@@ -19,11 +19,11 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from jobs import cli
-from jobs import launch as launching
-from jobs.launch import Launch, launch
-from jobs.runs.instance import DAGSTER_YAML, SETTINGS, HistoryError, history_error, open_instance
-from kernels.errors import InputError
+from graphmill.jobs import cli
+from graphmill.jobs import launch as launching
+from graphmill.jobs.launch import Launch, launch
+from graphmill.jobs.runs.instance import DAGSTER_YAML, SETTINGS, HistoryError, history_error, open_instance
+from graphmill.kernels.errors import InputError
 from tests.recipes import load_tiny
 
 ROOT = Path(__file__).parents[3]
@@ -88,7 +88,7 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
 def test_the_extra_and_the_image_hold_sqlalchemy_below_2_1() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert any(each.startswith("sqlalchemy") and each.endswith("<2.1") for each in extras["postgres"])
-    assert '-e ".[postgres' in (ROOT / "deploy" / "Dockerfile").read_text()
+    assert "[postgres," in (ROOT / "deploy" / "Dockerfile").read_text()
 
 
 def test_tries_to_reach_a_server_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -195,8 +195,8 @@ def asked_by_the_ui(home: Path, **variables: object) -> dict:
 
 def cancel_itself(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the next build of a graph be cancelled from outside while it works."""
-    from assets.graph.stage import GraphStage
-    from jobs.runs import cancellation
+    from graphmill.assets.graph.stage import GraphStage
+    from graphmill.jobs.runs import cancellation
 
     def build_from(self, opened, semantic, execution, writer, progress) -> None:
         with open_instance(home) as instance:
@@ -268,7 +268,7 @@ def test_a_history_of_many_runs_on_a_server(
 
 def assert_forgets(home: Path, count: int, kept: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """prune-runs removes all but the last run of each asset: that which trained, and the last one that built or reused data."""
-    monkeypatch.setattr("jobs.commands.prune_runs.parse_age", lambda text: -60.0)
+    monkeypatch.setattr("graphmill.jobs.commands.prune_runs.parse_age", lambda text: -60.0)
     run = CliRunner().invoke
     shown = run(cli.graphmill, ["prune-runs", "--dry-run"])
     gone = count - len(kept)

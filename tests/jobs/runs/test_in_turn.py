@@ -6,14 +6,14 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.job_base import InMemoryJob
 
-from assets.building.stage import Silent
-from assets.definitions import SLOT_TAG, Surroundings
-from assets.storage.store import Store
-from jobs.definitions import build_defs
-from jobs.launch import Launch, launch
-from jobs.runs.in_turn import in_turn
-from jobs.runs.instance import open_instance
-from jobs.runs.slot import MEMORY_POOL, POOL
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.definitions import SLOT_TAG, Surroundings
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import build_defs
+from graphmill.jobs.launch import Launch, launch
+from graphmill.jobs.runs.in_turn import in_turn
+from graphmill.jobs.runs.instance import open_instance
+from graphmill.jobs.runs.slot import MEMORY_POOL, POOL
 from tests.recipes import load_tiny
 
 
@@ -52,7 +52,7 @@ def test_the_limit_is_the_size_of_the_pool(tmp_path, size, limit):
 
 
 def test_every_job_takes_turns_and_so_do_steps_of_the_memory_pool(tmp_path, monkeypatch):
-    monkeypatch.setattr("jobs.definitions.takes_memory", lambda pipeline, stage: True)
+    monkeypatch.setattr("graphmill.jobs.definitions.takes_memory", lambda pipeline, stage: True)
     made = build_defs([load_tiny(tmp_path)], Surroundings(store=Store(tmp_path), make_progress=lambda _: Silent()))
     jobs = made.get_repository_def().get_all_jobs()
     assert {job.executor_def.name for job in jobs} == {in_turn.name} and any(job.name == "__ASSET_JOB" for job in jobs)

@@ -12,14 +12,14 @@ import yaml
 from dagster import DagsterRunStatus
 from dagster._core.events import EngineEventData
 
-from assets.definitions import MACHINE_TAG, SEEN_TAG, _note_machine, seen_at
-from assets.storage.machine import here_and_now, seconds_since_boot
-from jobs.commands import ui
-from jobs.runs.dead_runs import fail_dead_runs, may_live, process_lives, run_process
-from jobs.runs.history_files import PATIENCE_SECONDS, held_open
-from jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home, open_instance
-from jobs.runs.slot import slot_holders
-from kernels.errors import InputError
+from graphmill.assets.definitions import MACHINE_TAG, SEEN_TAG, _note_machine, seen_at
+from graphmill.assets.storage.machine import here_and_now, seconds_since_boot
+from graphmill.jobs.commands import ui
+from graphmill.jobs.runs.dead_runs import fail_dead_runs, may_live, process_lives, run_process
+from graphmill.jobs.runs.history_files import PATIENCE_SECONDS, held_open
+from graphmill.jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home, open_instance
+from graphmill.jobs.runs.slot import slot_holders
+from graphmill.kernels.errors import InputError
 
 
 def test_settings_are_written_once(tmp_path, monkeypatch):

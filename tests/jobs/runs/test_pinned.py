@@ -10,8 +10,8 @@ from dagster._core.definitions.reconstruct import (
     reconstruct_repository_def_from_pointer,
 )
 
-from jobs.runs.children import ROOT
-from jobs.runs.pinned import KEY, pinned_files
+from graphmill.assets.storage.home import ROOT
+from graphmill.jobs.runs.pinned import KEY, pinned_files
 from tests.recipes import write_tiny
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.definitions import Surroundings
-from assets.pipeline.file import SHIPPED, load_pipeline, pipeline_files
-from assets.storage.store import Store
-from jobs.definitions import build_defs
-from jobs.runs.instance import open_instance
-from jobs.runs.shown import DEMO, VARIABLE, pipelines_that_ran, shown_files
-from kernels.errors import InputError
+from graphmill.assets.definitions import Surroundings
+from graphmill.assets.pipeline.file import SHIPPED, load_pipeline, pipeline_files
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import build_defs
+from graphmill.jobs.runs.instance import open_instance
+from graphmill.jobs.runs.shown import DEMO, VARIABLE, pipelines_that_ran, shown_files
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import write_tiny
-from trainers.recipe.config import TrainTable
 
 
 @pytest.fixture

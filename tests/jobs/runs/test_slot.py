@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from assets.definitions import Surroundings
-from assets.storage.store import Store
-from jobs.definitions import build_defs
-from jobs.runs.instance import open_instance
-from jobs.runs.slot import MEMORY_POOL, POOL, claim_slot, one_at_a_time, slot_holders
+from graphmill.assets.definitions import Surroundings
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.definitions import build_defs
+from graphmill.jobs.runs.instance import open_instance
+from graphmill.jobs.runs.slot import MEMORY_POOL, POOL, claim_slot, one_at_a_time, slot_holders
 from tests.jobs.runs.processes import wait_for
 from tests.recipes import load_tiny
 
@@ -84,8 +84,8 @@ def test_a_limit_that_somebody_set_stays(tmp_path):
 
 def test_a_step_that_takes_much_memory_waits_where_it_has_something_to_build(tmp_path, monkeypatch):
     """It says whom it waits for; what is there already waits for nobody."""
-    monkeypatch.setattr("jobs.definitions.takes_memory", lambda pipeline, stage: stage == "graph")
-    monkeypatch.setattr("jobs.runs.slot.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("graphmill.jobs.definitions.takes_memory", lambda pipeline, stage: stage == "graph")
+    monkeypatch.setattr("graphmill.jobs.runs.slot.POLL_SECONDS", 0.05)
     said = []
     around = Surroundings(store=Store(tmp_path / "home"), report=said.append)
     job = build_defs([load_tiny(tmp_path, tables=("sage",))], around).resolve_job_def("tiny__preprocess")

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from benchmarks.growth import last_rows
 from benchmarks.predicted import compared
 from benchmarks.record import RESULTS
-from jobs.cli import graphmill
-from jobs.scaling.cluster import ClusterWork, Machines
-from jobs.scaling.simulation import simulate_cluster
-from kernels.errors import InputError
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.scaling.cluster import ClusterWork, Machines
+from graphmill.jobs.scaling.simulation import simulate_cluster
+from graphmill.kernels.errors import InputError
 
 MACHINES = Machines(
     count=64, cores=32, memory_bytes=256 << 30, disk_bytes=8 << 40, disk_rate=2e9, pages_rate=5e5, network_rate=3e9

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commands.ui import WORKSPACE
-from jobs.runs import guard
+from graphmill.jobs.commands.ui import WORKSPACE
+from graphmill.jobs.runs import guard
 from tests.jobs.server import Server
 from tests.recipes import write_tiny, write_watched
 

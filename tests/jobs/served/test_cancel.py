@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from assets.storage.store import Store
-from jobs.runs.instance import open_instance
-from jobs.runs.slot import slot_holders
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.runs.instance import open_instance
+from graphmill.jobs.runs.slot import slot_holders
 from tests.jobs.runs.processes import wait_for
 from tests.jobs.server import FINISHED
 from tests.recipes import PACKED, recipe, sbm, write_tiny
@@ -39,7 +39,7 @@ class Process(NamedTuple):
     words: tuple[str, ...]
 
     def trains(self) -> bool:
-        return self.words[1:3] == ("-m", "trainers")
+        return self.words[1:3] == ("-m", "graphmill.trainers")
 
 
 def processes_of(home: Path) -> set[Process]:
@@ -71,7 +71,7 @@ def serves(process: Process) -> bool:
 
 
 def in_metis(server, run_id: str) -> bool:
-    return any("assets.partitions.metis_child" in process.words for process in processes_of(server.home))
+    return any("graphmill.assets.partitions.metis_child" in process.words for process in processes_of(server.home))
 
 
 def packing(server, run_id: str) -> bool:

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from assets.storage.store import Store
-from jobs.commands.show import asked_by
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.show import asked_by
 
 pytestmark = [
     pytest.mark.first,
@@ -18,7 +18,7 @@ ASKED = {"one/sage", "two/sage", "three/sage"}
 
 
 def test_two_pipelines_and_the_command_line_never_train_at_once(server):
-    command = [sys.executable, "-c", "from jobs.cli import main; main()", "run", "-q"]
+    command = [sys.executable, "-c", "from graphmill.jobs.cli import main; main()", "run", "-q"]
     log = server.folder / "cli.log"
     run_id = server.launch("three__all")
     with open(log, "w") as out:

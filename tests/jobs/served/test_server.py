@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.steps import Versions
-from assets.storage.home import ROOT
-from jobs.commands.ui import WORKSPACE
-from jobs.runs.training import training_steps
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.storage.home import ROOT
+from graphmill.jobs.commands.ui import WORKSPACE
+from graphmill.jobs.runs.training import training_steps
 from tests.jobs.runs.processes import stubborn_pids, wait_for, wait_until_gone
 from tests.recipes import load_tiny, write_tiny
 

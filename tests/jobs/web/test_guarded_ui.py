@@ -15,8 +15,8 @@ from urllib.parse import quote
 import dagster as dg
 import pytest
 
-from jobs.commands.ui import server_environment
-from jobs.runs.instance import init_home
+from graphmill.jobs.commands.ui import server_environment
+from graphmill.jobs.runs.instance import init_home
 from tests.jobs.browser import Page, find_browser
 from tests.jobs.runs.processes import unused_port
 
@@ -78,7 +78,7 @@ def limits(home):
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("web")
-    guarded = start(folder / "guarded", ["-m", "jobs.web", "webserver"], ["graph.example.org"])
+    guarded = start(folder / "guarded", ["-m", "graphmill.jobs.web", "webserver"], ["graph.example.org"])
     try:
         bare = start(folder / "bare", ["-m", "dagster_webserver"])
         try:

@@ -55,7 +55,7 @@ def proxy(tmp_path_factory):
     if NGINX is None or OPENSSL is None:
         pytest.skip("no nginx or no openssl on this machine: the proxy of docs/ui.md was not run")
     folder = tmp_path_factory.mktemp("nginx")
-    behind = start(folder / "ui", ["-m", "jobs.web", "webserver"], [NAME])
+    behind = start(folder / "ui", ["-m", "graphmill.jobs.web", "webserver"], [NAME])
     port = unused_port()
     # As root it would hand the work to a user who may not read the folders of a test.
     user = "user root;" if os.geteuid() == 0 else ""

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from jobs.runs.shown import report_address
-from jobs.web import report_page
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.jobs.runs.shown import report_address
+from graphmill.jobs.web import report_page
+from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import write_tiny
-from trainers.recipe.config import TrainTable
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from jobs.web.same_origin import SameOrigin, hosts_of
+from graphmill.jobs.web.same_origin import SameOrigin, hosts_of
 
 HOSTS = hosts_of(3000, ["graph.example.org", "Other.example.org:8443"])
 MUTATION = "/graphql?query=" + quote("mutation { terminateRun(runId: 1) { __typename } }")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from kernels.types import Array, Topology
+from graphmill.kernels.types import Array, Topology
 from tests.kernels.graphs import topologies
 
 

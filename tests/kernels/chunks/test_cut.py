@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from kernels.chunks.cut import MOST, NODE_COST, cut_chunks, cut_chunks_reference
-from kernels.errors import InputError
+from graphmill.kernels.chunks.cut import MOST, NODE_COST, cut_chunks, cut_chunks_reference
+from graphmill.kernels.errors import InputError
 from tests.kernels.chunks.drawn import Drawn, drawn
 from tests.kernels.graphs import random_topology
 

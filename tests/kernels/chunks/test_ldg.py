@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.chunks.ldg import capacities, count_replicas, cut_matrix, ldg, ldg_reference
-from kernels.errors import InputError
-from kernels.graph.csc import build_csc
-from kernels.graph.generate import rmat_edges, sbm_edges
+from graphmill.kernels.chunks.ldg import capacities, count_replicas, cut_matrix, ldg, ldg_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.graph.generate import rmat_edges, sbm_edges
 from tests.kernels.graphs import random_topology, topologies
 
 

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 from hypothesis import given
 
-from kernels import _native
-from kernels.chunks.cut import cut_chunks
-from kernels.chunks.order import part_graph_reference, part_graphs, rcm_order, rcm_reference, sub_part_order
-from kernels.chunks.sets import neighbour_sets, set_sizes
+from graphmill.kernels import _native
+from graphmill.kernels.chunks.cut import cut_chunks
+from graphmill.kernels.chunks.order import part_graph_reference, part_graphs, rcm_order, rcm_reference, sub_part_order
+from graphmill.kernels.chunks.sets import neighbour_sets, set_sizes
 from tests.kernels.chunks.drawn import Drawn, drawn
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import _native
-from kernels.chunks.counts import cost
-from kernels.chunks.cut import cut_chunks
-from kernels.chunks.schedule import choose_schedule, hongtu_schedule_reference, identity_schedule
-from kernels.chunks.sets import (
+from graphmill.kernels import _native
+from graphmill.kernels.chunks.counts import cost
+from graphmill.kernels.chunks.cut import cut_chunks
+from graphmill.kernels.chunks.schedule import choose_schedule, hongtu_schedule_reference, identity_schedule
+from graphmill.kernels.chunks.sets import (
     count_distinct,
     neighbour_sets,
     neighbour_sets_reference,
@@ -21,7 +21,7 @@ from kernels.chunks.sets import (
     volumes,
     volumes_reference,
 )
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 from tests.kernels.chunks.drawn import Drawn, count, drawn
 from tests.kernels.graphs import random_topology
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.cuda.device import CudaDevice
+from graphmill.kernels.cuda.device import CudaDevice
 from tests.kernels.cuda.shim import ShimDevice
 
 

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 
-from kernels.cuda.compile import COMPILE_OPTIONS
+from graphmill.kernels.cuda.compile import COMPILE_OPTIONS
 
 ARCHITECTURES = (80, 90)
 

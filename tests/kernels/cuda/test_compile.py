@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from kernels.cuda import compile
+from graphmill.kernels.cuda import compile
 from tests.kernels.cuda.nvrtc import compile_ptx
 
 

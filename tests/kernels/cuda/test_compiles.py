@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.cuda.compile import SOURCES
-from kernels.rows.gather_cuda import STORED_TYPES
+from graphmill.kernels.cuda.compile import SOURCES
+from graphmill.kernels.rows.gather_cuda import STORED_TYPES
 from tests.kernels.cuda.nvrtc import ARCHITECTURES, compile_ptx
 from tests.kernels.cuda.shim import KERNEL_NAME, ShimDevice
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.arrays import dtype_name
-from kernels.cuda.device import CudaDevice, device_of, on_device
-from kernels.errors import InputError
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.device import CudaDevice, device_of, on_device
+from graphmill.kernels.errors import InputError
 
 
 def test_a_missing_device_is_named():
@@ -46,8 +46,8 @@ def test_pinned_and_device_memory_is_seen_and_pageable_memory_refused():
 
 @pytest.mark.gpu
 def test_kernels_run_on_the_stream_of_the_tensor():
-    from kernels.rows.gather import gather_tiered
-    from kernels.rows.slots import Tiers
+    from graphmill.kernels.rows.gather import gather_tiered
+    from graphmill.kernels.rows.slots import Tiers
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernels.cuda.driver import VISIBLE, Gpu, free_gpu_bytes, gpu_of_rank, require_gpus
-from kernels.errors import InputError
+from graphmill.kernels.cuda.driver import VISIBLE, Gpu, free_gpu_bytes, gpu_of_rank, require_gpus
+from graphmill.kernels.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from kernels.errors import InputError
     ],
 )
 def test_ranks_take_the_visible_gpus_in_turn(tmp_path, monkeypatch, named, folders, taken):
-    monkeypatch.setattr("kernels.cuda.driver.KERNEL_GPUS", tmp_path)
+    monkeypatch.setattr("graphmill.kernels.cuda.driver.KERNEL_GPUS", tmp_path)
     for number in range(folders):
         (tmp_path / f"0000:0{number}:00.0").mkdir()
     environment = {} if named is None else {VISIBLE: named}
@@ -68,18 +68,18 @@ class Library:
 )
 def test_the_free_bytes_of_a_gpu_are_asked_without_a_context(monkeypatch, failing, free, expected):
     library = Library(free, failing)
-    monkeypatch.setattr("kernels.cuda.driver.gpus", lambda: (Gpu("one", 16_000),))
-    monkeypatch.setattr("kernels.cuda.driver._library", lambda name: library)
+    monkeypatch.setattr("graphmill.kernels.cuda.driver.gpus", lambda: (Gpu("one", 16_000),))
+    monkeypatch.setattr("graphmill.kernels.cuda.driver._library", lambda name: library)
     assert free_gpu_bytes() == expected and library.open == 0
     assert not any("Ctx" in name or "Retain" in name for name in library.asked)
     assert free_gpu_bytes(1) is None
 
 
 def test_without_a_driver_or_nvml(monkeypatch):
-    monkeypatch.setattr("kernels.cuda.driver._library", lambda name: None)
-    monkeypatch.setattr("kernels.cuda.driver.gpus", lambda: ())
+    monkeypatch.setattr("graphmill.kernels.cuda.driver._library", lambda name: None)
+    monkeypatch.setattr("graphmill.kernels.cuda.driver.gpus", lambda: ())
     assert free_gpu_bytes() is None
-    monkeypatch.setattr("kernels.cuda.driver.gpus", lambda: (Gpu("one", 16_000),))
+    monkeypatch.setattr("graphmill.kernels.cuda.driver.gpus", lambda: (Gpu("one", 16_000),))
     assert free_gpu_bytes() == 16_000
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernels.types import Topology
+from graphmill.kernels.types import Topology
 from tests.kernels.cuda.machines import ShimMachine
 from tests.kernels.layers import test_aggregate_cuda, test_attention_cuda
 from tests.kernels.layers.test_aggregate_cuda import drawn_block

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.cuda.peers import STEP_BYTES, export_rows, open_peer
-from kernels.errors import InputError
+from graphmill.kernels.cuda.peers import STEP_BYTES, export_rows, open_peer
+from graphmill.kernels.errors import InputError
 
 ROWS = np.arange(12, dtype=np.float16).reshape(4, 3)
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.disk_cache.copies import NOT_CACHED, place_copies, place_copies_reference
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES, touched_pages
+from graphmill.kernels.disk_cache.copies import NOT_CACHED, place_copies, place_copies_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES, touched_pages
 
 WIDTHS = st.sampled_from([4, 100, 400, 512, 688, 1200, 1536, 2048, 4096, 5000, 8192])
 

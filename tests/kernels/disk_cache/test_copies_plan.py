@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from kernels.disk_cache.copies_plan import plan_copies
-from kernels.disk_cache.segment_plan import plan_segment
-from kernels.disk_cache.segments import disk_state
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.rows.slots import ELSEWHERE, HOST, make_slots
+from graphmill.kernels.disk_cache.copies_plan import plan_copies
+from graphmill.kernels.disk_cache.segment_plan import plan_segment
+from graphmill.kernels.disk_cache.segments import disk_state
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.rows.slots import ELSEWHERE, HOST, make_slots
 
 NODES, BATCHES = 60_000, 60
 

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.disk_cache import orders
-from kernels.disk_cache.orders import (
+from graphmill.kernels.disk_cache import orders
+from graphmill.kernels.disk_cache.orders import (
     gray_order,
     gray_order_reference,
     membership_reference,
     minhash_order,
     minhash_order_reference,
 )
-from kernels.errors import InputError
-from kernels.rows.pages import touched_pages, touched_pages_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import touched_pages, touched_pages_reference
 
 ROW_BYTES = st.sampled_from([0, 480, 512, 688, 1200, 1536, 2048, 4095, 4096, 5000, 9000])
 """No rows, rows that divide a page, that straddle pages, and that are wider."""

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.disk_cache.pack import PackLists, pack_range, pack_reference
-from kernels.errors import InputError
+from graphmill.kernels.disk_cache.pack import PackLists, pack_range, pack_reference
+from graphmill.kernels.errors import InputError
 
 
 def drawn_lists(rng: np.random.Generator, num_rows: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:

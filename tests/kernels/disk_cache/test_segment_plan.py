@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.disk_cache.segment_plan import plan_segment
-from kernels.disk_cache.segments import ALL, disk_state
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES
-from kernels.rows.slots import ELSEWHERE
+from graphmill.kernels.disk_cache.segment_plan import plan_segment
+from graphmill.kernels.disk_cache.segments import ALL, disk_state
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.rows.slots import ELSEWHERE
 from tests.kernels.disk_cache.test_segments import draw_batches
 
 ORDERS = st.sampled_from(["filled", "gray", "minhash", "id"])

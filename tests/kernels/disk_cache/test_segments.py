@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.disk_cache.segment_size import SegmentSizes, stored_rows_reference
-from kernels.disk_cache.segments import ALL, disk_state, split_segment, split_segment_reference
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES, padded_bytes, touched_pages, touched_pages_reference
-from kernels.rows.slots import ELSEWHERE, HOST, make_slots
+from graphmill.kernels.disk_cache.segment_size import SegmentSizes, stored_rows_reference
+from graphmill.kernels.disk_cache.segments import ALL, disk_state, split_segment, split_segment_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes, touched_pages, touched_pages_reference
+from graphmill.kernels.rows.slots import ELSEWHERE, HOST, make_slots
 
 THREADS = st.sampled_from([1, 2, 8])
 IDS = st.sampled_from([np.int32, np.int64])

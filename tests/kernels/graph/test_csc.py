@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import _native
-from kernels.errors import InputError
-from kernels.graph.csc import build_csc, build_csc_reference
+from graphmill.kernels import _native
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph.csc import build_csc, build_csc_reference
 
 POLICIES = list(product((True, False), ("merge", "keep"), ("drop", "keep")))
 

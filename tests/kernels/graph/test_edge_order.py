@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.graph.edge_order import edge_order, edge_order_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph.edge_order import edge_order, edge_order_reference
 
 
 @settings(max_examples=80, deadline=None)

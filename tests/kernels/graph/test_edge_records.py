@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.sources.spool import EdgeColumns, record_dtype
-from kernels.graph.edge_records import deal_records, deal_records_reference, sort_ends, sort_ends_reference
+from graphmill.assets.sources.spool import EdgeColumns, record_dtype
+from graphmill.kernels.graph.edge_records import deal_records, deal_records_reference, sort_ends, sort_ends_reference
 
 SEED = st.integers(0, 2**32 - 1)
 

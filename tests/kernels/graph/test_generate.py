@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kernels.errors import InputError
-from kernels.graph import generate
-from kernels.graph.csc import build_csc
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph import generate
+from graphmill.kernels.graph.csc import build_csc
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2, 3, 1000, 1024, 100_003])

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.graph.id_set import IdSet, RankIndex, id_set_reference, look_up_reference
+from graphmill.kernels.graph.id_set import IdSet, RankIndex, id_set_reference, look_up_reference
 
 IDS = st.lists(
     st.one_of(st.integers(-3, 200), st.integers(-(2**63), 2**63 - 1), st.integers(2**28 - 3, 2**28 + 3)), max_size=60

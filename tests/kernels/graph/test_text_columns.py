@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.graph.text_columns import BLANKS, SEPARATORS, LineForm, text_columns, text_columns_reference
+from graphmill.kernels.graph.text_columns import BLANKS, SEPARATORS, LineForm, text_columns, text_columns_reference
 
 WHOLE = st.one_of(
     st.integers(-(2**63) - 2, 2**63 + 2).map(str),

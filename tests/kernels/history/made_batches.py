@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from kernels.types import Block
+from graphmill.kernels.types import Block
 
 
 def made_blocks(widths: tuple[int, ...], most_edges: int, seed: int, extras: bool = True) -> tuple[Block, ...]:

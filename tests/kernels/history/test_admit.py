@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.history.admit import Entries, Index, Rule, admit, admit_reference, look_up, look_up_reference, num_stable
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.history.admit import (
+    Entries,
+    Index,
+    Rule,
+    admit,
+    admit_reference,
+    look_up,
+    look_up_reference,
+    num_stable,
+)
 
 NORMS = [0.0, -0.0, 1e-30, 0.5, 1.0, 3.0e38, np.inf, np.nan, -np.nan]
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from kernels.history.arena import FeatureSide, History, LayerRows
+from graphmill.kernels.history.arena import FeatureSide, History, LayerRows
 from tests.kernels.layers.on_device import received
 
 NODES = 30

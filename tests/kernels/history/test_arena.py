@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kernels.errors import InputError
-from kernels.history.arena import FOREVER, FeatureSide, History, LayerRows
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.history.arena import FOREVER, FeatureSide, History, LayerRows
 
 NODES = 13
 

@@ -5,10 +5,10 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from kernels.errors import InputError
-from kernels.history.csr2 import prune, remove_in_edges
-from kernels.history.csr2_cuda import prune_cuda, remove_in_edges_cuda
-from kernels.types import Block, Splice
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.history.csr2 import prune, remove_in_edges
+from graphmill.kernels.history.csr2_cuda import prune_cuda, remove_in_edges_cuda
+from graphmill.kernels.types import Block, Splice
 from tests.kernels.history.made_batches import empty_blocks, made_blocks, made_slots
 from tests.kernels.history.test_csr2 import assert_equal_blocks
 from tests.kernels.layers.on_device import received, sent_block

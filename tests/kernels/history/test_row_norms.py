@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.history.row_norms import row_norms, row_norms_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.history.row_norms import row_norms, row_norms_reference
 
 
 def drawn_rows(num_rows: int, width: int, dtype, seed: int) -> np.ndarray:

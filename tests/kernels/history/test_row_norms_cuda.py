@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kernels.errors import InputError
-from kernels.history.row_norms import row_norms
-from kernels.history.row_norms_cuda import row_norms_cuda
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.history.row_norms import row_norms
+from graphmill.kernels.history.row_norms_cuda import row_norms_cuda
 from tests.kernels.history.test_row_norms import drawn_rows
 
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from kernels.errors import InputError
-from kernels.graph.csc import build_csc
-from kernels.graph.generate import sbm_edges
-from kernels.hotness.bayes import posterior, visit_rates
-from kernels.hotness.presample import count_batches
-from kernels.hotness.ranking import hit_ratios, rank
-from kernels.hotness.visits import VisitCounter
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.types import Stream, Topology
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.graph.generate import sbm_edges
+from graphmill.kernels.hotness.bayes import posterior, visit_rates
+from graphmill.kernels.hotness.presample import count_batches
+from graphmill.kernels.hotness.ranking import hit_ratios, rank
+from graphmill.kernels.hotness.visits import VisitCounter
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Stream, Topology
 
 
 def test_without_a_model_counts_stand_and_without_trials_nothing():

@@ -5,13 +5,13 @@ import threading
 import numpy as np
 import pytest
 
-from kernels.errors import InputError
-from kernels.hotness.presample import Tally, count_batches
-from kernels.hotness.visits import VisitCounter, count_reference
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.own_sampling import OwnSampler
-from kernels.sampling.sample import Sampler
-from kernels.types import Stream
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.presample import Tally, count_batches
+from graphmill.kernels.hotness.visits import VisitCounter, count_reference
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.own_sampling import OwnSampler
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Stream
 from tests.kernels.graphs import random_topology
 
 GRAPH = random_topology(400, 6000, seed=3)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.hotness.push import push, push_reference, reverse_pagerank
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.push import push, push_reference, reverse_pagerank
 from tests.kernels.graphs import random_topology, topologies, topology
 
 

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import ranges
-from kernels.graph.csc import build_csc
-from kernels.graph.generate import rmat_edges
-from kernels.hotness.bayes import visit_rates
-from kernels.hotness.presample import count_batches
-from kernels.hotness.push import reverse_pagerank
-from kernels.hotness.ranking import (
+from graphmill.kernels import ranges
+from graphmill.kernels.graph.csc import build_csc
+from graphmill.kernels.graph.generate import rmat_edges
+from graphmill.kernels.hotness.bayes import visit_rates
+from graphmill.kernels.hotness.presample import count_batches
+from graphmill.kernels.hotness.push import reverse_pagerank
+from graphmill.kernels.hotness.ranking import (
     cache_sizes,
     expected_hit_ratios,
     held_out_hit_ratios,
@@ -19,16 +19,16 @@ from kernels.hotness.ranking import (
     random_ranking,
     rank,
 )
-from kernels.hotness.reach import ReachModel
-from kernels.hotness.sorted_runs import cuts, order, order_reference, order_statistics
-from kernels.hotness.visits import VisitCounter
-from kernels.hotness.walk_reach import WalkReach
-from kernels.hotness.weighted_reach import WeightedReach
-from kernels.sampling.alias import build_alias
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.sampling.walk import Walks
-from kernels.types import Stream, Topology
+from graphmill.kernels.hotness.reach import ReachModel
+from graphmill.kernels.hotness.sorted_runs import cuts, order, order_reference, order_statistics
+from graphmill.kernels.hotness.visits import VisitCounter
+from graphmill.kernels.hotness.walk_reach import WalkReach
+from graphmill.kernels.hotness.weighted_reach import WeightedReach
+from graphmill.kernels.sampling.alias import build_alias
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.walk import Walks
+from graphmill.kernels.types import Stream, Topology
 
 NODES, FANOUTS = 3000, (4, 3)
 

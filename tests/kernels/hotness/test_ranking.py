@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.hotness.ranking import (
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.ranking import (
     cache_sizes,
     expected_hit_ratios,
     held_out_hit_ratios,

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import _native
-from kernels.hotness.reach import ReachModel, reach_reference, reciprocity
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey
+from graphmill.kernels import _native
+from graphmill.kernels.hotness.reach import ReachModel, reach_reference, reciprocity
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey
 from tests.kernels.graphs import random_topology, topologies, topology
 
 

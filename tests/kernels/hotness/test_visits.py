@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.hotness.visits import VisitCounter, count_reference
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.visits import VisitCounter, count_reference
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey
 from tests.kernels.graphs import random_topology, topologies
 
 FANOUTS = st.lists(st.sampled_from([1, 2, 5, -1]), min_size=1, max_size=3)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kernels.errors import InputError
-from kernels.hotness.visits import count_visits
-from kernels.hotness.visits_cuda import count_visits_cuda
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.visits import count_visits
+from graphmill.kernels.hotness.visits_cuda import count_visits_cuda
 
 
 @pytest.mark.parametrize("id_type", [np.int32, np.int64])

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import _native
-from kernels.errors import InputError
-from kernels.hotness.reach import ReachModel
-from kernels.hotness.walk_reach import WalkReach
-from kernels.hotness.weighted_reach import WeightedReach, inclusions_reference
-from kernels.sampling.alias import build_alias
-from kernels.sampling.walk import Walks, WalkSampler
-from kernels.sampling.weighted import WeightedSampler
-from kernels.types import BatchKey
+from graphmill.kernels import _native
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.reach import ReachModel
+from graphmill.kernels.hotness.walk_reach import WalkReach
+from graphmill.kernels.hotness.weighted_reach import WeightedReach, inclusions_reference
+from graphmill.kernels.sampling.alias import build_alias
+from graphmill.kernels.sampling.walk import Walks, WalkSampler
+from graphmill.kernels.sampling.weighted import WeightedSampler
+from graphmill.kernels.types import BatchKey
 from tests.kernels.graphs import random_topology, topology
 from tests.kernels.sampling.test_walk import steps
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import BFLOAT16
-from kernels.types import Block
+from graphmill.kernels.arrays import BFLOAT16
+from graphmill.kernels.types import Block
 
 DTYPES = [np.float16, BFLOAT16, np.float32, np.float64]
 

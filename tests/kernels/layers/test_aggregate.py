@@ -9,12 +9,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.arrays import BFLOAT16, STORED_FLOATS, narrow, widen
-from kernels.errors import InputError
-from kernels.layers.aggregate import aggregate, aggregate_backward, aggregate_backward_reference, aggregate_reference
-from kernels.sampling.sample import Sampler
-from kernels.sampling.transpose import order_weights, transpose, transpose_reference
-from kernels.types import BatchKey, Block
+from graphmill.kernels.arrays import BFLOAT16, STORED_FLOATS, narrow, widen
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.layers.aggregate import (
+    aggregate,
+    aggregate_backward,
+    aggregate_backward_reference,
+    aggregate_reference,
+)
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.transpose import order_weights, transpose, transpose_reference
+from graphmill.kernels.types import BatchKey, Block
 from tests.kernels.graphs import blocks, random_topology
 
 REDUCES = ("sum", "mean", "weighted")

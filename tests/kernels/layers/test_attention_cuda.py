@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.arrays import BFLOAT16, sum_dtype
-from kernels.errors import InputError
-from kernels.layers.attention import attend, attend_backward, edge_mask
-from kernels.layers.attention_cuda import attend_backward_cuda, attend_cuda
+from graphmill.kernels.arrays import BFLOAT16, sum_dtype
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.layers.attention import attend, attend_backward, edge_mask
+from graphmill.kernels.layers.attention_cuda import attend_backward_cuda, attend_cuda
 from tests.kernels.graphs import blocks
 from tests.kernels.layers.on_device import DTYPES, assert_same_bits, float_rows, received, sent, sent_block
 from tests.kernels.layers.test_aggregate_cuda import drawn_block, with_weights

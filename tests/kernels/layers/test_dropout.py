@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.layers.dropout import (
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.layers.dropout import (
     dropout,
     dropout_reference,
     relu_dropout,
     relu_dropout_backward,
     relu_dropout_reference,
 )
-from kernels.rng import key
+from graphmill.kernels.rng import key
 
 KEYS, IDS, WIDTHS = st.integers(0, 2**64 - 1), st.lists(st.integers(0, 2**31 - 1), max_size=12), st.integers(0, 140)
 FLOATS, THREADS = st.sampled_from([np.float32, np.float64]), st.sampled_from([1, 2, 8])

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kernels.errors import InputError
-from kernels.layers.dropout import drop_threshold, dropout
-from kernels.layers.dropout_cuda import dropout_cuda
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.layers.dropout import drop_threshold, dropout
+from graphmill.kernels.layers.dropout_cuda import dropout_cuda
 from tests.kernels.layers.on_device import float_rows
 
 

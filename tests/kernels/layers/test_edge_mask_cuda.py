@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.layers.attention import edge_mask
-from kernels.layers.dropout import drop_threshold
-from kernels.layers.edge_mask_cuda import edge_mask_cuda
-from kernels.types import Block
+from graphmill.kernels.layers.attention import edge_mask
+from graphmill.kernels.layers.dropout import drop_threshold
+from graphmill.kernels.layers.edge_mask_cuda import edge_mask_cuda
+from graphmill.kernels.types import Block
 from tests.kernels.graphs import blocks
 from tests.kernels.layers.on_device import sent_block
 from tests.kernels.layers.test_aggregate_cuda import drawn_block

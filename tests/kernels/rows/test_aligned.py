@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.rows.aligned import LARGE_BYTES, BufferPool, aligned_empty, space_for
-from kernels.rows.direct_io import PageReader, ReadExecution
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.aligned import LARGE_BYTES, BufferPool, aligned_empty, space_for
+from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 
 SMAPS, LARGE_PAGES = Path("/proc/self/smaps"), Path("/sys/kernel/mm/transparent_hugepage")
 needs_large_pages = pytest.mark.skipif(

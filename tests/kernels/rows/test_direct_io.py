@@ -15,13 +15,13 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import warn_once
-from kernels.errors import InputError
-from kernels.rows import direct_io
-from kernels.rows.aligned import BufferPool, aligned_empty
-from kernels.rows.direct_io import Faults, PageReader, ReadExecution, chunk_capacity
-from kernels.rows.direct_io_reference import count_requests_reference, read_rows_reference
-from kernels.rows.pages import PAGE_BYTES, chunk_digest, page_digests, page_digests_reference
+from graphmill.kernels import warn_once
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows import direct_io
+from graphmill.kernels.rows.aligned import BufferPool, aligned_empty
+from graphmill.kernels.rows.direct_io import Faults, PageReader, ReadExecution, chunk_capacity
+from graphmill.kernels.rows.direct_io_reference import count_requests_reference, read_rows_reference
+from graphmill.kernels.rows.pages import PAGE_BYTES, chunk_digest, page_digests, page_digests_reference
 
 ROOT = Path(__file__).resolve().parents[3]
 METHODS = ("io_uring", "pread", "buffered")
@@ -398,8 +398,8 @@ def test_without_o_direct_only_the_page_cache_is_left(table, monkeypatch):
 
 FILTER = """
 import ctypes, errno, struct, sys, warnings
-from kernels.errors import InputError
-from kernels.rows.direct_io import PageReader, ReadExecution
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 libc = ctypes.CDLL(None, use_errno=True)
 class Filter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_void_p)]

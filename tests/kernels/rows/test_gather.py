@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.rows.gather import TABLE_DTYPES, gather, gather_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.gather import TABLE_DTYPES, gather, gather_reference
 
 
 @given(

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.arrays import BFLOAT16
-from kernels.cuda.protocol import RowsView
-from kernels.errors import InputError
-from kernels.rows.gather import TABLE_DTYPES, gather_tiered_reference
-from kernels.rows.gather_cuda import gather_tiered_cuda, pick_variant
-from kernels.rows.slots import ELSEWHERE, HOST, Tiers, make_slots
+from graphmill.kernels.arrays import BFLOAT16
+from graphmill.kernels.cuda.protocol import RowsView
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.gather import TABLE_DTYPES, gather_tiered_reference
+from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda, pick_variant
+from graphmill.kernels.rows.slots import ELSEWHERE, HOST, Tiers, make_slots
 from tests.kernels.rows.tiered import WIDTHS, random_rows, random_tiers, valid_slots
 
 

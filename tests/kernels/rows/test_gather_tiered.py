@@ -6,10 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.arrays import BFLOAT16
-from kernels.errors import InputError
-from kernels.rows.gather import TABLE_DTYPES, gather_tiered, gather_tiered_reference
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, PEER, STAGED, Tiers, make_slots
+from graphmill.kernels.arrays import BFLOAT16
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.gather import TABLE_DTYPES, gather_tiered, gather_tiered_reference
+from graphmill.kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, PEER, STAGED, Tiers, make_slots
 from tests.kernels.rows.tiered import WIDTHS, random_rows, random_tiers, valid_slots
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.rows.move_rows import (
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.move_rows import (
     add_rows,
     add_rows_reference,
     place_rows,

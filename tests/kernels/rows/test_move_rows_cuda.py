@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kernels.errors import InputError
-from kernels.rows.move_rows import add_rows_reference, place_rows_reference, take_rows_reference
-from kernels.rows.move_rows_cuda import add_rows_cuda, place_rows_cuda, take_rows_cuda
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.move_rows import add_rows_reference, place_rows_reference, take_rows_reference
+from graphmill.kernels.rows.move_rows_cuda import add_rows_cuda, place_rows_cuda, take_rows_cuda
 from tests.kernels.rows.test_move_rows import drawn
 
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.hotness.ranking import rank
-from kernels.rows.placement import place_bytes, place_rows
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, split_slots
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.hotness.ranking import rank
+from graphmill.kernels.rows.placement import place_bytes, place_rows
+from graphmill.kernels.rows.slots import DEVICE, ELSEWHERE, HOST, NO_FEATURES, split_slots
 
 orders = st.integers(0, 60).flatmap(lambda n: st.permutations(range(n))).map(lambda order: np.array(order, np.int32))
 rows = st.integers(0, 70)

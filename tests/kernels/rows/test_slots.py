@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.rows.slots import (
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.slots import (
     DEVICE,
     ELSEWHERE,
     HOST,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.rows.slots import DEVICE, HOST, NO_FEATURES, PEER, STAGED, Tiers, make_slots
+from graphmill.kernels.rows.slots import DEVICE, HOST, NO_FEATURES, PEER, STAGED, Tiers, make_slots
 
 WIDTHS = (1, 3, 100, 128, 172, 300, 602, 768)
 

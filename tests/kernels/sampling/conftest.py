@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.sample import Sampler
 
 
 @pytest.fixture(scope="module", params=["direct", "hashed"])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.sampling.alias import (
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.alias import (
     WHOLE,
     alias_ranges,
     alias_reference,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import _native
-from kernels.sampling.sample import choose_reference
+from graphmill.kernels import _native
+from graphmill.kernels.sampling.sample import choose_reference
 
 
 @st.composite

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.sampling.coefficients import data_mean_weights, gcn_weights, gcn_weights_reference
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey
+from graphmill.kernels.sampling.coefficients import data_mean_weights, gcn_weights, gcn_weights_reference
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey
 from tests.kernels.graphs import blocks, random_topology
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernels.sampling.coefficients import gcn_weights, sum_weights
-from kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
+from graphmill.kernels.sampling.coefficients import gcn_weights, sum_weights
+from graphmill.kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
 from tests.kernels.layers.on_device import received, sent_block
 from tests.kernels.layers.test_aggregate_cuda import drawn_block
 

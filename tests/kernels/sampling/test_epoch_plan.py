@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.types import Stream
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.types import Stream
 
 PLANS = st.builds(
     EpochPlan,

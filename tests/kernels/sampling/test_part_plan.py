@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.sampling import part_plan
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling import part_plan
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.part_plan import PartPlan
 
 
 @st.composite

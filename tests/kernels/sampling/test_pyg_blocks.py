@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.errors import InputError
-from kernels.sampling.pyg_blocks import to_pyg
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Block, Topology
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.pyg_blocks import to_pyg
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Block, Topology
 from tests.trainers.graphs import random_topology
 
 

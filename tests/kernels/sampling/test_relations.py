@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.rng import absorb, key
-from kernels.sampling.own_sampling import OwnSampler
-from kernels.sampling.relations import layer_fanouts, most_of_row
-from kernels.sampling.sample import Sampler, TwoStepSampler, choose_reference, sample_reference
-from kernels.sampling.walk import Walks, WalkSampler
-from kernels.types import BatchKey, Topology
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import absorb, key
+from graphmill.kernels.sampling.own_sampling import OwnSampler
+from graphmill.kernels.sampling.relations import layer_fanouts, most_of_row
+from graphmill.kernels.sampling.sample import Sampler, TwoStepSampler, choose_reference, sample_reference
+from graphmill.kernels.sampling.walk import Walks, WalkSampler
+from graphmill.kernels.types import BatchKey, Topology
 from tests.kernels.graphs import assert_same_blocks
 
 pytestmark = pytest.mark.usefixtures("each_map")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.sampling.relations_cuda import CudaRelationSampler
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.relations_cuda import CudaRelationSampler
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey
 from tests.kernels.sampling.test_relations import NUMBERS, large, typed, typed_topologies
 from tests.kernels.sampling.test_sample_cuda import assert_same_batches, sent_topology
 

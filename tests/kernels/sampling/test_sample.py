@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.rng import key
-from kernels.sampling.sample import Sampler, choose_reference, sample_reference
-from kernels.sampling.transpose import transpose_reference
-from kernels.types import BatchKey, Topology
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import key
+from graphmill.kernels.sampling.sample import Sampler, choose_reference, sample_reference
+from graphmill.kernels.sampling.transpose import transpose_reference
+from graphmill.kernels.types import BatchKey, Topology
 from tests.kernels.graphs import assert_same_blocks, random_topology, topologies, topology
 
 pytestmark = pytest.mark.usefixtures("each_map")

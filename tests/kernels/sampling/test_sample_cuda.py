@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.sampling.sample import Sampler
-from kernels.sampling.sample_cuda import CudaSampler
-from kernels.types import BatchKey, Topology
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.sample_cuda import CudaSampler
+from graphmill.kernels.types import BatchKey, Topology
 from tests.kernels.cuda.shim import ShimDevice
 from tests.kernels.graphs import random_topology, topologies, topology
 

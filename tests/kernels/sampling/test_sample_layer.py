@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.sampling.sample import Sampler, sample_reference
-from kernels.sampling.sample_layer import LayerSampler, Renamer
-from kernels.types import BatchKey
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.sample import Sampler, sample_reference
+from graphmill.kernels.sampling.sample_layer import LayerSampler, Renamer
+from graphmill.kernels.types import BatchKey
 from tests.trainers.graphs import random_topology
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Topology
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Topology
 from tests.kernels.graphs import random_topology
 
 

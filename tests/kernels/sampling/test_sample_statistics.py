@@ -6,8 +6,8 @@ from math import factorial, prod
 import numpy as np
 import pytest
 
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey
 from tests.kernels.graphs import topology
 from tests.kernels.sampling.chi_square import chi_square_limit
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kernels.sampling.transpose import transpose
-from kernels.sampling.transpose_cuda import transpose_cuda
+from graphmill.kernels.sampling.transpose import transpose
+from graphmill.kernels.sampling.transpose_cuda import transpose_cuda
 from tests.kernels.layers.on_device import received, sent_block
 from tests.kernels.layers.test_aggregate_cuda import drawn_block
 

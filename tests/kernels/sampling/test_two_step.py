@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import _native
-from kernels.errors import InputError
-from kernels.sampling.sample import Sampler, TwoStepSampler
-from kernels.types import BatchKey, Topology
+from graphmill.kernels import _native
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.sample import Sampler, TwoStepSampler
+from graphmill.kernels.types import BatchKey, Topology
 from tests.kernels.graphs import assert_same_blocks, random_topology, topologies, topology
 
 pytestmark = pytest.mark.usefixtures("each_map")

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.rng import key
-from kernels.sampling.walk import Walks, WalkSampler, visits_reference, walk_reference
-from kernels.types import BatchKey
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rng import key
+from graphmill.kernels.sampling.walk import Walks, WalkSampler, visits_reference, walk_reference
+from graphmill.kernels.types import BatchKey
 from tests.kernels.graphs import assert_same_blocks, random_topology, topologies, topology
 from tests.kernels.sampling.chi_square import assert_fits
 

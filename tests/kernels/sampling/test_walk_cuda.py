@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.sampling.walk import Walks, WalkSampler
-from kernels.sampling.walk_cuda import CudaWalkSampler
-from kernels.types import BatchKey
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.walk import Walks, WalkSampler
+from graphmill.kernels.sampling.walk_cuda import CudaWalkSampler
+from graphmill.kernels.types import BatchKey
 from tests.kernels.graphs import random_topology, topologies, topology
 from tests.kernels.sampling.test_sample_cuda import assert_same_batches, sent_topology
 

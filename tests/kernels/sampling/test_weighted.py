@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.sampling.alias import AliasTables, build_alias
-from kernels.sampling.weighted import WeightedSampler, most_draws, weighted_reference
-from kernels.types import BatchKey
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.alias import AliasTables, build_alias
+from graphmill.kernels.sampling.weighted import WeightedSampler, most_draws, weighted_reference
+from graphmill.kernels.types import BatchKey
 from tests.kernels.graphs import assert_same_blocks, random_topology, topologies, topology
 from tests.kernels.sampling.chi_square import assert_fits
 

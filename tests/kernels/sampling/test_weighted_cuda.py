@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
-from kernels.sampling import weighted_cuda
-from kernels.sampling.alias import AliasTables, build_alias
-from kernels.sampling.weighted import WeightedSampler
-from kernels.sampling.weighted_cuda import CudaWeightedSampler
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling import weighted_cuda
+from graphmill.kernels.sampling.alias import AliasTables, build_alias
+from graphmill.kernels.sampling.weighted import WeightedSampler
+from graphmill.kernels.sampling.weighted_cuda import CudaWeightedSampler
 from tests.kernels.graphs import random_topology, topologies, topology
 from tests.kernels.sampling.test_sample_cuda import KEY, assert_same_batches, beyond_local_ids, sent_topology
 from tests.kernels.sampling.test_weighted import DAMAGES, WEIGHTS, any_damage, damaged_tables

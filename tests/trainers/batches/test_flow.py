@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainers.batches.flow import Task, Work, flow
-from trainers.record.timeline import Timeline
+from graphmill.trainers.batches.flow import Task, Work, flow
+from graphmill.trainers.record.timeline import Timeline
 
 PLANNED: Any = [SimpleNamespace(position=position) for position in range(5)]
 

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.graph.read import Graph
-from kernels.rows.aligned import aligned_empty
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
+from graphmill.assets.graph.read import Graph
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.batches.batch import MiniBatch, batch_bytes
+from graphmill.trainers.batches.online import OnlineSource
+from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.devices.protocol import OverBudget
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import FeatureSource, MappedSource, MemorySource
 from tests.trainers.graphs import random_graph
-from trainers.batches.batch import MiniBatch, batch_bytes
-from trainers.batches.online import OnlineSource
-from trainers.batches.source import Batching
-from trainers.devices.protocol import OverBudget
-from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource, MappedSource, MemorySource
 
 
 def open_online(graph: Graph, features: FeatureSource | None = None, workers: int = 2, **options: Any) -> OnlineSource:
@@ -102,7 +102,7 @@ def test_the_ledger_is_the_sum_of_the_formulas(graph: Graph, kind: type, links: 
 
 def test_input_rows_lie_in_memory_that_is_used_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    monkeypatch.setattr("kernels.rows.aligned.aligned_empty", lambda n: made.append(n) or aligned_empty(n))
+    monkeypatch.setattr("graphmill.kernels.rows.aligned.aligned_empty", lambda n: made.append(n) or aligned_empty(n))
     source, table = open_online(graph, workers=1, queue_bytes=2**16), np.array(graph.features.open())
     for epoch in range(4):
         for batch in source.batches(epoch):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.batches.queue import Closed, OrderedByteQueue
-from trainers.devices.protocol import OverBudget
-from trainers.recipe.queue_bytes import queue_bounds
+from graphmill.trainers.batches.queue import Closed, OrderedByteQueue
+from graphmill.trainers.devices.protocol import OverBudget
+from graphmill.trainers.recipe.queue_bytes import queue_bounds
 
 
 def run_queue(sizes: list[int], workers: int, capacity: int) -> tuple[list[int], int]:
@@ -112,5 +112,5 @@ def test_a_queue_that_may_grow_has_room_for_two_of_the_largest_items() -> None:
 def test_a_given_size_is_kept_to_and_auto_begins_with_one_gibibyte(monkeypatch: pytest.MonkeyPatch) -> None:
     assert queue_bounds("3MiB") == (3 << 20, 3 << 20)
     for installed, most in ((1 << 40, 1 << 39), (1 << 20, 1 << 30)):
-        monkeypatch.setattr("trainers.recipe.queue_bytes.memory_bytes", lambda n=installed: n)
+        monkeypatch.setattr("graphmill.trainers.recipe.queue_bytes.memory_bytes", lambda n=installed: n)
         assert queue_bounds("auto") == (1 << 30, most)

@@ -7,24 +7,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.graph.read import Graph
-from assets.samples.read import open_samples
-from assets.sampling.config import SamplingConfig
-from assets.storage.store import Store
-from kernels.errors import InputError
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.batches.online import OnlineSource
+from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.batches.stored import StoredSampler, require_samples
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.rows.source import MemorySource
+from graphmill.trainers.run import train_table
 from tests.assets.samples.sampled import build_samples
 from tests.assets.samples.test_samples import flip
 from tests.trainers.batches.test_online import contents
 from tests.trainers.graphs import OpenedGraph, random_graph, random_graph_artifacts
 from tests.trainers.runs import TABLE, content
-from trainers.batches.online import OnlineSource
-from trainers.batches.source import Batching
-from trainers.batches.stored import StoredSampler, require_samples
-from trainers.recipe.config import TrainTable
-from trainers.rows.source import MemorySource
-from trainers.run import train_table
 
 MODELS = [{"model": "sage"}, {"model": "gcn"}, {"model": "gat", "heads": 2}, {"model": "gin"}]
 

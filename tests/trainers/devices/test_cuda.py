@@ -7,14 +7,14 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from kernels.cuda import device as cuda_device
-from kernels.cuda.device import CudaDevice
-from kernels.cuda.driver import num_gpus
-from kernels.errors import InputError
+from graphmill.kernels.cuda import device as cuda_device
+from graphmill.kernels.cuda.device import CudaDevice
+from graphmill.kernels.cuda.driver import num_gpus
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.cuda import CudaBackend
+from graphmill.trainers.devices.open import open_device
+from graphmill.trainers.recipe.config import TrainTable
 from tests.trainers.runs import train_small
-from trainers.devices.cuda import CudaBackend
-from trainers.devices.open import open_device
-from trainers.recipe.config import TrainTable
 
 
 class FakeError(Exception):
@@ -41,7 +41,7 @@ def fake_cupy(monkeypatch, devices=1, message="", compile_message=""):
     function = types.SimpleNamespace(Module=lambda: None)
     cuda = types.SimpleNamespace(runtime=runtime, nvrtc=nvrtc, Device=lambda _: device, function=function)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
-    monkeypatch.setattr("kernels.cuda.compile._headers", lambda cupy: ())
+    monkeypatch.setattr("graphmill.kernels.cuda.compile._headers", lambda cupy: ())
     for cached in (cuda_device._module, cuda_device._num_multiprocessors):
         cached.cache_clear()
 
@@ -119,13 +119,13 @@ def test_a_training_says_so_and_trains_nothing(tmp_path):
 def test_auto_is_resolved_before_the_version(monkeypatch):
     table = TrainTable(name="a", device="auto")
     for gpus, kind in ((0, "cpu"), (2, "cuda")):
-        monkeypatch.setattr("trainers.recipe.config.num_gpus", lambda gpus=gpus: gpus)
+        monkeypatch.setattr("graphmill.trainers.recipe.config.num_gpus", lambda gpus=gpus: gpus)
         assert table.config.device == kind
     assert num_gpus() >= 0
 
 
 def test_auto_says_what_it_took(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainers.recipe.config.num_gpus", lambda: 0)
+    monkeypatch.setattr("graphmill.trainers.recipe.config.num_gpus", lambda: 0)
     lines = []
     train_small(tmp_path, device="auto", epochs=1, report=lines.append)
     assert lines[0] == 'small: device = "auto" is cpu on this machine'

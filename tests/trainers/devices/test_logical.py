@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from assets.storage.home import ROOT
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import CACHE, OverBudget, kernel_array
+from graphmill.assets.storage.home import ROOT
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.protocol import CACHE, OverBudget, kernel_array
 
 
 def test_live_bytes_follow_what_is_alive() -> None:
@@ -129,9 +129,9 @@ class Compiled(torch.nn.Module):
 BOOKED = """
 import sys
 import torch
-from assets.storage.user_code import Reference, load_reference
+from graphmill.assets.storage.user_code import Reference, load_reference
 from pathlib import Path
-from trainers.devices.logical import COMPILER, LogicalDevice
+from graphmill.trainers.devices.logical import COMPILER, LogicalDevice
 
 def peak(model):
     device = LogicalDevice()

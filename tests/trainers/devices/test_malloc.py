@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from assets.building.child import NO_CACHE, TUNABLES, child_environment
-from kernels.rows.aligned import BufferPool
+from graphmill.assets.building.child import NO_CACHE, TUNABLES, child_environment
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.trainers.devices import malloc
+from graphmill.trainers.devices.malloc import keep_freed_memory, lent_rows
 from tests.e2e.commands import ROOT
-from trainers.devices import malloc
-from trainers.devices.malloc import keep_freed_memory, lent_rows
 
 FAULTS = """
 import resource, sys, torch
-from trainers.devices.malloc import keep_freed_memory
+from graphmill.trainers.devices.malloc import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 
@@ -32,8 +32,8 @@ print(faults_of(5))
 
 HELD = """
 import torch
-from assets.storage.machine import anonymous_bytes
-from trainers.devices.malloc import keep_freed_memory
+from graphmill.assets.storage.machine import anonymous_bytes
+from graphmill.trainers.devices.malloc import keep_freed_memory
 keep_freed_memory()
 torch.ones(1 << 20) @ torch.ones(1 << 20)
 before = anonymous_bytes()
@@ -51,8 +51,8 @@ print((anonymous_bytes() - before) / alive)
 
 RETURNED = """
 import numpy as np
-from assets.storage.machine import anonymous_bytes
-from trainers.devices.malloc import keep_freed_memory, return_freed_memory
+from graphmill.assets.storage.machine import anonymous_bytes
+from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory
 keep_freed_memory()
 before = anonymous_bytes()
 large, small = np.ones(32 << 20, np.uint8), np.ones(4096, np.uint8)

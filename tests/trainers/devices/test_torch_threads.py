@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphmill.trainers.devices.torch_threads import VECTOR_MATH, torch_threads
 from tests.e2e.commands import ROOT
-from trainers.devices.torch_threads import VECTOR_MATH, torch_threads
 
 # Prints, for every function, how many numbers each of its calls had while a process trained or computed.
 RECORDED = """
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from tests.trainers.runs import train_small
-from trainers.devices.torch_threads import VECTOR_MATH, torch_threads
+from graphmill.trainers.devices.torch_threads import VECTOR_MATH, torch_threads
 
 class Record(TorchDispatchMode):
     calls = {}

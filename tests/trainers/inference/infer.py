@@ -4,11 +4,11 @@ from typing import Any
 
 from torch import Tensor
 
-from kernels.types import Array, Topology
-from trainers.inference.bounds import Bounds
-from trainers.inference.exact import Inference
-from trainers.models.own import Model
-from trainers.rows.source import FeatureSource
+from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.rows.source import FeatureSource
 
 
 def infer_exact(

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.graph.read import Graph
-from assets.sampling.config import SamplingConfig
-from assets.sampling.drawing import Drawing
-from kernels.sampling.epoch_plan import EpochPlan
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.trainers.inference import choice
+from graphmill.trainers.inference.choice import EvaluationChoice, choose_evaluation
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 from tests.trainers.graphs import random_graph
 from tests.trainers.runs import content, train_small, train_whole
-from trainers.inference import choice
-from trainers.inference.choice import EvaluationChoice, choose_evaluation
-from trainers.recipe.config import ModelConfig, TrainConfig
 
 ONE = SamplingConfig(fanouts=(1, 1), batch_size=20)
 ALL = SamplingConfig(fanouts=(-1, -1), batch_size=20)

@@ -9,29 +9,29 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.graph.read import Graph
-from assets.sampling.config import Neighbours
-from assets.sampling.drawing import Drawing
-from assets.storage.digests import block_digests
-from assets.storage.machine import anonymous_bytes
-from assets.storage.table import FeatureTable
-from kernels.errors import InputError
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.types import Block, Stream, Topology
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.sampling.config import Neighbours
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.assets.storage.digests import block_digests
+from graphmill.assets.storage.machine import anonymous_bytes
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.types import Block, Stream, Topology
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.domain import row_ranges
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.sampled import infer_sampled
+from graphmill.trainers.inference.windows import MappedRows, SpilledRows
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.record.memory import PeakMemory
+from graphmill.trainers.rows.source import MappedSource, MemorySource
 from tests.assets.storage.limits import file_size_limit
 from tests.trainers.graphs import random_graph, random_topology
 from tests.trainers.inference.infer import infer_exact
-from trainers.inference.bounds import Bounds
-from trainers.inference.domain import row_ranges
-from trainers.inference.exact import Inference
-from trainers.inference.sampled import infer_sampled
-from trainers.inference.windows import MappedRows, SpilledRows
-from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.recipe.config import TrainConfig
-from trainers.record.memory import PeakMemory
-from trainers.rows.source import MappedSource, MemorySource
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_ranges_come_in_order_with_the_rows_that_the_last_layer_read(graph: Grap
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_windows_deliver_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: type) -> None:
-    monkeypatch.setattr("trainers.inference.windows.WINDOW_BYTES", 100_000)
+    monkeypatch.setattr("graphmill.trainers.inference.windows.WINDOW_BYTES", 100_000)
     table = np.memmap(tmp_path / "x", dtype, mode="w+", shape=(5000, 33))
     table[:] = np.random.default_rng(0).standard_normal(table.shape)
     rows, ids = MappedRows(table), np.random.default_rng(1).integers(0, 5000, 9000).astype(np.int32)

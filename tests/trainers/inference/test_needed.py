@@ -8,19 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.graph.read import Graph
-from assets.sampling.config import Neighbours
-from assets.sampling.drawing import Drawing
-from kernels.sampling.sample import Sampler
-from kernels.types import Topology
+from graphmill.assets.graph.read import Graph
+from graphmill.assets.sampling.config import Neighbours
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Topology
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.needed import find_needed
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.rows.source import MappedSource
 from tests.kernels.graphs import topologies
 from tests.trainers.graphs import random_graph
-from trainers.inference.bounds import Bounds
-from trainers.inference.exact import Inference
-from trainers.inference.needed import find_needed
-from trainers.models.build import build_model
-from trainers.recipe.config import TrainConfig
-from trainers.rows.source import MappedSource
 
 
 def walked(topology: Topology, wanted: set[int], layers: int) -> list[set[int]]:

@@ -10,18 +10,18 @@ import polars
 import pytest
 import torch
 
-from assets.pipeline.file import Pipeline, load_pipeline
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.inference.exact import ExactRange, Inference
+from graphmill.trainers.inference.predict import ROW_GROUP, class_column, predict_table, predicted_frames
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.rows.source import MemorySource
+from graphmill.trainers.run import train_table
 from tests.assets.sources.own_data import build_config
 from tests.assets.storage.damage import flip
 from tests.recipes import recipe
 from tests.trainers.inference.infer import infer_exact
-from trainers.inference.exact import ExactRange, Inference
-from trainers.inference.predict import ROW_GROUP, class_column, predict_table, predicted_frames
-from trainers.recipe.config import TrainTable
-from trainers.rows.source import MemorySource
-from trainers.run import train_table
 
 RECIPE = recipe(
     {"name": "sage", "hidden": 16, "epochs": 2, "norm": "batch", "seeds": [3, 4]},
@@ -126,8 +126,8 @@ def test_the_rows_are_the_models(trained: Any, tmp_path: Path) -> None:
     pipeline, store, (built, models) = trained
     _, rows = predict_table(store, pipeline, "sage", tmp_path / "a.parquet", seed=4, probabilities=True)
     table = polars.read_parquet(tmp_path / "a.parquet")
-    from trainers.inference.predict import load_model
-    from trainers.run import model_configs
+    from graphmill.trainers.inference.predict import load_model
+    from graphmill.trainers.run import model_configs
 
     opened, config = built.opened, model_configs(pipeline.train[0], pipeline.sampling, 0)[1]
     model = load_model(models[1], config, opened, built.table)
@@ -197,7 +197,7 @@ def test_a_failure_on_the_way_leaves_no_file(trained: Any, tmp_path: Path, monke
     def broken(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("trainers.inference.predict.write_frames", broken)
+    monkeypatch.setattr("graphmill.trainers.inference.predict.write_frames", broken)
     with pytest.raises(InputError, match="file system is full"):
         predict_table(store, pipeline, "sage", tmp_path / "a.parquet")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.parquet", "before")]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from graphmill.trainers.batches.source import PreparedSource
+from graphmill.trainers.inference import evaluation
+from graphmill.trainers.inference.sampled import infer_sampled
+from graphmill.trainers.rows.cache import CachedSource
 from tests.trainers.runs import train_small
-from trainers.batches.source import PreparedSource
-from trainers.inference import evaluation
-from trainers.inference.sampled import infer_sampled
-from trainers.rows.cache import CachedSource
 
 MEMORY = {"device": "5%", "host": "20%", "seed": 3}
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.inference.scores import accuracy, roc_auc, score
+from graphmill.trainers.inference.scores import accuracy, roc_auc, score
 
 
 def pairs(scores: np.ndarray, positive: np.ndarray) -> float:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernels.errors import InputError
-from trainers.loop.checkpoint import (
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.loop.checkpoint import (
     Checkpoint,
     RunState,
     checkpoint_bytes,
@@ -15,7 +15,7 @@ from trainers.loop.checkpoint import (
     restore_optimiser,
     write_checkpoint,
 )
-from trainers.record.checkpoint_head import waiting_run
+from graphmill.trainers.record.checkpoint_head import waiting_run
 
 
 def trained(steps: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:

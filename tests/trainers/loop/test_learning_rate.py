@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from trainers.loop.loop import rate_factor
+from graphmill.trainers.loop.loop import rate_factor
 
 
 def test_constant_is_one_after_the_warm_up() -> None:

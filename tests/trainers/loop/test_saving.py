@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from graphmill.trainers.loop import loop
+from graphmill.trainers.loop.checkpoint import Checkpoint, write_checkpoint
 from tests.trainers.runs import content, train_small
-from trainers.loop import loop
-from trainers.loop.checkpoint import Checkpoint, write_checkpoint
 
 EPOCHS = 6
 

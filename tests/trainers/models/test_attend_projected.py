@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.layers.attention import edge_mask
-from kernels.sampling.transpose import transpose
-from kernels.types import Block
+from graphmill.kernels.layers.attention import edge_mask
+from graphmill.kernels.sampling.transpose import transpose
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.attend_projected import attend_projected
+from graphmill.trainers.models.attention import attend
+from graphmill.trainers.models.ops import own_rows
 from tests.kernels.graphs import random_topology
-from trainers.models.attend_projected import attend_projected
-from trainers.models.attention import attend
-from trainers.models.ops import own_rows
 
 
 def drawn_block(own_apart):

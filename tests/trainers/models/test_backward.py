@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from assets.storage.home import ROOT
-from trainers.models.backward import backward_from
+from graphmill.assets.storage.home import ROOT
+from graphmill.trainers.models.backward import backward_from
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

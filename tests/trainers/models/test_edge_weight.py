@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.errors import InputError
-from kernels.sampling.coefficients import gcn_weights_reference
-from kernels.sampling.dgl_blocks import to_dgl
-from kernels.sampling.sample import Sampler
-from kernels.sampling.transpose import transpose
-from kernels.types import BatchKey, Block, Stream
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.coefficients import gcn_weights_reference
+from graphmill.kernels.sampling.dgl_blocks import to_dgl
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.transpose import transpose
+from graphmill.kernels.types import BatchKey, Block, Stream
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.models.build import build_model, require_weights
+from graphmill.trainers.models.gat import GatLayer
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import MappedSource, RowIds
 from tests.trainers import graphs
 from tests.trainers.graphs import random_graph, random_topology
 from tests.trainers.inference.infer import infer_exact
-from trainers.batches.batch import attach_weights
-from trainers.models.build import build_model, require_weights
-from trainers.models.gat import GatLayer
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.recipe.config import TrainConfig
-from trainers.record.ledger import Ledger
-from trainers.rows.source import MappedSource, RowIds
 
 RELATIONS = 3
 TOPOLOGY = random_topology(90, 900, seed=2, relations=RELATIONS, weights=True)

@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 import torch
 
-from assets.building.stage import Silent
-from assets.storage.version import canonical
-from kernels.errors import InputError
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.storage.version import canonical
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.ends import LinearHead, Projection
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.rows.source import MemorySource
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.trainers.graphs import random_graph, random_topology
 from tests.trainers.models.test_models import blocks_of, small_model
 from tests.trainers.runs import content, train_packed, train_small
-from trainers.inference.bounds import Bounds
-from trainers.inference.exact import Inference
-from trainers.models.build import build_model
-from trainers.models.ends import LinearHead, Projection
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.recipe.config import TrainConfig
-from trainers.rows.source import MemorySource
 
 TUNED: dict[str, Any] = {"input": "linear", "head": "linear", "jk": "cat", "norm": "layer", "residual": True}
 
@@ -94,10 +94,10 @@ def test_what_contradicts_itself_is_refused(options: dict[str, Any], problem: st
 
 def test_a_model_of_ones_own_brings_its_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "with_ends.py").write_text(
-        "from trainers.models.ends import LinearHead, Projection\n"
-        "from trainers.models.finish import LayerOptions\n"
-        "from trainers.models.layer import LayeredModel\n"
-        "from trainers.models.sage import SageLayer\n"
+        "from graphmill.trainers.models.ends import LinearHead, Projection\n"
+        "from graphmill.trainers.models.finish import LayerOptions\n"
+        "from graphmill.trainers.models.layer import LayeredModel\n"
+        "from graphmill.trainers.models.sage import SageLayer\n"
         "def make(in_width, num_classes, config):\n"
         "    layers = [SageLayer(6, 6, LayerOptions()) for _ in range(2)]\n"
         "    ends = {'projection': Projection(in_width, 6), 'readout': LinearHead(2, 6, num_classes, 'sum')}\n"

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.map_first import MapsFirst
+from graphmill.trainers.recipe.config import TrainConfig
 from tests.trainers.techniques.fullgraph.passed import RANDOM, problem_block
-from trainers.models.build import build_model
-from trainers.models.map_first import MapsFirst
-from trainers.recipe.config import TrainConfig
 
 MODELS = [
     {"model": "gcn"}, {"model": "sage"}, {"aggregator": "gcn", "residual": "linear"}, {"aggregator": "sum"},

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Stream, Topology
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Stream, Topology
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.config import TrainConfig
 from tests.trainers.graphs import random_topology
-from trainers.batches.batch import attach_weights
-from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.recipe.config import TrainConfig
 
 MODELS = ("sage", "gcn", "gat", "gin")
 

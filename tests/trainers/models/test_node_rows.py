@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from assets.features.read import NodeTypes
-from kernels.errors import InputError
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.models.node_rows import LearntRows, RowAdam, RowGradient, node_rows, summed
-from trainers.models.typed import TypedProjection
-from trainers.recipe.config import TrainConfig
+from graphmill.assets.features.read import NodeTypes
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.node_rows import LearntRows, RowAdam, RowGradient, node_rows, summed
+from graphmill.trainers.models.typed import TypedProjection
+from graphmill.trainers.recipe.config import TrainConfig
 
 TYPES = NodeTypes(starts=(0, 10, 40, 60, 75), columns=(6, 0, 3, 0))
 CONFIG = TrainConfig(input="typed", embedding="node", hidden=4, dropout=0.0)
@@ -76,7 +76,7 @@ def test_sums_are_added_in_order() -> None:
 
 def test_initial_rows_follow_from_seed_name_and_node_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = filled().table.values
-    monkeypatch.setattr("trainers.models.node_rows.FILLED_VALUES", 12)
+    monkeypatch.setattr("graphmill.trainers.models.node_rows.FILLED_VALUES", 12)
     assert torch.equal(filled().table.values, rows)
     alone = LearntRows(NodeTypes(starts=(0, 60, 75), columns=(1, 0)), 4)
     alone.fill(3, "rows")

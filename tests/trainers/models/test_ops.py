@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.layers.aggregate import Reduce
-from kernels.sampling.transpose import transpose
-from kernels.types import Block, Splice
+from graphmill.kernels.layers.aggregate import Reduce
+from graphmill.kernels.sampling.transpose import transpose
+from graphmill.kernels.types import Block, Splice
+from graphmill.trainers.models.attention import attend
+from graphmill.trainers.models.ops import aggregate, beside_own, dropout, maximum, own_rows, relu_dropout, splice
 from tests.kernels.graphs import blocks
-from trainers.models.attention import attend
-from trainers.models.ops import aggregate, beside_own, dropout, maximum, own_rows, relu_dropout, splice
 
 HALVES = (torch.float16, torch.bfloat16)
 

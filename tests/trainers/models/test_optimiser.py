@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from graphmill.trainers.models.optimiser import cut_gradients, make_optimiser
+from graphmill.trainers.recipe.config import TrainConfig
 from tests.e2e.commands import ROOT
-from trainers.models.optimiser import cut_gradients, make_optimiser
-from trainers.recipe.config import TrainConfig
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_gradients_are_cut_to_a_length_over_all_parameters() -> None:
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_torchs_compiler_is_not_imported(optimizer: str) -> None:
     code = (
-        "import sys, torch; from trainers.models.optimiser import make_optimiser; "
-        "from trainers.recipe.config import TrainConfig; p = torch.nn.Parameter(torch.ones(3)); "
+        "import sys, torch; from graphmill.trainers.models.optimiser import make_optimiser; "
+        "from graphmill.trainers.recipe.config import TrainConfig; p = torch.nn.Parameter(torch.ones(3)); "
         f"o = make_optimiser([p], TrainConfig(optimizer={optimizer!r})); p.grad = torch.ones(3); "
         "o.step(); o.zero_grad(); o.load_state_dict(o.state_dict()); "
         "assert p.tolist() != [1, 1, 1]; assert 'torch._dynamo' not in sys.modules"

@@ -11,32 +11,32 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from assets.pipeline.file import load_pipeline
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from assets.storage.user_code import Reference
-from kernels.errors import InputError
-from kernels.sampling.own_sampling import OwnSampler
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Stream
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.user_code import Reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.own_sampling import OwnSampler
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Stream
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.own import OwnModule, require_layers
+from graphmill.trainers.recipe.config import TrainConfig, TrainTable
+from graphmill.trainers.rows.source import MemorySource
+from graphmill.trainers.run import train_table
 from tests.assets.sources.own_data import build_config
 from tests.kernels.graphs import assert_same_blocks
 from tests.trainers.graphs import random_graph, random_topology
 from tests.trainers.inference.infer import infer_exact
 from tests.trainers.runs import SAMPLING, content, train_fresh, train_parts, train_small, train_whole
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.models.own import OwnModule, require_layers
-from trainers.recipe.config import TrainConfig, TrainTable
-from trainers.rows.source import MemorySource
-from trainers.run import train_table
 
 TEXT = (Path(__file__).parents[3] / "docs" / "own-models.md").read_text()
 EXAMPLES = re.findall(r"```python\n# (\w+)\.py\n(.*?)```.*?```toml\n(.*?)```", TEXT, re.DOTALL)
 WIDE = """
 from torch import nn
-from trainers.models.finish import LayerOptions
-from trainers.models.sage import SageLayer
+from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.sage import SageLayer
 
 def wide(in_width, num_classes, config):
     return [SageLayer(in_width, {width}, LayerOptions()), SageLayer({width}, num_classes, LayerOptions(last=True))]
@@ -104,7 +104,7 @@ def test_an_edit_of_the_code_is_another_version(tmp_path: Path) -> None:
     first = train_small(tmp_path / "home", model=reference, epochs=1)
     assert train_small(tmp_path / "home", model=reference, epochs=1).reused
     written(tmp_path, "mine_a", WIDE.replace("{width}", "7"))
-    from trainers.recipe.recipe import ModelRecipe
+    from graphmill.trainers.recipe.recipe import ModelRecipe
 
     config = ModelRecipe.Semantic(seed=5, train=TrainConfig(model=reference), sampling=SAMPLING)
     assert ModelRecipe().raw(config)["model"] != first.manifest["raw"]["model"]
@@ -236,8 +236,8 @@ def test_seeds_are_checked_like_the_kernels() -> None:
 
 
 TIED = """
-from trainers.models.finish import LayerOptions
-from trainers.models.sage import SageLayer
+from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.sage import SageLayer
 
 def tied(in_width, num_classes, config):
     layer = SageLayer(in_width, in_width, LayerOptions())
@@ -258,10 +258,10 @@ def test_layers_that_share_their_parameters_train_and_go_on(tmp_path: Path) -> N
 
 MODES = """
 from torch import nn
-from trainers.models.ends import Projection
-from trainers.models.finish import LayerOptions
-from trainers.models.layer import LayeredModel
-from trainers.models.sage import SageLayer
+from graphmill.trainers.models.ends import Projection
+from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.sage import SageLayer
 
 class Then(SageLayer):
     def __init__(self, in_width, out_width, module):

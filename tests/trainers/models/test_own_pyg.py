@@ -8,10 +8,19 @@ import polars
 import pytest
 import torch
 
-from assets.storage.user_code import Reference
-from assets.storage.version import canonical
-from kernels.errors import InputError
-from kernels.sampling.pyg_blocks import to_pyg
+from graphmill.assets.storage.user_code import Reference
+from graphmill.assets.storage.version import canonical
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.pyg_blocks import to_pyg
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.own import OwnModule, require_layers
+from graphmill.trainers.models.sage import SageLayer
+from graphmill.trainers.recipe.config import TrainConfig, TrainTable
+from graphmill.trainers.rows.source import MemorySource
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from tests.assets.packed_chunks.packed import build_packed
 from tests.e2e.commands import graphmill
 from tests.recipes import recipe, sbm
@@ -20,21 +29,12 @@ from tests.trainers.inference.infer import infer_exact
 from tests.trainers.models.test_models import blocks_of, small_model
 from tests.trainers.models.test_own import written
 from tests.trainers.runs import content, train_packed, train_parts, train_small
-from trainers.models.build import build_model
-from trainers.models.finish import LayerOptions
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.models.own import OwnModule, require_layers
-from trainers.models.sage import SageLayer
-from trainers.recipe.config import TrainConfig, TrainTable
-from trainers.rows.source import MemorySource
-from trainers.techniques.factored.settings import FactoredSettings
 
 BY_HAND = """
 import torch
 from torch import nn
-from trainers.models.finish import LayerOptions
-from trainers.models.sage import SageLayer
+from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.sage import SageLayer
 
 class Sage(nn.Module):
     # GraphSAGE along edge_index with torch alone, its parameters named like those of graphmill's layer.

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.errors import InputError
-from kernels.types import Block
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.relation_pairs import relation_pairs
+from graphmill.trainers.models.rgat import RgatLayer
+from graphmill.trainers.recipe.config import TrainConfig
 from tests.trainers.models.test_rgcn import MASKS, RELATIONS, edges, pruned, sampled, shuffled, weighed
-from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.models.relation_pairs import relation_pairs
-from trainers.models.rgat import RgatLayer
-from trainers.recipe.config import TrainConfig
 
 CHANGES: list[Any] = [lambda block: block, shuffled, pruned]
 

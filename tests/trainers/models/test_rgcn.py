@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.errors import InputError
-from kernels.sampling.sample import Sampler
-from kernels.sampling.transpose import transpose
-from kernels.types import BatchKey, Block, Stream
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.transpose import transpose
+from graphmill.kernels.types import BatchKey, Block, Stream
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.relations import relation_runs
+from graphmill.trainers.models.rgcn import RgcnLayer
+from graphmill.trainers.recipe.config import TrainConfig
 from tests.trainers.graphs import random_topology
-from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.models.relations import relation_runs
-from trainers.models.rgcn import RgcnLayer
-from trainers.recipe.config import TrainConfig
 
 RELATIONS = 5
 BASES = (0, 2)

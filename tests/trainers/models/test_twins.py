@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.sampling.dgl_blocks import to_dgl
-from kernels.sampling.transpose import transpose
-from kernels.types import Block, Topology
+from graphmill.kernels.sampling.dgl_blocks import to_dgl
+from graphmill.kernels.sampling.transpose import transpose
+from graphmill.kernels.types import Block, Topology
+from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.gat import GatLayer
+from graphmill.trainers.models.gcn import GcnLayer
+from graphmill.trainers.models.gin import GinLayer
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.sage import SageGcnLayer, SageLayer, SageMaxLayer
 from tests.trainers.graphs import random_topology
 from tests.trainers.models.test_models import blocks_of, small_model
-from trainers.models.finish import LayerOptions
-from trainers.models.gat import GatLayer
-from trainers.models.gcn import GcnLayer
-from trainers.models.gin import GinLayer
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.models.sage import SageGcnLayer, SageLayer, SageMaxLayer
 
 dgl = pytest.importorskip("dgl")
 OPTIONS = LayerOptions(last=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from trainers.ranks import cluster_rank
-from trainers.ranks.cluster_rank import HeadLostError, Pulse, supervised
-from trainers.ranks.launch import ERR
-from trainers.ranks.supervisor import END, Supervisor, interface_of
+from graphmill.trainers.ranks import cluster_rank
+from graphmill.trainers.ranks.cluster_rank import HeadLostError, Pulse, supervised
+from graphmill.trainers.ranks.launch import ERR
+from graphmill.trainers.ranks.supervisor import END, Supervisor, interface_of
 
 
 def cluster(nodes=lambda: []) -> Any:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kernels.errors import InputError
-from trainers.ranks.group import coming
-from trainers.ranks.launch import PARENT, asked_ranks, launcher_id, launcher_number
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.group import coming
+from graphmill.trainers.ranks.launch import PARENT, asked_ranks, launcher_id, launcher_number
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,6 @@ def test_a_thread_that_the_system_refuses_blames_no_other_rank(monkeypatch):
     def refuses(*_):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("trainers.ranks.group.open_store", refuses)
+    monkeypatch.setattr("graphmill.trainers.ranks.group.open_store", refuses)
     with pytest.raises(InputError, match="may start no more threads"), coming():
         pass

@@ -46,7 +46,7 @@ def home(tmp_path_factory):
     return folder
 
 
-def start(folder, fault="", rank=1, command=(sys.executable, "-m", "trainers"), more=(), file="faulty.toml"):
+def start(folder, fault="", rank=1, command=(sys.executable, "-m", "graphmill.trainers"), more=(), file="faulty.toml"):
     """Starts the launcher, and waits until both ranks train; returns it and the file that triggers the fault."""
     trigger = folder / f"trigger-{fault}-{time.monotonic_ns()}"
     environment = os.environ | PATHS | {"FAULT": fault, "FAULT_RANK": str(rank), "FAULT_FILE": str(trigger)}

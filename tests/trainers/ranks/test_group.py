@@ -2,13 +2,13 @@
 
 import sys
 
-from assets.storage.home import ROOT
-from trainers.ranks.launch import run_ranks
+from graphmill.assets.storage.home import ROOT
+from graphmill.trainers.ranks.launch import run_ranks
 
 RANK = """
 import contextlib, json, pathlib, sys, time
 import numpy as np
-from trainers.ranks.group import joined
+from graphmill.trainers.ranks.group import joined
 
 def threads():
     found = []

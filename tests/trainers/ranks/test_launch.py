@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from assets.storage.home import ROOT
-from kernels.errors import InputError
-from trainers.ranks import launch
-from trainers.ranks.launch import RankError, run_ranks
+from graphmill.assets.storage.home import ROOT
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks import launch
+from graphmill.trainers.ranks.launch import RankError, run_ranks
 
 RANK = """
 import json, os, sys, time
@@ -43,9 +43,9 @@ if what != "end":
 """
 LAUNCHER = """
 import sys
-from assets.building.child import end_with_parent
-from trainers.ranks.launch import run_ranks
-rank = "import os; from assets.building.child import end_with_parent; end_with_parent(int(os.environ['GRAPHMILL_RANKS_PARENT']))"
+from graphmill.assets.building.child import end_with_parent
+from graphmill.trainers.ranks.launch import run_ranks
+rank = "import os; from graphmill.assets.building.child import end_with_parent; end_with_parent(int(os.environ['GRAPHMILL_RANKS_PARENT']))"
 run_ranks([sys.executable, "-c", rank + "; print('here', flush=True); import time; time.sleep(3600)"], {}, 2)
 """
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from assets.storage.home import ROOT
+from graphmill.assets.storage.home import ROOT
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from assets.storage.home import ROOT
     ],
 )
 def test_the_exit_code_and_the_message_say_whose_it_is(error, code, said):
-    text = "import threading; threading.Thread(target=threading.Event().wait).start(); from kernels.errors import InputError; "
-    text += f"from trainers.ranks.leave import leave; leave({error})"
+    text = "import threading; threading.Thread(target=threading.Event().wait).start(); from graphmill.kernels.errors import InputError; "
+    text += f"from graphmill.trainers.ranks.leave import leave; leave({error})"
     # A thread that waits for ever is not waited for.
     ended = subprocess.run(
         [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kernels.errors import InputError
-from trainers.ranks.gpu_links import gpu_links, links_text, parse_matrix
-from trainers.ranks.links import parse_links
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.gpu_links import gpu_links, links_text, parse_matrix
+from graphmill.trainers.ranks.links import parse_links
 
 FIGURE_9C = "0 1 | 2 3 @ 32GB/s | 16GB/s"
 TWO_SWITCHES = """\

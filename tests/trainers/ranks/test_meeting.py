@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 
-from assets.storage.home import ROOT
-from trainers.ranks import meeting
-from trainers.ranks.launch import LISTENER, RankError, run_ranks
-from trainers.ranks.meeting import LateRank, Meeting
+from graphmill.assets.storage.home import ROOT
+from graphmill.trainers.ranks import meeting
+from graphmill.trainers.ranks.launch import LISTENER, RankError, run_ranks
+from graphmill.trainers.ranks.meeting import LateRank, Meeting
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def stand_still(where):
     if order["fault"] == where and order["rank"] == int(os.environ["RANK"]):
         time.sleep(3600)
 stand_still("before it says anything")
-from trainers.ranks.group import PeerError, coming, joined
+from graphmill.trainers.ranks.group import PeerError, coming, joined
 try:
     with coming() as met:
         stand_still("on its way")

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
-from jobs.launch import Launch, launch
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.launch import Launch, launch
+from graphmill.trainers.__main__ import train
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.order import Order
 from tests.assets.cluster.kept_nodes import kept_nodes
 from tests.recipes import recipe, sbm
 from tests.trainers.ranks.test_faults import PATHS, ROOT
-from trainers.__main__ import train
-from trainers.recipe.config import TrainTable
-from trainers.recipe.order import Order
 
 pytest.importorskip("ray")
 
@@ -38,7 +38,7 @@ WITHIN = 200
 """Seconds until all is over, on a machine that may be busy with other things."""
 FREE = """
 import sys, time
-from assets.cluster.connect import connected
+from graphmill.assets.cluster.connect import connected
 with connected(sys.argv[1]) as cluster:
     ray, limit = cluster.ray, time.monotonic() + 60
     while ray.available_resources().get("CPU") != ray.cluster_resources()["CPU"] and time.monotonic() < limit:
@@ -88,7 +88,7 @@ def pair():
 def on_cluster(folder, name, address, *more):
     """The command line of a training on a cluster."""
     home, path = str(folder / "home"), str(folder / f"{name}.toml")
-    return [sys.executable, "-m", "trainers", path, "two", "--home", home, "--on", address, *more]
+    return [sys.executable, "-m", "graphmill.trainers", path, "two", "--home", home, "--on", address, *more]
 
 
 def model_of(folder, name):
@@ -121,7 +121,7 @@ def ranks_of(name):
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
-            if entry.name.isdigit() and words[1:5] == [b"-m", b"trainers", name.encode(), b"two"]:
+            if entry.name.isdigit() and words[1:5] == [b"-m", b"graphmill.trainers", name.encode(), b"two"]:
                 variables = (entry / "environ").read_bytes().split(b"\0")
                 found |= {int(each[5:]): int(entry.name) for each in variables if each.startswith(b"RANK=")}
         except OSError:

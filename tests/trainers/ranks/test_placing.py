@@ -2,9 +2,9 @@
 
 import pytest
 
-from assets.cluster.connect import ClusterNode
-from kernels.errors import InputError
-from trainers.ranks.placing import Demand, RankShare, bundle_for, ranks_left, room
+from graphmill.assets.cluster.connect import ClusterNode
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.placing import Demand, RankShare, bundle_for, ranks_left, room
 
 
 def nodes(*cpus, gpus=0, memory=8 << 30):

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from trainers.ranks.group import Group, PeerError
-from trainers.ranks.tensors import TensorLane, open_tensor_lane
+from graphmill.trainers.ranks.group import Group, PeerError
+from graphmill.trainers.ranks.tensors import TensorLane, open_tensor_lane
 
 
 @pytest.fixture(params=["gloo", pytest.param("nccl", marks=pytest.mark.gpu)])
@@ -15,7 +15,7 @@ def lane(request, monkeypatch):
     """A lane of one rank, whose calls are the library's own."""
     if request.param == "nccl" and not dist.is_nccl_available():
         pytest.skip("this build of torch has no NCCL")
-    monkeypatch.setattr("trainers.ranks.group.leave_soon", lambda problem: None)
+    monkeypatch.setattr("graphmill.trainers.ranks.group.leave_soon", lambda problem: None)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     group = Group(dist.new_group(backend=request.param))
     try:

@@ -4,16 +4,16 @@ import sys
 
 import pytest
 
-from assets.storage.home import ROOT
-from trainers.ranks.launch import RankError, run_ranks
+from graphmill.assets.storage.home import ROOT
+from graphmill.trainers.ranks.launch import RankError, run_ranks
 
 RANK = """
 import json, os, sys, time
 import numpy as np
-from trainers.ranks.group import PeerError, joined
-from trainers.ranks.link_model import LinkModel
-from trainers.ranks.links import parse_links
-from trainers.ranks.rounds import make_rounds
+from graphmill.trainers.ranks.group import PeerError, joined
+from graphmill.trainers.ranks.link_model import LinkModel
+from graphmill.trainers.ranks.links import parse_links
+from graphmill.trainers.ranks.rounds import make_rounds
 
 order, links = json.load(sys.stdin), parse_links("0 1 | 2 3 @ 32GB/s | 16GB/s")
 with joined(order["timeout"]) as ranks:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import load_pipeline
-from assets.pipeline.steps import Versions
-from assets.storage.store import Store
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.steps import Versions
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
 from tests.recipes import recipe, sbm
 from tests.trainers.ranks.test_faults import ROOT
-from trainers.recipe.config import TrainTable
 
 TRAIN = {"name": "two", "trainer": "distributed", "hidden": 8, "epochs": 2}
 TABLES = {
@@ -97,7 +97,7 @@ def copied(home, other, versions, needed, named):
 
 def host_command(host, number, address, words):
     """The documented line as one host runs it."""
-    line = f"--nnodes 2 --node-rank {number} --nproc-per-node 1 --master-addr {address} --master-port 29517 -m trainers"
+    line = f"--nnodes 2 --node-rank {number} --nproc-per-node 1 --master-addr {address} --master-port 29517 -m graphmill.trainers"
     program = [sys.executable, "-m", "torch.distributed.run"]
     return ["ip", "netns", "exec", host, *program, *line.split(), *words]
 

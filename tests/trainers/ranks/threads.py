@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from trainers.ranks.group import Lane, PeerError, Ranks
-from trainers.ranks.tensors import TensorLane
+from graphmill.trainers.ranks.group import Lane, PeerError, Ranks
+from graphmill.trainers.ranks.tensors import TensorLane
 
 TIMEOUT = 60
 

@@ -11,37 +11,37 @@ import numpy as np
 import pytest
 import torch
 
-from assets.building.needs import Sizes
-from assets.building.stage import Silent
-from assets.samples.config import SamplesTable, samples_config
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from assets.storage.machine import usable_cores
-from jobs.planning.graph import stand_in
-from kernels.rows.aligned import space_for
-from kernels.sampling.epoch_plan import EpochPlan
-from kernels.sampling.sample import Sampler
-from kernels.sampling.transpose import transpose
-from kernels.types import BatchKey
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.samples.config import SamplesTable, samples_config
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.jobs.planning.graph import stand_in
+from graphmill.kernels.rows.aligned import space_for
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.transpose import transpose
+from graphmill.kernels.types import BatchKey
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.optimiser import make_optimiser
+from graphmill.trainers.recipe.batch_sizes import batch_sizes
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable
+from graphmill.trainers.recipe.drawn import draw_batches, pages_of
+from graphmill.trainers.recipe.forecast import Outlook, Speeds, expected_memory
+from graphmill.trainers.recipe.in_turn import MOST_CORES_IN_TURN
+from graphmill.trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
+from graphmill.trainers.recipe.need import Case, training_need
+from graphmill.trainers.recipe.outlook import outlook_on
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.fullgraph.pieces import folded_block
+from graphmill.trainers.training.speeds import _step, measure_speeds
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import content, parts_inputs, train_fresh, train_packed, train_parts, train_small, train_whole
-from trainers.batches.batch import attach_weights
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.models.optimiser import make_optimiser
-from trainers.recipe.batch_sizes import batch_sizes
-from trainers.recipe.config import ModelConfig, TrainTable
-from trainers.recipe.drawn import draw_batches, pages_of
-from trainers.recipe.forecast import Outlook, Speeds, expected_memory
-from trainers.recipe.in_turn import MOST_CORES_IN_TURN
-from trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
-from trainers.recipe.need import Case, training_need
-from trainers.recipe.outlook import outlook_on
-from trainers.record.ledger import Ledger
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.fullgraph.pieces import folded_block
-from trainers.training.speeds import _step, measure_speeds
 
 
 def predicted(model: Artifact) -> dict[str, Any]:
@@ -308,7 +308,7 @@ def test_a_prediction_that_fails_is_told_and_ends_no_training(tmp_path: Path, mo
 
     told: list[str] = []
     plain = train_small(tmp_path / "plain", epochs=1)
-    monkeypatch.setattr("trainers.training.stage.open_outlook", fails)
+    monkeypatch.setattr("graphmill.trainers.training.stage.open_outlook", fails)
     model = train_small(tmp_path / "failed", epochs=1, progress=Told())
     assert "no prediction was recorded: ZeroDivisionError: a formula" in told
     assert predicted(plain) and not predicted(model)

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.building.needs import MARGIN, Sizes, require_fit
-from assets.chunks.config import ChunksTable, chunks_config
-from assets.sampling.config import SamplingConfig
-from kernels.errors import InputError
+from graphmill.assets.building.needs import MARGIN, Sizes, require_fit
+from graphmill.assets.chunks.config import ChunksTable, chunks_config
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.batch_sizes import batch_sizes
+from graphmill.trainers.recipe.config import ModelConfig, TrainExecution, TrainTable
+from graphmill.trainers.recipe.need import HEAP, Case, require_queue, sampler_terms, tier_terms, training_need
+from graphmill.trainers.recipe.recipe import ModelRecipe
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from tests.trainers.runs import train_small
-from trainers.recipe.batch_sizes import batch_sizes
-from trainers.recipe.config import ModelConfig, TrainExecution, TrainTable
-from trainers.recipe.need import HEAP, Case, require_queue, sampler_terms, tier_terms, training_need
-from trainers.recipe.recipe import ModelRecipe
-from trainers.techniques.distributed.settings import DistributedSettings
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.fullgraph.settings import FullGraphSettings
 
 SIZES = Sizes(
     num_nodes=1_000_000,
@@ -100,7 +100,7 @@ def test_rows_of_nodes_are_counted_with_moments_and_copies() -> None:
 
 
 def test_ranks_share_the_cores_and_a_table_in_memory_needs_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.recipe.need.usable_cores", lambda: 16)
+    monkeypatch.setattr("graphmill.trainers.recipe.need.usable_cores", lambda: 16)
     one, four = (
         Case(semantic=case()[0], execution=case(samplers=0)[1], sizes=SIZES, batch=BATCH, ranks=n) for n in (1, 4)
     )
@@ -154,12 +154,12 @@ def test_it_is_refused_before_data_are_opened(tmp_path: Path, monkeypatch: pytes
     def opened(*_: object) -> None:
         raise AssertionError("data were opened")
 
-    monkeypatch.setattr("trainers.training.stage.Training", opened)
-    monkeypatch.setattr("assets.building.materialize.sizes_of", lambda artifacts: with_samples(count=10_000))
+    monkeypatch.setattr("graphmill.trainers.training.stage.Training", opened)
+    monkeypatch.setattr("graphmill.assets.building.materialize.sizes_of", lambda artifacts: with_samples(count=10_000))
     with pytest.raises(InputError, match="the input rows of a batch"):
         train_small(tmp_path, queue="1MiB")
-    monkeypatch.setattr("assets.building.materialize.free_bytes", lambda: 0)
-    monkeypatch.setattr("assets.building.materialize.anonymous_bytes", lambda: 100 << 20)
+    monkeypatch.setattr("graphmill.assets.building.materialize.free_bytes", lambda: 0)
+    monkeypatch.setattr("graphmill.assets.building.materialize.anonymous_bytes", lambda: 100 << 20)
     with pytest.raises(InputError, match=r"needs .* of memory and 100.0 MiB are there") as refused:
         train_small(tmp_path, queue="64MiB", eval="sampled")
     assert "batches in work" in refused.value.problem
@@ -199,7 +199,7 @@ def test_a_full_graph_training_counts_all_nodes_and_the_largest_chunk() -> None:
     between = "rows of all nodes between layers"
     free = 1 << 50
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainers.techniques.fullgraph.need.free_bytes", lambda: free)
+        patch.setattr("graphmill.trainers.techniques.fullgraph.need.free_bytes", lambda: free)
         cached, kept, again = said(), said(hybrid=False), said(hybrid=False, keep_first=False)
         # Rows of the first layer, what both layers keep, the logits, gradients of them, of mapped rows and of the first layer's output.
         assert cached[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 768 + 16 + 16 + 16 + 16 + 64))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.file import load_pipeline, parse_pipeline
-from trainers.recipe.config import TrainTable
-from trainers.recipe.order import Order, plain_order
+from graphmill.assets.pipeline.file import load_pipeline, parse_pipeline
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.order import Order, plain_order
 
 
 @pytest.mark.parametrize("home", [None, Path("/some/home")])

@@ -5,18 +5,18 @@ import pytest
 import torch
 from torch.nn import functional
 
-from assets.features.read import NodeTypes
-from assets.sampling.config import Neighbours
-from assets.sampling.drawing import Drawing
-from kernels.types import BatchKey, Stream
+from graphmill.assets.features.read import NodeTypes
+from graphmill.assets.sampling.config import Neighbours
+from graphmill.assets.sampling.drawing import Drawing
+from graphmill.kernels.types import BatchKey, Stream
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.batch_sizes import BatchSizes
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.recipe.step_bytes import parameter_bytes, step_bytes
 from tests.trainers.graphs import random_topology
-from trainers.batches.batch import attach_weights
-from trainers.devices.logical import LogicalDevice
-from trainers.models.build import build_model
-from trainers.models.masks import StepRandom
-from trainers.recipe.batch_sizes import BatchSizes
-from trainers.recipe.config import TrainConfig
-from trainers.recipe.step_bytes import parameter_bytes, step_bytes
 
 WIDTH, CLASSES = 40, 7
 

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from assets.building.stage import Silent
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import parse_pipeline
-from assets.storage.artifact import Artifact
-from assets.storage.home import ROOT
-from assets.storage.store import Store
-from assets.storage.version import canonical
-from kernels.errors import InputError
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import canonical
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.techniques import TECHNIQUES, Technique
+from graphmill.trainers.run import train_table
 from tests.recipes import recipe, sbm
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import SAMPLING, TABLE, content
 from tests.trainers.techniques import replicas
-from trainers.recipe.config import TrainTable
-from trainers.recipe.techniques import TECHNIQUES, Technique
-from trainers.run import train_table
 
 TOYS = {
     "whole-graph": Technique(name="whole-graph", module="tests.trainers.techniques.whole_graph", predicts=False),
@@ -214,7 +214,7 @@ def test_batches_without_weights_of_the_data_are_a_mistake_of_a_file_whose_model
 ) -> None:
     (tmp_path / "pipeline.py").write_text("def mine(graph, seeds, fanouts, seed):\n    return []\n")
     # As of a source that may have weights.
-    monkeypatch.setattr("assets.sources.registry.GraphConfig.never", frozenset())
+    monkeypatch.setattr("graphmill.assets.sources.registry.GraphConfig.never", frozenset())
 
     def parse(drawn: str, more: str, trainer: str = "minibatch") -> Any:
         text = RECIPE.replace("batch_size = 32", f"batch_size = 32\n{drawn}").replace('"replicas"', f'"{trainer}"')

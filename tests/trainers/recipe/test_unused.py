@@ -2,9 +2,9 @@
 
 import pytest
 
-from assets.sampling.config import SamplingConfig
-from trainers.recipe.config import TrainTable
-from trainers.recipe.unused import unused_attributes, unused_lines
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.unused import unused_attributes, unused_lines
 
 ALL = ("weights", "edge_types", "edge_ids")
 

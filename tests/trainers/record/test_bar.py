@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from trainers.record.bar import FittingBar
+from graphmill.trainers.record.bar import FittingBar
 
 NAMES = ("read edges", "sage: seed 0, epoch 12/20", "a-rather-long-name-of-a-table: seed 7, epoch 1234/2000")
 NOTES = ("", "loss 0.1234, valid 87.65 (best 90.00 in epoch 12)")

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from tests.assets.packed_chunks.packed import Packed, build_packed
-from tests.trainers.runs import SAMPLING, TABLE, train_packed, train_small
-from trainers.recipe.config import TrainTable
-from trainers.record.checks import (
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.checks import (
     ABOVE_CHANCE,
     FINITE,
     LEDGER_EQUALS_PLAN,
@@ -24,9 +22,11 @@ from trainers.record.checks import (
     loss_check,
     weights_check,
 )
-from trainers.record.ledger import Ledger, Line
-from trainers.rows.source import TableSource
-from trainers.run import train_table
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.rows.source import TableSource
+from graphmill.trainers.run import train_table
+from tests.assets.packed_chunks.packed import Packed, build_packed
+from tests.trainers.runs import SAMPLING, TABLE, train_packed, train_small
 
 LABELS = np.array([0, 2, 2, 1])
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from assets.building.stage import Silent
+from graphmill.assets.building.stage import Silent
+from graphmill.trainers.record import epoch_lines
+from graphmill.trainers.record.epoch_lines import EpochLines
+from graphmill.trainers.record.progress import BarProgress, LineProgress, open_progress
 from tests.trainers.runs import train_small
-from trainers.record import epoch_lines
-from trainers.record.epoch_lines import EpochLines
-from trainers.record.progress import BarProgress, LineProgress, open_progress
 
 
 class Told(Silent):

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.record.ledger import Ledger, Line
+from graphmill.trainers.record.ledger import Ledger, Line
 
 lines = st.builds(
     Line,

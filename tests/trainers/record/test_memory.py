@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.storage.machine import STATM, anonymous_bytes
-from trainers.record.memory import PeakMemory, measured_memory
+from graphmill.assets.storage.machine import STATM, anonymous_bytes
+from graphmill.trainers.record.memory import PeakMemory, measured_memory
 
 MIB = 1 << 20
 SLACK = 8 * MIB

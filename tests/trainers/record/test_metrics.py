@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import pytest
 
-from assets.building.stage import Silent
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.run import train_table
 from tests.assets.sources.own_data import build_config
 from tests.recipes import load_tiny
-from trainers.run import train_table
 
 
 class SummaryWriter:

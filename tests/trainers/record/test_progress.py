@@ -2,8 +2,8 @@
 
 import io
 
-from trainers.record import progress
-from trainers.record.progress import LineProgress
+from graphmill.trainers.record import progress
+from graphmill.trainers.record.progress import LineProgress
 
 
 def test_lines_say_how_far_and_how_long(monkeypatch):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from graphmill.trainers.record.timeline import MOST_BATCHES, STEP, WAIT, Timeline, hidden_share, lanes
 from tests.trainers.runs import train_small
-from trainers.record.timeline import MOST_BATCHES, STEP, WAIT, Timeline, hidden_share, lanes
 
 
 class Clock:

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
-from assets.budgets.stage import BudgetsStage
-from assets.building.materialize import materialize
-from assets.building.stage import Summary
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from assets.storage.version import version_of
+from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
+from graphmill.assets.budgets.stage import BudgetsStage
+from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.stage import Summary
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import version_of
 from tests.trainers.graphs import GraphArtifacts
 
 

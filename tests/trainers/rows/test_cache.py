@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from assets.graph.read import Graph
-from kernels.errors import InputError
-from kernels.rows.placement import Placement, place_rows
-from kernels.rows.slots import split_slots
+from graphmill.assets.graph.read import Graph
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.placement import Placement, place_rows
+from graphmill.kernels.rows.slots import split_slots
+from graphmill.trainers.devices.link import Link
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.protocol import CACHE, OverBudget
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.cache import CachedSource
+from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.rows.source import MappedSource, MemorySource, RowIds
 from tests.trainers.batches.test_online import contents, open_online
 from tests.trainers.graphs import random_graph
-from trainers.devices.link import Link
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import CACHE, OverBudget
-from trainers.record.ledger import Ledger
-from trainers.rows.cache import CachedSource
-from trainers.rows.linked import LinkedSource
-from trainers.rows.source import MappedSource, MemorySource, RowIds
 
 ROW = 48
 

@@ -9,15 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.link import Link
+from graphmill.trainers.recipe.config import TrainExecution
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.rows.source import MappedSource, RowIds
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
+from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from tests.trainers.graphs import random_graph
-from trainers.devices.link import Link
-from trainers.recipe.config import TrainExecution
-from trainers.record.ledger import Ledger
-from trainers.rows.linked import LinkedSource
-from trainers.rows.source import MappedSource, RowIds
-from trainers.techniques.distributed.settings import DistributedSettings
-from trainers.techniques.fullgraph.settings import FullGraphSettings
 
 
 class FakeTime:

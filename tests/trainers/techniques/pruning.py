@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.types import Array, Block
-from trainers.batches.batch import MiniBatch, block_bytes, count_batch, planned_batch
-from trainers.batches.flow import Task, Work, flow
-from trainers.loop.executor import BatchExecutor, Done, Run
-from trainers.record.ledger import Ledger
-from trainers.techniques import minibatch
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.types import Array, Block
+from graphmill.trainers.batches.batch import MiniBatch, block_bytes, count_batch, planned_batch
+from graphmill.trainers.batches.flow import Task, Work, flow
+from graphmill.trainers.loop.executor import BatchExecutor, Done, Run
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.techniques import minibatch
 
 
 def prune(block: Block, computed: Array) -> tuple[Block, Array]:

@@ -4,11 +4,11 @@ import copy
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
-from assets.building.keys import within
-from trainers.batches.batch import MiniBatch
-from trainers.loop.executor import BatchGradient, Done, Executor, Run, add_in_order, taken_gradients
-from trainers.recipe.settings import Settings
-from trainers.techniques import minibatch
+from graphmill.assets.building.keys import within
+from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.loop.executor import BatchGradient, Done, Executor, Run, add_in_order, taken_gradients
+from graphmill.trainers.recipe.settings import Settings
+from graphmill.trainers.techniques import minibatch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,26 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.building.stage import Silent
-from assets.features.read import open_features
-from assets.samples.read import Samples, open_samples
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from kernels.errors import InputError
-from kernels.rows.pages import PAGE_BYTES, padded_bytes
-from kernels.types import Array
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.features.read import open_features
+from graphmill.assets.samples.read import Samples, open_samples
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.protocol import OverBudget
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.memory import WATCHER
+from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.packed_loader import PackedLoader, Staged
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.disk import NUM_LOADERS, DiskSource
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.storage.damage import flip
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import TABLE, content, stored_rows, train_packed
-from trainers.devices.protocol import OverBudget
-from trainers.recipe.config import TrainTable
-from trainers.record.memory import WATCHER
-from trainers.rows.packed import PackedRows
-from trainers.rows.packed_loader import PackedLoader, Staged
-from trainers.run import train_table
-from trainers.techniques.disk import NUM_LOADERS, DiskSource
 
 EPOCHS = 3
 made = DiskSource.__init__
@@ -321,7 +321,7 @@ def test_a_queue_of_auto_makes_room_for_batches_that_are_larger(
     """Wide rows, or a large batch: the default trains where a given size of the same bytes stops."""
     packed = build_packed(tmp_path / "packed")
     plain = content(train_packed(packed, tmp_path / "plain", trainer))
-    monkeypatch.setattr("trainers.recipe.queue_bytes.AUTO_BYTES", 3000)
+    monkeypatch.setattr("graphmill.trainers.recipe.queue_bytes.AUTO_BYTES", 3000)
     small = content(train_packed(packed, tmp_path / "small", trainer))
     assert small["weights.safetensors"] == plain["weights.safetensors"]
     with pytest.raises(OverBudget, match="set `queue` to"):

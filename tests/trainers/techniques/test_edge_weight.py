@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from kernels.errors import InputError
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.errors import InputError
 from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed

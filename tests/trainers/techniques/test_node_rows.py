@@ -8,8 +8,16 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from assets.graph.read import open_graph
-from assets.storage.artifact import Artifact
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.predict import load_model
+from graphmill.trainers.models.node_rows import LearntRows, RowGradient
+from graphmill.trainers.ranks.group import ALONE
+from graphmill.trainers.recipe.config import TrainTable, model_configs
+from graphmill.trainers.rows.source import MemorySource
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.assets.packed_chunks.packed import build_packed
@@ -27,14 +35,6 @@ from tests.trainers.runs import (
     train_small,
     train_whole,
 )
-from trainers.inference.bounds import Bounds
-from trainers.inference.exact import Inference
-from trainers.inference.predict import load_model
-from trainers.models.node_rows import LearntRows, RowGradient
-from trainers.ranks.group import ALONE
-from trainers.recipe.config import TrainTable, model_configs
-from trainers.rows.source import MemorySource
-from trainers.techniques.factored.settings import FactoredSettings
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
 KEYS: dict[str, Any] = {"input": "typed", "embedding": "node", "model": "rgcn", "bases": 2, "clip_norm": 1.0}
@@ -84,7 +84,7 @@ def test_a_training_is_torchs_own_with_sparse_gradients(
     keys = KEYS | {"dtype": "float64", "accumulate": accumulate, "lr_schedule": "cosine", "weight_decay": 1e-3}
     keys["clip_norm"] = 0.1
     mine = train_small(tmp_path / "mine", **keys)
-    monkeypatch.setattr("trainers.loop.loop.RowAdam", TorchsRows)
+    monkeypatch.setattr("graphmill.trainers.loop.loop.RowAdam", TorchsRows)
     read = torch.nn.functional.embedding
     monkeypatch.setattr(LearntRows, "forward", lambda self, rows, training: read(rows, self.table.values, sparse=True))
     theirs = train_small(tmp_path / "theirs", **keys)

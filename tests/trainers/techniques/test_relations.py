@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.trainers import graphs

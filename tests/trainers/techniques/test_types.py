@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 from tests import accelerator
 from tests.trainers import graphs
 from tests.trainers.runs import losses, train_small, train_whole

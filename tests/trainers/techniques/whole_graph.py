@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Stream
-from trainers.batches.batch import attach_weights
-from trainers.loop.executor import Done, Executor, Run
-from trainers.models.masks import StepRandom
-from trainers.rows.source import RowIds
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Stream
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.loop.executor import Done, Executor, Run
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.rows.source import RowIds
 
 
 class WholeGraph(Executor):

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from assets.storage.remote.checkpoints import is_stored
+from graphmill.assets.storage.remote.checkpoints import is_stored
+from graphmill.trainers.loop.checkpoint import Checkpoint, parse_checkpoint
+from graphmill.trainers.record.checkpoint_head import waiting_run
+from graphmill.trainers.training import training
 from tests.trainers.runs import Stops, content, train_small
-from trainers.loop.checkpoint import Checkpoint, parse_checkpoint
-from trainers.record.checkpoint_head import waiting_run
-from trainers.training import training
 
 OPTIONS: dict[str, Any] = {"epochs": 4, "model": "gcn", "checkpoint_steps": 1}
 

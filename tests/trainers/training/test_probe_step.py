@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from assets.budgets.read import Budgets
-from kernels.errors import InputError
-from kernels.sampling.epoch_plan import EpochPlan
+from graphmill.assets.budgets.read import Budgets
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.trainers.devices.protocol import OverBudget
+from graphmill.trainers.loop.executor import Opening
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable
+from graphmill.trainers.rows.source import MappedSource
+from graphmill.trainers.training.open_rows import open_rows
+from graphmill.trainers.training.probe_step import automatic_device_bytes, simulated_peak
 from tests.assets.budgets.test_budgets import write_measured
 from tests.trainers.graphs import random_graph, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small
-from trainers.devices.protocol import OverBudget
-from trainers.loop.executor import Opening
-from trainers.recipe.config import ModelConfig, TrainTable
-from trainers.rows.source import MappedSource
-from trainers.training.open_rows import open_rows
-from trainers.training.probe_step import automatic_device_bytes, simulated_peak
 
 
 def simulate(home: Path, work_bytes: int | None = None, **options) -> int:

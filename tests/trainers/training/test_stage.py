@@ -10,18 +10,18 @@ import pytest
 import torch
 from safetensors.torch import load, load_file
 
-from assets.sampling.config import SamplingConfig
-from assets.storage.store import Store
-from jobs.commands.sql import query
-from kernels.errors import InputError
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.sql import query
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.protocol import OverBudget
+from graphmill.trainers.loop.loop import Loop
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainTable
+from graphmill.trainers.record.checkpoint_head import finished_epochs
+from graphmill.trainers.run import train_table
+from graphmill.trainers.training.training import Training, class_weights, require_range, scored_splits
 from tests.trainers.graphs import random_graph, random_graph_artifacts
 from tests.trainers.runs import SAMPLING, train_fresh, train_small, train_whole
-from trainers.devices.protocol import OverBudget
-from trainers.loop.loop import Loop
-from trainers.recipe.config import ModelConfig, TrainConfig, TrainTable
-from trainers.record.checkpoint_head import finished_epochs
-from trainers.run import train_table
-from trainers.training.training import Training, class_weights, require_range, scored_splits
 
 
 def rows_of(model) -> list[dict]:
@@ -349,7 +349,8 @@ def test_no_checkpoint_has_weights_that_are_not_finite(tmp_path, monkeypatch):
     """On a device the epoch goes on behind the first loss that is not finite."""
     saved = []
     monkeypatch.setattr(
-        "trainers.loop.loop.write_checkpoint", lambda path, checkpoint: saved.append(checkpoint.state.position)
+        "graphmill.trainers.loop.loop.write_checkpoint",
+        lambda path, checkpoint: saved.append(checkpoint.state.position),
     )
     diverging_at(monkeypatch, 1, 2, torch.tensor(float("nan"), dtype=torch.float64))
     train_small(tmp_path, epochs=3, accumulate=1, checkpoint_steps=1)

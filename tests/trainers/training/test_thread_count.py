@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from assets.building.stage import Progress
-from kernels.errors import InputError
+from graphmill.assets.building.stage import Progress
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.record.checkpoint_head import checkpoint_threads
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.training.thread_count import ThreadCount, decide_threads
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import content, train_small
-from trainers.recipe.config import TrainConfig
-from trainers.record.checkpoint_head import checkpoint_threads
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.training.thread_count import ThreadCount, decide_threads
 
-CORES = "trainers.training.thread_count.usable_cores"
+CORES = "graphmill.trainers.training.thread_count.usable_cores"
 FAST: dict[str, Any] = {"epochs": 2, "threads": "auto"}
 
 
@@ -91,7 +91,7 @@ def test_ranks_on_one_machine_share_its_cores_and_take_one_number(monkeypatch: p
 
     names: dict[int, str] = {}
     cores = {"here": 12, "there": 5}
-    monkeypatch.setattr("trainers.training.thread_count.here_and_now", lambda: names[threading.get_ident()])
+    monkeypatch.setattr("graphmill.trainers.training.thread_count.here_and_now", lambda: names[threading.get_ident()])
     monkeypatch.setattr(CORES, lambda: cores[names[threading.get_ident()]])
 
     def decide(ranks: Any) -> ThreadCount:
@@ -152,7 +152,7 @@ def test_other_words_are_refused() -> None:
 
 def test_other_weights_of_one_recipe_are_told_with_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    monkeypatch.setattr("trainers.run._weights", lambda model: str(model.run_record()["threads"]))
+    monkeypatch.setattr("graphmill.trainers.run._weights", lambda model: str(model.run_record()["threads"]))
     for cores in (1, 2):
         train_on(cores, tmp_path, monkeypatch, report=lines.append, retrain=True)
     assert lines[-1].endswith("with other weights than the same recipe gave before on 1 thread, not 2")

@@ -21,19 +21,19 @@ from typing import cast
 import numpy as np
 import torch
 
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.sampling.own_sampling import AnySampler
-from kernels.types import Array, BatchKey, Block
-from trainers.batches.batch import MiniBatch, attach_weights, batch_bytes, block_bytes
-from trainers.batches.flow import Task, Work
-from trainers.batches.on_device import DRAWN_IDS, DeviceDrawer, gather_drawn
-from trainers.batches.online import SAMPLER, extract_batch
-from trainers.batches.queue import OrderedByteQueue
-from trainers.batches.source import Batching, PreparedSource
-from trainers.record.ledger import Ledger
-from trainers.techniques.distributed.exchange import Request
-from trainers.techniques.distributed.sharded import ShardedSource
-from trainers.techniques.distributed.vanilla import VanillaSampler
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.types import Array, BatchKey, Block
+from graphmill.trainers.batches.batch import MiniBatch, attach_weights, batch_bytes, block_bytes
+from graphmill.trainers.batches.flow import Task, Work
+from graphmill.trainers.batches.on_device import DRAWN_IDS, DeviceDrawer, gather_drawn
+from graphmill.trainers.batches.online import SAMPLER, extract_batch
+from graphmill.trainers.batches.queue import OrderedByteQueue
+from graphmill.trainers.batches.source import Batching, PreparedSource
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.techniques.distributed.exchange import Request
+from graphmill.trainers.techniques.distributed.sharded import ShardedSource
+from graphmill.trainers.techniques.distributed.vanilla import VanillaSampler
 
 EXCHANGER = "exchanger"
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from trainers.loop.executor import Gradients
-from trainers.models.own import Model
-from trainers.ranks.group import Lane
-from trainers.ranks.tensors import TensorLane
+from graphmill.trainers.loop.executor import Gradients
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.ranks.group import Lane
+from graphmill.trainers.ranks.tensors import TensorLane
 
 
 class Member(NamedTuple):

@@ -23,15 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from kernels.cuda.device import on_device
-from kernels.errors import InputError
-from kernels.ranges import node_ranges
-from kernels.rows.slots import MAX_ROWS, PEER, ROW_BITS, Tiers
-from kernels.types import Array
-from trainers.devices.protocol import Device
-from trainers.ranks.group import Ranks
-from trainers.record.ledger import Ledger
-from trainers.rows.source import D2D
+from graphmill.kernels.cuda.device import on_device
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.rows.slots import MAX_ROWS, PEER, ROW_BITS, Tiers
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.ranks.group import Ranks
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import D2D
 
 
 class HotRows(NamedTuple):

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.types import Array
-from trainers.ranks.group import Lane
-from trainers.record.ledger import Ledger, Line
+from graphmill.kernels.types import Array
+from graphmill.trainers.ranks.group import Lane
+from graphmill.trainers.record.ledger import Ledger, Line
 
 ASKED, ROWS = Line("rank", "ids"), Line("rank", "feature")
 """Requests and sizes, and rows: bytes that a rank receives."""

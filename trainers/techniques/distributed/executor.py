@@ -26,31 +26,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assets.storage.machine import usable_cores
-from kernels.errors import InputError
-from kernels.sampling.own_sampling import AnySampler
-from kernels.sampling.part_plan import PartPlan
-from kernels.sampling.sample import TwoStepSampler
-from kernels.types import Array
-from trainers.batches.batch import MiniBatch
-from trainers.batches.source import PreparedSource
-from trainers.loop.executor import BatchGradient, Done, Executor, Gradients, Run, add_in_order, taken_gradients
-from trainers.models.layer import Between
-from trainers.models.node_rows import RowGradient, node_rows
-from trainers.ranks.group import Lane, PeerError
-from trainers.ranks.tensors import open_tensor_lane
-from trainers.record.checks import TIER_ROWS, move_name
-from trainers.record.ledger import Line
-from trainers.record.timeline import STEP
-from trainers.techniques.disk import planned_reads
-from trainers.techniques.distributed.batches import RankSource
-from trainers.techniques.distributed.device_gradients import Member, add_gathered
-from trainers.techniques.distributed.packed import PackedRankSource, open_packed_source
-from trainers.techniques.distributed.row_gradients import Placed, exchange_rows
-from trainers.techniques.distributed.settings import DistributedSettings
-from trainers.techniques.distributed.sharded import ShardedSource
-from trainers.techniques.distributed.vanilla import VanillaSampler
-from trainers.techniques.minibatch import device_drawers, open_sampler, open_stored, samples_on_device, scheduled
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.sampling.sample import TwoStepSampler
+from graphmill.kernels.types import Array
+from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.batches.source import PreparedSource
+from graphmill.trainers.loop.executor import (
+    BatchGradient,
+    Done,
+    Executor,
+    Gradients,
+    Run,
+    add_in_order,
+    taken_gradients,
+)
+from graphmill.trainers.models.layer import Between
+from graphmill.trainers.models.node_rows import RowGradient, node_rows
+from graphmill.trainers.ranks.group import Lane, PeerError
+from graphmill.trainers.ranks.tensors import open_tensor_lane
+from graphmill.trainers.record.checks import TIER_ROWS, move_name
+from graphmill.trainers.record.ledger import Line
+from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.techniques.disk import planned_reads
+from graphmill.trainers.techniques.distributed.batches import RankSource
+from graphmill.trainers.techniques.distributed.device_gradients import Member, add_gathered
+from graphmill.trainers.techniques.distributed.packed import PackedRankSource, open_packed_source
+from graphmill.trainers.techniques.distributed.row_gradients import Placed, exchange_rows
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
+from graphmill.trainers.techniques.distributed.sharded import ShardedSource
+from graphmill.trainers.techniques.distributed.vanilla import VanillaSampler
+from graphmill.trainers.techniques.minibatch import (
+    device_drawers,
+    open_sampler,
+    open_stored,
+    samples_on_device,
+    scheduled,
+)
 
 GRADIENTS, LOSS = Line("rank", "gradient", "backward"), Line("d2h", "loss")
 TO_HOST, TO_DEVICE_AGAIN = Line("d2h", "gradient", "backward"), Line("h2d", "gradient", "backward")

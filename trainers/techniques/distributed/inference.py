@@ -21,18 +21,18 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from kernels.ranges import node_ranges
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.types import Array, Topology
-from trainers.inference.bounds import Bounds
-from trainers.inference.domain import Piece, row_ranges
-from trainers.inference.needed import NeededNodes
-from trainers.inference.windows import Rows, SourceRows, numpy_dtype
-from trainers.ranks.group import Lane
-from trainers.record.ledger import Ledger
-from trainers.rows.source import FeatureSource
-from trainers.techniques.distributed.exchange import Exchange, make_request
-from trainers.techniques.distributed.sharded import Ownership, ShardedSource
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.domain import Piece, row_ranges
+from graphmill.trainers.inference.needed import NeededNodes
+from graphmill.trainers.inference.windows import Rows, SourceRows, numpy_dtype
+from graphmill.trainers.ranks.group import Lane
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import FeatureSource
+from graphmill.trainers.techniques.distributed.exchange import Exchange, make_request
+from graphmill.trainers.techniques.distributed.sharded import Ownership, ShardedSource
 
 
 class PartNodes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trainers.ranks.gpu_links import gpu_links
-from trainers.ranks.group import Lane, Ranks
-from trainers.ranks.link_model import LinkModel
-from trainers.ranks.link_seconds import faster_in_rounds
-from trainers.ranks.links import Interconnect, parse_links
-from trainers.ranks.measured_links import measured_links
-from trainers.ranks.rounds import Rounds, make_rounds
-from trainers.techniques.distributed.settings import DistributedSettings
+from graphmill.trainers.ranks.gpu_links import gpu_links
+from graphmill.trainers.ranks.group import Lane, Ranks
+from graphmill.trainers.ranks.link_model import LinkModel
+from graphmill.trainers.ranks.link_seconds import faster_in_rounds
+from graphmill.trainers.ranks.links import Interconnect, parse_links
+from graphmill.trainers.ranks.measured_links import measured_links
+from graphmill.trainers.ranks.rounds import Rounds, make_rounds
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 
 
 def open_lane(settings: DistributedSettings, ranks: Ranks) -> Lane:

@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assets.budgets.read import open_budgets
-from assets.features.read import node_types
-from assets.hotness.read import open_hotness
-from assets.partitions.read import open_partitions
-from assets.shards.read import Shards, open_shards
-from assets.sizes import format_bytes, parse_size
-from assets.storage.require import require
-from kernels.errors import InputError
-from kernels.ranges import node_ranges
-from kernels.sampling.part_plan import PartPlan
-from kernels.types import Array
-from trainers.devices.open import open_device
-from trainers.inference.evaluation import evaluation
-from trainers.loop.executor import Data, Opening
-from trainers.rows.cache import Features
-from trainers.techniques.distributed.device_rows import choose_hot
-from trainers.techniques.distributed.inference import part_nodes
-from trainers.techniques.distributed.links import open_lane
-from trainers.techniques.distributed.settings import DistributedSettings
-from trainers.techniques.distributed.sharded import Ownership, ShardedSource
+from graphmill.assets.budgets.read import open_budgets
+from graphmill.assets.features.read import node_types
+from graphmill.assets.hotness.read import open_hotness
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.shards.read import Shards, open_shards
+from graphmill.assets.sizes import format_bytes, parse_size
+from graphmill.assets.storage.require import require
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.open import open_device
+from graphmill.trainers.inference.evaluation import evaluation
+from graphmill.trainers.loop.executor import Data, Opening
+from graphmill.trainers.rows.cache import Features
+from graphmill.trainers.techniques.distributed.device_rows import choose_hot
+from graphmill.trainers.techniques.distributed.inference import part_nodes
+from graphmill.trainers.techniques.distributed.links import open_lane
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
+from graphmill.trainers.techniques.distributed.sharded import Ownership, ShardedSource
 
 if TYPE_CHECKING:
-    from assets.storage.artifact import Artifact
-    from trainers.recipe.config import TrainExecution
+    from graphmill.assets.storage.artifact import Artifact
+    from graphmill.trainers.recipe.config import TrainExecution
 
 
 def open_data(opening: Opening) -> Data:

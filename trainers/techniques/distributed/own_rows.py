@@ -14,19 +14,19 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from assets.sizes import format_bytes
-from assets.storage.arrays import expect_random_reads
-from assets.storage.control_group import fits_memory
-from assets.storage.read_verified import read_table
-from assets.storage.table import FeatureTable
-from assets.storage.verified import VerifiedRows
-from kernels.errors import InputError
-from kernels.rows.slots import MAX_ROWS, PEER, ROW_BITS, make_slots
-from kernels.types import Array
-from kernels.warn_once import warn_once
-from trainers.ranks.group import Ranks
-from trainers.record.ledger import Ledger
-from trainers.rows.direct import DirectTables
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.arrays import expect_random_reads
+from graphmill.assets.storage.control_group import fits_memory
+from graphmill.assets.storage.read_verified import read_table
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.verified import VerifiedRows
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.slots import MAX_ROWS, PEER, ROW_BITS, make_slots
+from graphmill.kernels.types import Array
+from graphmill.kernels.warn_once import warn_once
+from graphmill.trainers.ranks.group import Ranks
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.direct import DirectTables
 
 WINDOW_BYTES = 32 << 20
 """Bytes of own rows that are read before they are gathered."""

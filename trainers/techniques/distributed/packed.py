@@ -15,14 +15,14 @@ Known limit: the static tiers hold what batches of all parts need most, the same
 
 from __future__ import annotations
 
-from kernels.types import BatchKey
-from trainers.batches.source import Batching
-from trainers.batches.stored import StoredSampler
-from trainers.loop.executor import Run
-from trainers.rows.packed import PackedRows
-from trainers.techniques.disk import NUM_QUEUES, DiskSource, open_packed
-from trainers.techniques.distributed.sharded import Ownership
-from trainers.techniques.minibatch import open_stored
+from graphmill.kernels.types import BatchKey
+from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.batches.stored import StoredSampler
+from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.techniques.disk import NUM_QUEUES, DiskSource, open_packed
+from graphmill.trainers.techniques.distributed.sharded import Ownership
+from graphmill.trainers.techniques.minibatch import open_stored
 
 
 class PackedRankSource(DiskSource):

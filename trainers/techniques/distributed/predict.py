@@ -3,8 +3,8 @@
 Each rank computes its nodes (inference.py) and writes the predictions of each of its parts to a file of its own, in the order of the nodes.
 The launcher then merges the files in the order of all nodes, a range at a time, so nothing is held whole here either.
 
-A rank is `python -m trainers.techniques.distributed.predict`, with its order on standard input. The rounding of sums depends on the parts
-and not on the ranks.
+A rank is `python -m graphmill.trainers.techniques.distributed.predict`, with its order on standard input. The rounding of sums
+depends on the parts and not on the ranks.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.building.child import end_with_parent
-from assets.building.stage import Silent
-from assets.graph.read import open_graph
-from assets.partitions.read import open_partitions
-from assets.pipeline.file import Pipeline
-from assets.sampling.drawing import open_drawing
-from assets.sizes import parse_size
-from assets.storage.artifact import Artifact
-from assets.storage.frames import write_frames
-from assets.storage.machine import usable_cores
-from assets.storage.store import Store
-from kernels.types import Array
-from trainers.devices.torch_threads import torch_threads
-from trainers.inference.bounds import Bounds
-from trainers.inference.exact import Inference
-from trainers.inference.predict import (
+from graphmill.assets.building.child import end_with_parent
+from graphmill.assets.building.stage import Silent
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.sampling.drawing import open_drawing
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.frames import write_frames
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.predict import (
     ROW_GROUP,
     NodeFacts,
     class_column,
@@ -44,17 +44,17 @@ from trainers.inference.predict import (
     predicted_frames,
     whole_file,
 )
-from trainers.loop.executor import Opening
-from trainers.models.build import send_model
-from trainers.ranks.group import PeerError, Ranks, joined
-from trainers.ranks.launch import EXIT_PEER, launcher_id, run_ranks
-from trainers.ranks.leave import leave
-from trainers.recipe.config import TrainTable
-from trainers.recipe.inputs import find_table_inputs
-from trainers.recipe.order import Order, plain_order
-from trainers.techniques.distributed.inference import part_nodes
-from trainers.techniques.distributed.open_parts import open_data
-from trainers.techniques.distributed.sharded import ShardedSource
+from graphmill.trainers.loop.executor import Opening
+from graphmill.trainers.models.build import send_model
+from graphmill.trainers.ranks.group import PeerError, Ranks, joined
+from graphmill.trainers.ranks.launch import EXIT_PEER, launcher_id, run_ranks
+from graphmill.trainers.ranks.leave import leave
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.inputs import find_table_inputs
+from graphmill.trainers.recipe.order import Order, plain_order
+from graphmill.trainers.techniques.distributed.inference import part_nodes
+from graphmill.trainers.techniques.distributed.open_parts import open_data
+from graphmill.trainers.techniques.distributed.sharded import ShardedSource
 
 if TYPE_CHECKING:
     import polars
@@ -93,7 +93,7 @@ def predict_by_ranks(
     folder.mkdir(exist_ok=True)
     try:
         run_ranks(
-            [sys.executable, "-m", "trainers.techniques.distributed.predict"],
+            [sys.executable, "-m", "graphmill.trainers.techniques.distributed.predict"],
             {**order, **given, "threads": threads, "folder": str(folder)},
             ranks,
         )

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from kernels.types import Array
-from trainers.models.node_rows import RowGradient
-from trainers.ranks.group import Lane
-from trainers.record.ledger import Ledger, Line
+from graphmill.kernels.types import Array
+from graphmill.trainers.models.node_rows import RowGradient
+from graphmill.trainers.ranks.group import Lane
+from graphmill.trainers.record.ledger import Ledger, Line
 
 ROWS = Line("rank", "embedding", "backward")
 

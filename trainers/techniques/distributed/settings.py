@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from assets.building.keys import LEAST_GBPS, MOST_GBPS, KeyProblem, within
-from kernels.errors import InputError
-from trainers.ranks.links import parse_links
-from trainers.recipe.settings import Settings
+from graphmill.assets.building.keys import LEAST_GBPS, MOST_GBPS, KeyProblem, within
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.links import parse_links
+from graphmill.trainers.recipe.settings import Settings
 
 FOUND = ("measured", "nvml")
 """Values of `links` that name no link: it is found when the ranks have met."""

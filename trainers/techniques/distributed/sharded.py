@@ -23,20 +23,31 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from assets.shards.read import Shards
-from kernels.cuda.device import device_of, on_device
-from kernels.errors import InputError
-from kernels.ranges import node_ranges
-from kernels.rows.gather import gather_tiered
-from kernels.rows.slots import DEVICE, ELSEWHERE, HOST, MAX_ROWS, NO_FEATURES, PEER, ROW_BITS, STAGED, Tiers, make_slots
-from kernels.types import Array
-from trainers.devices.protocol import Device, kernel_array
-from trainers.ranks.group import ALONE, Lane, Ranks
-from trainers.record.ledger import Ledger
-from trainers.rows.source import H2D, MAPPED, SLOTS, FeatureSource, RowRequest
-from trainers.techniques.distributed.device_rows import DeviceRows, HotRows, open_device_rows
-from trainers.techniques.distributed.exchange import Exchange, Request, make_request
-from trainers.techniques.distributed.own_rows import open_own_rows
+from graphmill.assets.shards.read import Shards
+from graphmill.kernels.cuda.device import device_of, on_device
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.ranges import node_ranges
+from graphmill.kernels.rows.gather import gather_tiered
+from graphmill.kernels.rows.slots import (
+    DEVICE,
+    ELSEWHERE,
+    HOST,
+    MAX_ROWS,
+    NO_FEATURES,
+    PEER,
+    ROW_BITS,
+    STAGED,
+    Tiers,
+    make_slots,
+)
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.protocol import Device, kernel_array
+from graphmill.trainers.ranks.group import ALONE, Lane, Ranks
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import H2D, MAPPED, SLOTS, FeatureSource, RowRequest
+from graphmill.trainers.techniques.distributed.device_rows import DeviceRows, HotRows, open_device_rows
+from graphmill.trainers.techniques.distributed.exchange import Exchange, Request, make_request
+from graphmill.trainers.techniques.distributed.own_rows import open_own_rows
 
 FILL_ROWS = 1 << 16
 """Rows of the cache that one exchange brings when it is filled."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from assets.sampling.config import Neighbours
-from kernels.sampling.sample import Transposes
-from kernels.sampling.sample_layer import LayerSampler, Renamer
-from kernels.sampling.transpose import transpose as with_transpose
-from kernels.types import Array, BatchKey, Block, Topology
-from trainers.ranks.group import Lane
-from trainers.record.ledger import Ledger, Line
-from trainers.techniques.distributed.sharded import Ownership
+from graphmill.assets.sampling.config import Neighbours
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.sampling.sample_layer import LayerSampler, Renamer
+from graphmill.kernels.sampling.transpose import transpose as with_transpose
+from graphmill.kernels.types import Array, BatchKey, Block, Topology
+from graphmill.trainers.ranks.group import Lane
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.techniques.distributed.sharded import Ownership
 
 TOPOLOGY = Line("rank", "topology")
 

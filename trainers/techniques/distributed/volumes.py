@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainers.techniques.distributed.exchange import HEAD_BYTES
+from graphmill.trainers.techniques.distributed.exchange import HEAD_BYTES
 
 MEMBER_BYTES = 16
 """Position and loss of a batch, which travel with its gradients (trainers/techniques/distributed/executor.py)."""

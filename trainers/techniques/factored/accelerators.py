@@ -7,7 +7,7 @@ that was written for two GPUs trains on one, with the same bits.
 
 from __future__ import annotations
 
-from trainers.devices.accelerator import Accelerator
+from graphmill.trainers.devices.accelerator import Accelerator
 
 
 class Accelerators:

@@ -8,23 +8,23 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from assets.storage.machine import usable_cores
-from kernels.errors import InputError
-from kernels.sampling.own_sampling import AnySampler
-from kernels.types import Array, Stream
-from trainers.batches.on_device import DeviceDrawer
-from trainers.batches.source import Batching
-from trainers.devices.accelerator import Accelerator
-from trainers.devices.protocol import Device
-from trainers.loop.executor import Run
-from trainers.models.node_rows import node_rows
-from trainers.record.timeline import TRAIN, Timeline
-from trainers.rows.source import FeatureSource
-from trainers.techniques import minibatch
-from trainers.techniques.factored.accelerators import Accelerators
-from trainers.techniques.factored.places import DevicePlace, sampling_place, standby_place, training_place
-from trainers.techniques.factored.replica import Replica, weights_of
-from trainers.techniques.factored.roles import (
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.types import Array, Stream
+from graphmill.trainers.batches.on_device import DeviceDrawer
+from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.devices.accelerator import Accelerator
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.models.node_rows import node_rows
+from graphmill.trainers.record.timeline import TRAIN, Timeline
+from graphmill.trainers.rows.source import FeatureSource
+from graphmill.trainers.techniques import minibatch
+from graphmill.trainers.techniques.factored.accelerators import Accelerators
+from graphmill.trainers.techniques.factored.places import DevicePlace, sampling_place, standby_place, training_place
+from graphmill.trainers.techniques.factored.replica import Replica, weights_of
+from graphmill.trainers.techniques.factored.roles import (
     EXTRACT,
     LOAD,
     MARK,
@@ -36,11 +36,11 @@ from trainers.techniques.factored.roles import (
     TimeShared,
     TrainerRole,
 )
-from trainers.techniques.factored.settings import default_devices
-from trainers.techniques.factored.simulator.allocation import search
-from trainers.techniques.factored.simulator.simulate import profit
-from trainers.techniques.factored.simulator.workload import Workload
-from trainers.techniques.factored.watch import Activity
+from graphmill.trainers.techniques.factored.settings import default_devices
+from graphmill.trainers.techniques.factored.simulator.allocation import search
+from graphmill.trainers.techniques.factored.simulator.simulate import profit
+from graphmill.trainers.techniques.factored.simulator.workload import Workload
+from graphmill.trainers.techniques.factored.watch import Activity
 
 MAP_BYTES = 8
 """Bytes per node of the map of a sampler on a device."""

@@ -38,22 +38,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.hotness.ranking import rank
-from kernels.sampling.epoch_plan import EpochPlan
-from trainers.batches.queue import Closed
-from trainers.batches.source import PreparedSource
-from trainers.devices.malloc import return_if_short
-from trainers.devices.torch_threads import prompt_turns
-from trainers.loop.executor import Done, Executor, Run, add_in_order
-from trainers.record.checks import TIER_ROWS, move_name
-from trainers.record.timeline import TRAIN
-from trainers.rows.linked import LinkedSource
-from trainers.techniques.disk import from_packed, open_packed, planned_reads
-from trainers.techniques.factored.crew import Crew
-from trainers.techniques.factored.places import linked
-from trainers.techniques.factored.queue import GlobalQueue
-from trainers.techniques.factored.replica import move_statistics, require_replicable, weights_of
-from trainers.techniques.factored.roles import (
+from graphmill.kernels.hotness.ranking import rank
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.trainers.batches.queue import Closed
+from graphmill.trainers.batches.source import PreparedSource
+from graphmill.trainers.devices.malloc import return_if_short
+from graphmill.trainers.devices.torch_threads import prompt_turns
+from graphmill.trainers.loop.executor import Done, Executor, Run, add_in_order
+from graphmill.trainers.record.checks import TIER_ROWS, move_name
+from graphmill.trainers.record.timeline import TRAIN
+from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.techniques.disk import from_packed, open_packed, planned_reads
+from graphmill.trainers.techniques.factored.crew import Crew
+from graphmill.trainers.techniques.factored.places import linked
+from graphmill.trainers.techniques.factored.queue import GlobalQueue
+from graphmill.trainers.techniques.factored.replica import move_statistics, require_replicable, weights_of
+from graphmill.trainers.techniques.factored.roles import (
     COPY,
     EXTRACT,
     LOAD,
@@ -62,10 +62,10 @@ from trainers.techniques.factored.roles import (
     Epoch,
     TrainerRole,
 )
-from trainers.techniques.factored.updates import Result, Updates
-from trainers.techniques.factored.visits import OnlineVisits
-from trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
-from trainers.techniques.minibatch import open_stored
+from graphmill.trainers.techniques.factored.updates import Result, Updates
+from graphmill.trainers.techniques.factored.visits import OnlineVisits
+from graphmill.trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
+from graphmill.trainers.techniques.minibatch import open_stored
 
 GRACE_SECONDS = 5.0
 """Seconds for which an epoch that a fault ended waits for threads that are still at work."""

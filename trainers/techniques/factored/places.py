@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from assets.sizes import format_bytes
-from kernels.errors import InputError
-from kernels.types import Array, Block, Topology
-from trainers.devices.accelerator import Accelerator
-from trainers.devices.link import Link
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import CACHE, Device
-from trainers.loop.executor import Run
-from trainers.record.ledger import Ledger, Line
-from trainers.rows.cache import CachedSource
-from trainers.rows.linked import LinkedSource
-from trainers.rows.packed import PackedRows
-from trainers.rows.source import FeatureSource
+from graphmill.assets.sizes import format_bytes
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array, Block, Topology
+from graphmill.trainers.devices.accelerator import Accelerator
+from graphmill.trainers.devices.link import Link
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.protocol import CACHE, Device
+from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.rows.cache import CachedSource
+from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.source import FeatureSource
 
 TOPOLOGY = Line("h2d", "topology")
 

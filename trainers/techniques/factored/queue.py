@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from trainers.batches.queue import Closed
-from trainers.devices.protocol import OverBudget
+from graphmill.trainers.batches.queue import Closed
+from graphmill.trainers.devices.protocol import OverBudget
 
 DEPTH = 2
 """Batches of a trainer: one is trained on while the rows of the next are extracted."""

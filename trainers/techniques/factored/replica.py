@@ -23,15 +23,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from assets.storage.user_code import is_reference
-from kernels.errors import InputError
-from trainers.batches.batch import MiniBatch
-from trainers.devices.protocol import Device
-from trainers.loop.executor import BatchGradient, Done, Gradients, Run, taken_gradients
-from trainers.models.finish import BatchNorm
-from trainers.models.layer import Between
-from trainers.models.own import Model
-from trainers.record.ledger import Line
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.loop.executor import BatchGradient, Done, Gradients, Run, taken_gradients
+from graphmill.trainers.models.finish import BatchNorm
+from graphmill.trainers.models.layer import Between
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.record.ledger import Line
 
 PARAMETERS, GRADIENTS = Line("d2d", "parameter"), Line("d2d", "gradient")
 NORM_INPUTS, LOSS = Line("d2d", "output"), Line("d2d", "loss")

@@ -16,27 +16,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from kernels.cuda.device import on_device
-from kernels.rows.aligned import BufferPool
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.sampling.own_sampling import AnySampler
-from kernels.types import Array
-from trainers.batches.batch import MiniBatch, batch_bytes
-from trainers.batches.on_device import DeviceDrawer, gather_drawn
-from trainers.batches.online import draw_batch, extract_batch, mark_batch
-from trainers.batches.queue import Closed
-from trainers.batches.send import fetch_blocks
-from trainers.batches.source import Batching
-from trainers.devices.accelerator import Accelerator
-from trainers.models.layer import Between
-from trainers.record.ledger import Ledger
-from trainers.record.timeline import SYNCHRONISE, TRAIN, WAIT
-from trainers.rows.source import FeatureSource
-from trainers.techniques.factored.places import TopologyParts
-from trainers.techniques.factored.queue import GlobalQueue
-from trainers.techniques.factored.replica import Replica, Weights
-from trainers.techniques.factored.updates import Result, Updates
-from trainers.techniques.factored.watch import Activity
+from graphmill.kernels.cuda.device import on_device
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.types import Array
+from graphmill.trainers.batches.batch import MiniBatch, batch_bytes
+from graphmill.trainers.batches.on_device import DeviceDrawer, gather_drawn
+from graphmill.trainers.batches.online import draw_batch, extract_batch, mark_batch
+from graphmill.trainers.batches.queue import Closed
+from graphmill.trainers.batches.send import fetch_blocks
+from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.devices.accelerator import Accelerator
+from graphmill.trainers.models.layer import Between
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.record.timeline import SYNCHRONISE, TRAIN, WAIT
+from graphmill.trainers.rows.source import FeatureSource
+from graphmill.trainers.techniques.factored.places import TopologyParts
+from graphmill.trainers.techniques.factored.queue import GlobalQueue
+from graphmill.trainers.techniques.factored.replica import Replica, Weights
+from graphmill.trainers.techniques.factored.updates import Result, Updates
+from graphmill.trainers.techniques.factored.watch import Activity
 
 SAMPLE, MARK, COPY, EXTRACT = "sample", "mark", "copy", "extract"
 """Phases besides training: S, M and C of FGNN's Table 5, and E."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from assets.building.keys import KeyProblem, within
-from trainers.recipe.settings import Settings
+from graphmill.assets.building.keys import KeyProblem, within
+from graphmill.trainers.recipe.settings import Settings
 
 MOST_DEVICES, MOST_SECONDS = 4096, 1_000_000
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from assets.graph.read import open_graph
-from kernels.types import Topology
-from trainers.recipe.forecast import Outlook
-from trainers.recipe.need import tier_rows
-from trainers.techniques.factored.simulator.simulate import simulate
-from trainers.techniques.factored.simulator.workload import Workload
+from graphmill.assets.graph.read import open_graph
+from graphmill.kernels.types import Topology
+from graphmill.trainers.recipe.forecast import Outlook
+from graphmill.trainers.recipe.need import tier_rows
+from graphmill.trainers.techniques.factored.simulator.simulate import simulate
+from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 MOST_SIMULATED = 512
 """Batches of an epoch that are simulated at most; the share of a longer one is that of so many."""

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from kernels.types import Array
-from trainers.batches.queue import Closed
-from trainers.loop.executor import Done, Gradients
-from trainers.record.ledger import Ledger
-from trainers.techniques.factored.watch import Watch
+from graphmill.kernels.types import Array
+from graphmill.trainers.batches.queue import Closed
+from graphmill.trainers.loop.executor import Done, Gradients
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.techniques.factored.watch import Watch
 
 
 class Result(NamedTuple):

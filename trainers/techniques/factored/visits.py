@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.cuda.device import on_device
-from kernels.hotness.visits import count_visits
-from kernels.types import Array
-from trainers.devices.protocol import Device
-from trainers.record.ledger import Line
+from graphmill.kernels.cuda.device import on_device
+from graphmill.kernels.hotness.visits import count_visits
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.record.ledger import Line
 
 HOST = torch.device("cpu")
 UP, DOWN = Line("h2d", "checkpoint"), Line("d2h", "ids")

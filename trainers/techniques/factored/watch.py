@@ -17,10 +17,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from assets.storage.refused import refusal
-from kernels.errors import InputError
-from trainers.devices.protocol import Device
-from trainers.record.timeline import Timeline
+from graphmill.assets.storage.refused import refusal
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.record.timeline import Timeline
 
 MOST_TICK = 1.0
 """Most seconds between two checks of the roles."""

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.history.arena import History
-from kernels.rows.move_rows import place_rows
-from kernels.types import BatchKey
-from trainers.devices.protocol import Device, kernel_array
-from trainers.record.ledger import Ledger
-from trainers.rows.source import COUNTS, D2D, SLOTS, FeatureSource, FindsRows, RowIds
+from graphmill.kernels.history.arena import History
+from graphmill.kernels.rows.move_rows import place_rows
+from graphmill.kernels.types import BatchKey
+from graphmill.trainers.devices.protocol import Device, kernel_array
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import COUNTS, D2D, SLOTS, FeatureSource, FindsRows, RowIds
 
 HITS = "hits_arena"
 """Name of the ledger's count of rows from the arena."""

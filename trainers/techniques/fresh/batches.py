@@ -22,24 +22,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from kernels.history.csr2 import prune
-from kernels.history.csr2_cuda import SIZE_BYTES
-from kernels.rows.aligned import BufferPool
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.sampling.own_sampling import AnySampler
-from kernels.types import BatchKey, Block
-from trainers.batches.batch import MiniBatch, batch_bytes, block_bytes, count_batch, tensors_of
-from trainers.batches.flow import Task, Work
-from trainers.batches.on_device import DeviceDrawer
-from trainers.batches.online import SAMPLER
-from trainers.batches.send import LABELS, send_blocks
-from trainers.batches.source import Batching, PreparedSource
-from trainers.devices.malloc import input_space
-from trainers.record.ledger import Ledger, Line
-from trainers.rows.packed import PackedRows
-from trainers.rows.source import FeatureSource
-from trainers.techniques.fresh.arena_rows import ArenaRows
-from trainers.techniques.fresh.history import SteppedHistory
+from graphmill.kernels.history.csr2 import prune
+from graphmill.kernels.history.csr2_cuda import SIZE_BYTES
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.types import BatchKey, Block
+from graphmill.trainers.batches.batch import MiniBatch, batch_bytes, block_bytes, count_batch, tensors_of
+from graphmill.trainers.batches.flow import Task, Work
+from graphmill.trainers.batches.on_device import DeviceDrawer
+from graphmill.trainers.batches.online import SAMPLER
+from graphmill.trainers.batches.send import LABELS, send_blocks
+from graphmill.trainers.batches.source import Batching, PreparedSource
+from graphmill.trainers.devices.malloc import input_space
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.rows.packed import PackedRows
+from graphmill.trainers.rows.source import FeatureSource
+from graphmill.trainers.techniques.fresh.arena_rows import ArenaRows
+from graphmill.trainers.techniques.fresh.history import SteppedHistory
 
 PRUNER = "pruner"
 SIZES = Line("d2h", "ids")

@@ -23,19 +23,19 @@ from collections.abc import Generator, Mapping
 
 from torch import Tensor
 
-from kernels.sampling.epoch_plan import EpochPlan
-from trainers.batches.source import PreparedSource
-from trainers.loop.executor import BatchGradient, Done, Executor, Run
-from trainers.models.own import require_layers
-from trainers.record.checks import ledger_numbers
-from trainers.record.timeline import STEP
-from trainers.rows.linked import LinkedSource
-from trainers.rows.source import FeatureSource
-from trainers.techniques.disk import from_packed, open_packed
-from trainers.techniques.fresh.batches import PrunedSource
-from trainers.techniques.fresh.history import BetweenLayers, SteppedHistory, TableFill, epoch_numbers
-from trainers.techniques.fresh.probe import Probe
-from trainers.techniques.minibatch import device_drawers, open_samplers, samples_on_device
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
+from graphmill.trainers.batches.source import PreparedSource
+from graphmill.trainers.loop.executor import BatchGradient, Done, Executor, Run
+from graphmill.trainers.models.own import require_layers
+from graphmill.trainers.record.checks import ledger_numbers
+from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.rows.source import FeatureSource
+from graphmill.trainers.techniques.disk import from_packed, open_packed
+from graphmill.trainers.techniques.fresh.batches import PrunedSource
+from graphmill.trainers.techniques.fresh.history import BetweenLayers, SteppedHistory, TableFill, epoch_numbers
+from graphmill.trainers.techniques.fresh.probe import Probe
+from graphmill.trainers.techniques.minibatch import device_drawers, open_samplers, samples_on_device
 
 
 def open_executor(run: Run) -> FreshExecutor:

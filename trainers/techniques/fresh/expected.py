@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.sizes import parse_size
-from kernels.history.csr2 import prune
-from kernels.sampling.part_plan import PartPlan
-from kernels.types import Array, Block
-from trainers.recipe.forecast import CountedVisits, Outlook
-from trainers.recipe.step_bytes import item_bytes
-from trainers.techniques.fresh.ranking import SCORED_AT_ONCE, BatchVisits, Share, share_arena, share_of_time
-from trainers.techniques.row_links import rows_links
+from graphmill.assets.sizes import parse_size
+from graphmill.kernels.history.csr2 import prune
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.types import Array, Block
+from graphmill.trainers.recipe.forecast import CountedVisits, Outlook
+from graphmill.trainers.recipe.step_bytes import item_bytes
+from graphmill.trainers.techniques.fresh.ranking import SCORED_AT_ONCE, BatchVisits, Share, share_arena, share_of_time
+from graphmill.trainers.techniques.row_links import rows_links
 
 DRAW_SEED = 0
 MOST_PARTS = 4

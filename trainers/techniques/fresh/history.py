@@ -9,27 +9,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assets.hotness.read import Hotness, open_hotness
-from assets.sizes import parse_size
-from assets.storage.require import require
-from assets.storage.table import FeatureTable
-from kernels.cuda.device import device_of
-from kernels.history.admit import LayerRows
-from kernels.history.admit_cuda import DONE_BYTES
-from kernels.history.arena import FOREVER, FeatureSide, History
-from kernels.history.row_norms import row_norms
-from kernels.types import Array, Block
-from trainers.batches.batch import MiniBatch
-from trainers.devices.protocol import CACHE, kernel_array
-from trainers.loop.executor import Run
-from trainers.models.ops import splice
-from trainers.models.precision import kept_dtype
-from trainers.record.checks import INPUTS, count_name
-from trainers.record.ledger import Ledger, Line
-from trainers.rows.source import TableSource, fill_rows
-from trainers.techniques.fresh.arena_rows import HITS
-from trainers.techniques.fresh.ranking import BatchVisits, Share, share_arena
-from trainers.techniques.fresh.settings import FreshSettings
+from graphmill.assets.hotness.read import Hotness, open_hotness
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.require import require
+from graphmill.assets.storage.table import FeatureTable
+from graphmill.kernels.cuda.device import device_of
+from graphmill.kernels.history.admit import LayerRows
+from graphmill.kernels.history.admit_cuda import DONE_BYTES
+from graphmill.kernels.history.arena import FOREVER, FeatureSide, History
+from graphmill.kernels.history.row_norms import row_norms
+from graphmill.kernels.types import Array, Block
+from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.devices.protocol import CACHE, kernel_array
+from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.models.ops import splice
+from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.record.checks import INPUTS, count_name
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.rows.source import TableSource, fill_rows
+from graphmill.trainers.techniques.fresh.arena_rows import HITS
+from graphmill.trainers.techniques.fresh.ranking import BatchVisits, Share, share_arena
+from graphmill.trainers.techniques.fresh.settings import FreshSettings
 
 SENT, DONE = Line("h2d", "ids"), Line("d2h", "ids")
 TO_HOST, TO_DEVICE = Line("d2h", "checkpoint"), Line("h2d", "checkpoint")

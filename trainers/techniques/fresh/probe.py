@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.history.arena import History
-from kernels.types import Array, BatchKey, Stream
-from trainers.batches.batch import attach_weights
-from trainers.batches.send import send_blocks
-from trainers.loop.executor import Run
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.models.precision import kept_dtype
-from trainers.record.ledger import Line
-from trainers.rows.source import RowIds
+from graphmill.kernels.history.arena import History
+from graphmill.kernels.types import Array, BatchKey, Stream
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.record.ledger import Line
+from graphmill.trainers.rows.source import RowIds
 
 DRAWINGS = 2
 TO_HOST = Line("d2h", "output")

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.types import Array
+from graphmill.kernels.types import Array
 
 SLACK = 1.1
 """Factor of the slots over those taken on average."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from assets.building.keys import KeyProblem, size_problem, within
-from trainers.recipe.settings import Settings
+from graphmill.assets.building.keys import KeyProblem, size_problem, within
+from graphmill.trainers.recipe.settings import Settings
 
 SHARE_OF_EPOCH = re.compile(r"epoch\s*/\s*([1-9]\d*)")
 MOST_STALE = 200

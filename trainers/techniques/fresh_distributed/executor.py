@@ -31,23 +31,23 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from assets.shards.read import open_shards
-from kernels.sampling.part_plan import PartPlan
-from kernels.types import Array
-from trainers.batches.batch import MiniBatch
-from trainers.loop.executor import Done, Run
-from trainers.models.layer import Between
-from trainers.models.own import require_layers
-from trainers.record.checks import ledger_numbers
-from trainers.record.ledger import Ledger
-from trainers.record.timeline import STEP
-from trainers.rows.source import RowIds
-from trainers.techniques.distributed.executor import Distributed, Member, open_samplers, require_shareable
-from trainers.techniques.distributed.sharded import FILL_ROWS, ShardedSource
-from trainers.techniques.distributed.vanilla import VanillaSampler
-from trainers.techniques.fresh.batches import PrunedSource
-from trainers.techniques.fresh.history import PLAIN, BetweenLayers, SteppedHistory, epoch_numbers
-from trainers.techniques.minibatch import device_drawers, samples_on_device
+from graphmill.assets.shards.read import open_shards
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.types import Array
+from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.loop.executor import Done, Run
+from graphmill.trainers.models.layer import Between
+from graphmill.trainers.models.own import require_layers
+from graphmill.trainers.record.checks import ledger_numbers
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.rows.source import RowIds
+from graphmill.trainers.techniques.distributed.executor import Distributed, Member, open_samplers, require_shareable
+from graphmill.trainers.techniques.distributed.sharded import FILL_ROWS, ShardedSource
+from graphmill.trainers.techniques.distributed.vanilla import VanillaSampler
+from graphmill.trainers.techniques.fresh.batches import PrunedSource
+from graphmill.trainers.techniques.fresh.history import PLAIN, BetweenLayers, SteppedHistory, epoch_numbers
+from graphmill.trainers.techniques.minibatch import device_drawers, samples_on_device
 
 
 def open_executor(run: Run) -> FreshDistributed:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.techniques.distributed.settings import DistributedSettings
-from trainers.techniques.fresh.settings import FreshSettings
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
+from graphmill.trainers.techniques.fresh.settings import FreshSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kernels.cuda.device import on_device
-from trainers.batches.batch import MiniBatch
-from trainers.batches.send import send_blocks
-from trainers.batches.source import Batching
-from trainers.devices.protocol import CACHE
-from trainers.loop.executor import Run
-from trainers.record.ledger import Ledger
-from trainers.record.timeline import SYNCHRONISE
-from trainers.rows.source import FeatureSource
-from trainers.techniques.factored.crew import Crew
-from trainers.techniques.factored.places import DevicePlace
-from trainers.techniques.factored.replica import Replica
-from trainers.techniques.factored.roles import EXTRACT, BatchDrawer, Epoch, Ready, ReplicaTraining
-from trainers.techniques.factored.watch import Activity
-from trainers.techniques.fresh.batches import Pruner
-from trainers.techniques.fresh.history import BetweenLayers, SteppedHistory
-from trainers.techniques.minibatch import samples_on_device
+from graphmill.kernels.cuda.device import on_device
+from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.devices.protocol import CACHE
+from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.record.timeline import SYNCHRONISE
+from graphmill.trainers.rows.source import FeatureSource
+from graphmill.trainers.techniques.factored.crew import Crew
+from graphmill.trainers.techniques.factored.places import DevicePlace
+from graphmill.trainers.techniques.factored.replica import Replica
+from graphmill.trainers.techniques.factored.roles import EXTRACT, BatchDrawer, Epoch, Ready, ReplicaTraining
+from graphmill.trainers.techniques.factored.watch import Activity
+from graphmill.trainers.techniques.fresh.batches import Pruner
+from graphmill.trainers.techniques.fresh.history import BetweenLayers, SteppedHistory
+from graphmill.trainers.techniques.minibatch import samples_on_device
 
 
 class PrunedTraining(ReplicaTraining):

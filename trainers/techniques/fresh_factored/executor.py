@@ -14,16 +14,16 @@ Known limits: those of both. A history that an update changes while a replica re
 
 from __future__ import annotations
 
-from trainers.loop.executor import Executor, Run
-from trainers.models.own import require_layers
-from trainers.techniques.factored.crew import Crew
-from trainers.techniques.factored.executor import FactoredExecutor
-from trainers.techniques.factored.replica import require_replicable
-from trainers.techniques.factored.updates import Result
-from trainers.techniques.fresh.executor import WithHistory
-from trainers.techniques.fresh.history import SteppedHistory, TableFill
-from trainers.techniques.fresh.probe import Probe
-from trainers.techniques.fresh_factored.crew import PrunedCrew
+from graphmill.trainers.loop.executor import Executor, Run
+from graphmill.trainers.models.own import require_layers
+from graphmill.trainers.techniques.factored.crew import Crew
+from graphmill.trainers.techniques.factored.executor import FactoredExecutor
+from graphmill.trainers.techniques.factored.replica import require_replicable
+from graphmill.trainers.techniques.factored.updates import Result
+from graphmill.trainers.techniques.fresh.executor import WithHistory
+from graphmill.trainers.techniques.fresh.history import SteppedHistory, TableFill
+from graphmill.trainers.techniques.fresh.probe import Probe
+from graphmill.trainers.techniques.fresh_factored.crew import PrunedCrew
 
 
 def open_executor(run: Run) -> FreshFactored:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.fresh.settings import FreshSettings
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.fresh.settings import FreshSettings
 
 
 @dataclass(frozen=True, kw_only=True)

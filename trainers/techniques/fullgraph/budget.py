@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from assets.chunks.read import StoredChunks
-from assets.sizes import format_bytes
-from assets.storage.user_code import is_reference
-from kernels.chunks.counts import StepCounts, count_step
-from kernels.chunks.cut import MOST, MOST_CHUNKS
-from kernels.chunks.schedule import Schedule
-from kernels.chunks.steps import chunk_steps
-from kernels.errors import InputError
-from trainers.loop.executor import Run
-from trainers.techniques.fullgraph.lists import Mode
-from trainers.techniques.fullgraph.memory import ChunkCounts, Way, device_bytes, largest
+from graphmill.assets.chunks.read import StoredChunks
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.chunks.counts import StepCounts, count_step
+from graphmill.kernels.chunks.cut import MOST, MOST_CHUNKS
+from graphmill.kernels.chunks.schedule import Schedule
+from graphmill.kernels.chunks.steps import chunk_steps
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.techniques.fullgraph.lists import Mode
+from graphmill.trainers.techniques.fullgraph.memory import ChunkCounts, Way, device_bytes, largest
 
 
 def require_memory(run: Run, chunks: StoredChunks, settings: Any, way: Way) -> None:

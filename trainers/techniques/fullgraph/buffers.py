@@ -23,16 +23,16 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from kernels.rows.move_rows import add_rows, place_rows, take_rows
-from kernels.types import Array
-from trainers.devices.link import Link
-from trainers.devices.protocol import Device, kernel_array
-from trainers.record.ledger import Ledger, Line
-from trainers.record.timeline import STEP, Timeline
-from trainers.techniques.fullgraph.host_rows import IDS, HostRows
-from trainers.techniques.fullgraph.lists import HOST, Crossing, Incoming, Trade
-from trainers.techniques.fullgraph.places import Place, PlaceThreads
-from trainers.techniques.fullgraph.rank_rows import RankRows
+from graphmill.kernels.rows.move_rows import add_rows, place_rows, take_rows
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.link import Link
+from graphmill.trainers.devices.protocol import Device, kernel_array
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.record.timeline import STEP, Timeline
+from graphmill.trainers.techniques.fullgraph.host_rows import IDS, HostRows
+from graphmill.trainers.techniques.fullgraph.lists import HOST, Crossing, Incoming, Trade
+from graphmill.trainers.techniques.fullgraph.places import Place, PlaceThreads
+from graphmill.trainers.techniques.fullgraph.rank_rows import RankRows
 
 Load = Callable[[Array, Device, Ledger], tuple[Tensor, int]]
 """(ids, device, ledger) -> their rows on the device, and the bytes that crossed the link for them."""

@@ -19,12 +19,12 @@ from safetensors.torch import load, save
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from trainers.loop.executor import Gradients, add_in_order, taken_gradients
-from trainers.models.node_rows import RowGradient, node_rows
-from trainers.ranks.group import Lane
-from trainers.record.ledger import Ledger, Line
-from trainers.techniques.fullgraph.places import Place
-from trainers.techniques.fullgraph.replicas import Replicas
+from graphmill.trainers.loop.executor import Gradients, add_in_order, taken_gradients
+from graphmill.trainers.models.node_rows import RowGradient, node_rows
+from graphmill.trainers.ranks.group import Lane
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.techniques.fullgraph.places import Place
+from graphmill.trainers.techniques.fullgraph.replicas import Replicas
 
 OF_DEVICES, LOSS_OF_DEVICES = Line("d2d", "parameter", "backward"), Line("d2d", "loss")
 OF_PARAMETERS = Line("rank", "parameter", "backward")

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from torch import Tensor
 
-from kernels.sampling.epoch_plan import PlannedBatch
-from kernels.types import Array, Topology
-from trainers.inference.bounds import Bounds
-from trainers.inference.domain import AllNodes, Piece
-from trainers.ranks.group import Lane
-from trainers.techniques.distributed.inference import collected_of_ranks, turns_of_rank
+from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.domain import AllNodes, Piece
+from graphmill.trainers.ranks.group import Lane
+from graphmill.trainers.techniques.distributed.inference import collected_of_ranks, turns_of_rank
 
 
 class BatchTurns(AllNodes):

@@ -37,43 +37,43 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assets.chunks.read import StoredChunks, open_chunks
-from assets.storage.control_group import free_bytes
-from assets.storage.user_code import is_reference
-from kernels.errors import InputError
-from kernels.sampling.transpose import order_weights, transpose
-from kernels.types import Array, Block
-from trainers.batches.batch import DATA_WEIGHTS, attach_weights
-from trainers.batches.send import LABELS, send_blocks
-from trainers.devices.protocol import Device
-from trainers.inference.bounds import OUTPUT_ROWS
-from trainers.inference.exact import EVALUATION
-from trainers.loop.executor import Done, Executor, Run
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import StepRandom
-from trainers.models.own import Model, require_layers
-from trainers.models.precision import computing, kept_dtype, widened
-from trainers.ranks.group import Lane, PeerError
-from trainers.recipe.config import TrainConfig
-from trainers.record.checks import count_name, move_name
-from trainers.record.timeline import STEP
-from trainers.rows.source import RowIds
-from trainers.techniques.distributed.inference import collected_of_ranks
-from trainers.techniques.fullgraph.budget import require_memory
-from trainers.techniques.fullgraph.buffers import Mover
-from trainers.techniques.fullgraph.chunk_gradients import open_gradients
-from trainers.techniques.fullgraph.lists import Walk, walk
-from trainers.techniques.fullgraph.mapped import maps_apart
-from trainers.techniques.fullgraph.memory import Way
-from trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
-from trainers.techniques.fullgraph.passes import Passes
-from trainers.techniques.fullgraph.rank_rows import RankRows
-from trainers.techniques.fullgraph.reads import splits
-from trainers.techniques.fullgraph.replicas import Replicas
-from trainers.techniques.fullgraph.settings import FullGraphSettings
-from trainers.techniques.fullgraph.shares import open_lane, open_places, part_share, rows_of_nodes
-from trainers.techniques.fullgraph.supply import ChunkBlocks, sums_back
-from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
+from graphmill.assets.chunks.read import StoredChunks, open_chunks
+from graphmill.assets.storage.control_group import free_bytes
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.transpose import order_weights, transpose
+from graphmill.kernels.types import Array, Block
+from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
+from graphmill.trainers.batches.send import LABELS, send_blocks
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.inference.bounds import OUTPUT_ROWS
+from graphmill.trainers.inference.exact import EVALUATION
+from graphmill.trainers.loop.executor import Done, Executor, Run
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.own import Model, require_layers
+from graphmill.trainers.models.precision import computing, kept_dtype, widened
+from graphmill.trainers.ranks.group import Lane, PeerError
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.record.checks import count_name, move_name
+from graphmill.trainers.record.timeline import STEP
+from graphmill.trainers.rows.source import RowIds
+from graphmill.trainers.techniques.distributed.inference import collected_of_ranks
+from graphmill.trainers.techniques.fullgraph.budget import require_memory
+from graphmill.trainers.techniques.fullgraph.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.chunk_gradients import open_gradients
+from graphmill.trainers.techniques.fullgraph.lists import Walk, walk
+from graphmill.trainers.techniques.fullgraph.mapped import maps_apart
+from graphmill.trainers.techniques.fullgraph.memory import Way
+from graphmill.trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
+from graphmill.trainers.techniques.fullgraph.passes import Passes
+from graphmill.trainers.techniques.fullgraph.rank_rows import RankRows
+from graphmill.trainers.techniques.fullgraph.reads import splits
+from graphmill.trainers.techniques.fullgraph.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
+from graphmill.trainers.techniques.fullgraph.shares import open_lane, open_places, part_share, rows_of_nodes
+from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks, sums_back
+from graphmill.trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
 
 def open_executor(run: Run) -> Executor:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from assets.storage.filesystem import reporting_full_disk
-from kernels.cuda.device import device_of
-from kernels.rows.gather import gather
-from kernels.rows.move_rows import add_rows, place_rows
-from kernels.types import Array
-from trainers.devices.protocol import Device, kernel_array
-from trainers.record.ledger import Ledger, Line
-from trainers.techniques.fullgraph.in_place import rows_in_place
+from graphmill.assets.storage.filesystem import reporting_full_disk
+from graphmill.kernels.cuda.device import device_of
+from graphmill.kernels.rows.gather import gather
+from graphmill.kernels.rows.move_rows import add_rows, place_rows
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.protocol import Device, kernel_array
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.techniques.fullgraph.in_place import rows_in_place
 
 IDS = Line("h2d", "ids")
 

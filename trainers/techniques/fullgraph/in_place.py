@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.types import Array
-from trainers.devices.protocol import Device
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.protocol import Device
 
 ALIGNMENT = 64
 """Bytes to which torch aligns its tensors. Matrix products round the same only if the alignment is the same."""

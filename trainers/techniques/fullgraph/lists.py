@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.types import Array, ChunkStep
+from graphmill.kernels.types import Array, ChunkStep
 
 Mode = Literal["vanilla", "p2p", "p2p+reuse"]
 

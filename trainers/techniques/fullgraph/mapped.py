@@ -14,18 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.types import Array
-from trainers.models.backward import backward_from
-from trainers.models.ops import add_gradient
-from trainers.models.precision import BF16, computing, widened
-from trainers.record.ledger import Line
-from trainers.record.timeline import COMPUTE
-from trainers.techniques.fullgraph.buffers import Loadable, Mover
-from trainers.techniques.fullgraph.chunk_gradients import ChunkGradients
-from trainers.techniques.fullgraph.host_rows import HostRows
-from trainers.techniques.fullgraph.lists import Walk
-from trainers.techniques.fullgraph.places import Place
-from trainers.techniques.fullgraph.replicas import Replicas
+from graphmill.kernels.types import Array
+from graphmill.trainers.models.backward import backward_from
+from graphmill.trainers.models.ops import add_gradient
+from graphmill.trainers.models.precision import BF16, computing, widened
+from graphmill.trainers.record.ledger import Line
+from graphmill.trainers.record.timeline import COMPUTE
+from graphmill.trainers.techniques.fullgraph.buffers import Loadable, Mover
+from graphmill.trainers.techniques.fullgraph.chunk_gradients import ChunkGradients
+from graphmill.trainers.techniques.fullgraph.host_rows import HostRows
+from graphmill.trainers.techniques.fullgraph.lists import Walk
+from graphmill.trainers.techniques.fullgraph.places import Place
+from graphmill.trainers.techniques.fullgraph.replicas import Replicas
 
 
 def maps_apart(layer: Any, in_width: int) -> bool:

@@ -39,12 +39,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kernels.chunks.counts import StepCounts
-from trainers.recipe.step_bytes import item_bytes, layer_widths
+from graphmill.kernels.chunks.counts import StepCounts
+from graphmill.trainers.recipe.step_bytes import item_bytes, layer_widths
 
 if TYPE_CHECKING:
-    from trainers.recipe.config import TrainConfig
-    from trainers.techniques.fullgraph.lists import Mode
+    from graphmill.trainers.recipe.config import TrainConfig
+    from graphmill.trainers.techniques.fullgraph.lists import Mode
 
 CONVOLUTION = {"gcn": 0, "sage": 0, "gin": 2, "gat": 1, "pinsage": 2, "rgcn": 1, "rgat": 1}
 """Results of v rows that a layer's own operations keep for their gradients."""

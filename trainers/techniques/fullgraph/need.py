@@ -12,13 +12,13 @@ from itertools import accumulate
 from math import ceil
 from typing import Any
 
-from assets.building.needs import Term
-from assets.chunks.need import cut_of
-from assets.chunks.read import open_chunks
-from assets.storage.control_group import free_bytes
-from assets.storage.user_code import is_reference
-from trainers.recipe.batch_sizes import batch_sizes
-from trainers.recipe.need import (
+from graphmill.assets.building.needs import Term
+from graphmill.assets.chunks.need import cut_of
+from graphmill.assets.chunks.read import open_chunks
+from graphmill.assets.storage.control_group import free_bytes
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.trainers.recipe.batch_sizes import batch_sizes
+from graphmill.trainers.recipe.need import (
     HEAP,
     LAUNCHER_BYTES,
     Case,
@@ -28,9 +28,9 @@ from trainers.recipe.need import (
     row_terms,
     sampler_terms,
 )
-from trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes
-from trainers.recipe.terms import LAUNCHER
-from trainers.techniques.fullgraph.memory import (
+from graphmill.trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes
+from graphmill.trainers.recipe.terms import LAUNCHER
+from graphmill.trainers.techniques.fullgraph.memory import (
     ChunkCounts,
     Way,
     device_bytes,

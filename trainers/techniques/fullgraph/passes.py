@@ -25,22 +25,31 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from kernels.types import Array, Block
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import LayerRandom, StepRandom
-from trainers.models.own import OwnLayers, seeded
-from trainers.models.precision import BF16, computing, kept_dtype, widened
-from trainers.record.ledger import Ledger, Line
-from trainers.record.timeline import COMPUTE
-from trainers.techniques.fullgraph.buffers import Loadable, Mover
-from trainers.techniques.fullgraph.chunk_gradients import ChunkGradients
-from trainers.techniques.fullgraph.host_rows import HostRows
-from trainers.techniques.fullgraph.lists import Incoming, Trades, Walk
-from trainers.techniques.fullgraph.mapped import MapPasses, maps_apart
-from trainers.techniques.fullgraph.places import Place
-from trainers.techniques.fullgraph.reads import ABOVE, AGGREGATE, BUFFER, OWN, PassedRows, Reads, differentiated, splits
-from trainers.techniques.fullgraph.replicas import Replicas
-from trainers.techniques.fullgraph.supply import ChunkBlocks, HostRequest, Supply, supplies, with_blocks
+from graphmill.kernels.types import Array, Block
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import LayerRandom, StepRandom
+from graphmill.trainers.models.own import OwnLayers, seeded
+from graphmill.trainers.models.precision import BF16, computing, kept_dtype, widened
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.record.timeline import COMPUTE
+from graphmill.trainers.techniques.fullgraph.buffers import Loadable, Mover
+from graphmill.trainers.techniques.fullgraph.chunk_gradients import ChunkGradients
+from graphmill.trainers.techniques.fullgraph.host_rows import HostRows
+from graphmill.trainers.techniques.fullgraph.lists import Incoming, Trades, Walk
+from graphmill.trainers.techniques.fullgraph.mapped import MapPasses, maps_apart
+from graphmill.trainers.techniques.fullgraph.places import Place
+from graphmill.trainers.techniques.fullgraph.reads import (
+    ABOVE,
+    AGGREGATE,
+    BUFFER,
+    OWN,
+    PassedRows,
+    Reads,
+    differentiated,
+    splits,
+)
+from graphmill.trainers.techniques.fullgraph.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks, HostRequest, Supply, supplies, with_blocks
 
 
 @dataclass(kw_only=True)

@@ -17,22 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assets.storage.machine import usable_cores
-from kernels.sampling.sample import Sampler
-from kernels.sampling.transpose import order_weights, transpose
-from kernels.types import BatchKey, Block, Stream
-from trainers.batches.batch import attach_weights
-from trainers.devices.torch_threads import torch_threads
-from trainers.models.layer import LayeredModel
-from trainers.models.masks import LayerRandom, StepRandom
-from trainers.models.own import Model, dtype_of
-from trainers.models.precision import BF16, computing, widened
-from trainers.recipe.forecast import Outlook, Speeds
-from trainers.recipe.outlook import GraphAtHand
-from trainers.techniques.fullgraph.executor import keeps_first
-from trainers.techniques.fullgraph.mapped import maps_apart
-from trainers.techniques.fullgraph.reads import differentiated, splits
-from trainers.techniques.fullgraph.visits import visit_seconds
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.sampling.transpose import order_weights, transpose
+from graphmill.kernels.types import BatchKey, Block, Stream
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.masks import LayerRandom, StepRandom
+from graphmill.trainers.models.own import Model, dtype_of
+from graphmill.trainers.models.precision import BF16, computing, widened
+from graphmill.trainers.recipe.forecast import Outlook, Speeds
+from graphmill.trainers.recipe.outlook import GraphAtHand
+from graphmill.trainers.techniques.fullgraph.executor import keeps_first
+from graphmill.trainers.techniques.fullgraph.mapped import maps_apart
+from graphmill.trainers.techniques.fullgraph.reads import differentiated, splits
+from graphmill.trainers.techniques.fullgraph.visits import visit_seconds
 
 PASS_EDGES = 500_000
 """Edges of the part of a graph on which layers are timed, at most."""

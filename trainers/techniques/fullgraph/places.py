@@ -22,9 +22,9 @@ from typing import TypeVar
 
 from torch.utils._python_dispatch import _disable_current_modes
 
-from kernels.errors import InputError
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import Device, OverBudget
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.protocol import Device, OverBudget
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.types import Array
-from trainers.ranks.group import Lane
+from graphmill.kernels.types import Array
+from graphmill.trainers.ranks.group import Lane
 
 
 class RankRows:

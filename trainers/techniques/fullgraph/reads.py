@@ -10,14 +10,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from kernels.types import Array, Block
-from trainers.devices.protocol import Device
-from trainers.models.backward import backward_from
-from trainers.models.precision import widened
-from trainers.record.ledger import Ledger, Line
-from trainers.techniques.fullgraph.buffers import Loadable
-from trainers.techniques.fullgraph.host_rows import HostRows
-from trainers.techniques.fullgraph.supply import HostRequest
+from graphmill.kernels.types import Array, Block
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.models.backward import backward_from
+from graphmill.trainers.models.precision import widened
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.techniques.fullgraph.buffers import Loadable
+from graphmill.trainers.techniques.fullgraph.host_rows import HostRows
+from graphmill.trainers.techniques.fullgraph.supply import HostRequest
 
 BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own rows"
 """The host data of a step: rows of the buffer; for its own nodes the gradients of outputs, cached aggregates and inputs."""

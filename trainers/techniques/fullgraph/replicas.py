@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.devices.accelerator import Accelerator
-from trainers.devices.protocol import Device
-from trainers.models.layer import LayeredModel
-from trainers.models.loss import Loss
-from trainers.models.node_rows import RowTable, node_rows
-from trainers.record.ledger import Ledger, Line
-from trainers.techniques.fullgraph.places import Place, devices_of
+from graphmill.trainers.devices.accelerator import Accelerator
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.node_rows import RowTable, node_rows
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.techniques.fullgraph.places import Place, devices_of
 
 OF_COPIES = Line("d2d", "parameter")
 Summed = Callable[[Tensor, Tensor], Tensor]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from assets.building.keys import LEAST_GBPS, MOST_GBPS, KeyProblem, within
-from trainers.recipe.settings import Settings
+from graphmill.assets.building.keys import LEAST_GBPS, MOST_GBPS, KeyProblem, within
+from graphmill.trainers.recipe.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from assets.chunks.read import StoredChunks
-from kernels.errors import InputError
-from kernels.types import Array
-from trainers.devices.accelerator import Accelerator
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.protocol import Device
-from trainers.loop.executor import Run
-from trainers.ranks.group import ALONE, Lane, LinkModel, Ranks
-from trainers.techniques.fullgraph.lists import PartShare
-from trainers.techniques.fullgraph.places import Place
+from graphmill.assets.chunks.read import StoredChunks
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.accelerator import Accelerator
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.ranks.group import ALONE, Lane, LinkModel, Ranks
+from graphmill.trainers.techniques.fullgraph.lists import PartShare
+from graphmill.trainers.techniques.fullgraph.places import Place
 
 
 def part_share(run: Run, chunks: StoredChunks, settings: Any) -> PartShare | None:

@@ -22,17 +22,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from kernels.sampling.transpose import order_weights, transpose
-from kernels.types import Array, Block, Topology
-from trainers.batches.batch import DATA_WEIGHTS, attach_weights, block_bytes
-from trainers.batches.flow import Task, Work, flow
-from trainers.batches.send import send_blocks
-from trainers.devices.protocol import Device
-from trainers.models.layer import LayeredModel
-from trainers.record.ledger import Ledger, Line
-from trainers.techniques.fullgraph.buffers import Loadable, Mover
-from trainers.techniques.fullgraph.lists import Steps
-from trainers.techniques.fullgraph.places import Place
+from graphmill.kernels.sampling.transpose import order_weights, transpose
+from graphmill.kernels.types import Array, Block, Topology
+from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights, block_bytes
+from graphmill.trainers.batches.flow import Task, Work, flow
+from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.techniques.fullgraph.buffers import Loadable, Mover
+from graphmill.trainers.techniques.fullgraph.lists import Steps
+from graphmill.trainers.techniques.fullgraph.places import Place
 
 LOADER = "loader"
 

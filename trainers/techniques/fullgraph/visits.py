@@ -15,31 +15,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.chunks.read import open_chunks
-from kernels.chunks.steps import chunk_steps
-from kernels.types import Array, ChunkStep, Topology
-from trainers.batches.batch import DATA_WEIGHTS
-from trainers.devices.logical import LogicalDevice
-from trainers.devices.torch_threads import torch_threads
-from trainers.models.layer import LayeredModel
-from trainers.models.loss import Loss
-from trainers.models.masks import StepRandom
-from trainers.models.precision import kept_dtype
-from trainers.recipe.forecast import Outlook
-from trainers.record.ledger import Ledger
-from trainers.record.timeline import Timeline
-from trainers.rows.source import TableSource
-from trainers.techniques.fullgraph.buffers import Mover
-from trainers.techniques.fullgraph.chunk_gradients import open_gradients
-from trainers.techniques.fullgraph.executor import keeps_first
-from trainers.techniques.fullgraph.in_place import consecutive
-from trainers.techniques.fullgraph.lists import walk
-from trainers.techniques.fullgraph.passes import Passes
-from trainers.techniques.fullgraph.replicas import Replicas
-from trainers.techniques.fullgraph.shares import open_places
-from trainers.techniques.fullgraph.supply import ChunkBlocks
-from trainers.techniques.fullgraph.volumes import ROW_COPIES, volumes
-from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
+from graphmill.assets.chunks.read import open_chunks
+from graphmill.kernels.chunks.steps import chunk_steps
+from graphmill.kernels.types import Array, ChunkStep, Topology
+from graphmill.trainers.batches.batch import DATA_WEIGHTS
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.torch_threads import torch_threads
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.recipe.forecast import Outlook
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.rows.source import TableSource
+from graphmill.trainers.techniques.fullgraph.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.chunk_gradients import open_gradients
+from graphmill.trainers.techniques.fullgraph.executor import keeps_first
+from graphmill.trainers.techniques.fullgraph.in_place import consecutive
+from graphmill.trainers.techniques.fullgraph.lists import walk
+from graphmill.trainers.techniques.fullgraph.passes import Passes
+from graphmill.trainers.techniques.fullgraph.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.shares import open_places
+from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks
+from graphmill.trainers.techniques.fullgraph.volumes import ROW_COPIES, volumes
+from graphmill.trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
 CHUNK_NODES, NEIGHBOURS, STEPS = 16, 4, 2
 """Nodes of a small chunk, in-edges of each, and chunks of a part in the passes that are timed."""

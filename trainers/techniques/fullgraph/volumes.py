@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from math import ceil
 from typing import NamedTuple
 
-from assets.chunks.need import cut_of
-from assets.chunks.read import open_chunks
-from assets.storage.user_code import is_reference
-from trainers.recipe.forecast import COMPUTING, EXCHANGING, Outlook
-from trainers.recipe.step_bytes import item_bytes, parameter_bytes
-from trainers.techniques.fullgraph.memory import LayerShape, Way, fixed_first, layer_shapes, reads_own
+from graphmill.assets.chunks.need import cut_of
+from graphmill.assets.chunks.read import open_chunks
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.trainers.recipe.forecast import COMPUTING, EXCHANGING, Outlook
+from graphmill.trainers.recipe.step_bytes import item_bytes, parameter_bytes
+from graphmill.trainers.techniques.fullgraph.memory import LayerShape, Way, fixed_first, layer_shapes, reads_own
 
 ROW_COPIES = 2
 """Copies in order that take as long as one of rows, which are gathered."""

@@ -16,26 +16,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.rows.move_rows import place_rows
-from kernels.types import Array
-from trainers.devices.protocol import Device, kernel_array
-from trainers.inference.bounds import OUTPUT_ROWS
-from trainers.inference.domain import Piece
-from trainers.inference.exact import EVALUATION
-from trainers.models.backward import backward_from
-from trainers.models.masks import StepRandom
-from trainers.models.own import OwnLayers
-from trainers.models.precision import computing, widened
-from trainers.record.ledger import Ledger, Line
-from trainers.record.timeline import COMPUTE
-from trainers.rows.source import H2D, RowIds, TableSource
-from trainers.techniques.fullgraph.buffers import Loadable
-from trainers.techniques.fullgraph.host_rows import IDS, HostRows
-from trainers.techniques.fullgraph.in_place import rows_in_place, shares_memory
-from trainers.techniques.fullgraph.passes import Passes
-from trainers.techniques.fullgraph.places import Place
-from trainers.techniques.fullgraph.reads import PassedRows
-from trainers.techniques.fullgraph.replicas import Replicas, Summed, loss_on
+from graphmill.kernels.rows.move_rows import place_rows
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.protocol import Device, kernel_array
+from graphmill.trainers.inference.bounds import OUTPUT_ROWS
+from graphmill.trainers.inference.domain import Piece
+from graphmill.trainers.inference.exact import EVALUATION
+from graphmill.trainers.models.backward import backward_from
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.own import OwnLayers
+from graphmill.trainers.models.precision import computing, widened
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.record.timeline import COMPUTE
+from graphmill.trainers.rows.source import H2D, RowIds, TableSource
+from graphmill.trainers.techniques.fullgraph.buffers import Loadable
+from graphmill.trainers.techniques.fullgraph.host_rows import IDS, HostRows
+from graphmill.trainers.techniques.fullgraph.in_place import rows_in_place, shares_memory
+from graphmill.trainers.techniques.fullgraph.passes import Passes
+from graphmill.trainers.techniques.fullgraph.places import Place
+from graphmill.trainers.techniques.fullgraph.reads import PassedRows
+from graphmill.trainers.techniques.fullgraph.replicas import Replicas, Summed, loss_on
 
 FromHead = list[tuple[Array, Array]]
 """Gradients that the head gives to rows of a layer's output: (ids, float[c, F]) per chunk."""

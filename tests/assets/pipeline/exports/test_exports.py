@@ -7,14 +7,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from assets.building.page import Page
-from assets.features.read import open_features
-from assets.graph.page import GRAPH_PAGE
-from assets.graph.read import open_graph
-from assets.pipeline.exports.frames import node_frame, table_frame
-from assets.pipeline.exports.graphs import to_dgl, to_pyg
-from assets.sources.registry import TableConfig
-from kernels.errors import InputError
+from graphmill.assets.building.page import Page
+from graphmill.assets.features.read import open_features
+from graphmill.assets.graph.page import GRAPH_PAGE
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.pipeline.exports.frames import node_frame, table_frame
+from graphmill.assets.pipeline.exports.graphs import to_dgl, to_pyg
+from graphmill.assets.sources.registry import TableConfig
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, build, write_npz
 
 

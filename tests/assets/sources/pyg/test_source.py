@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from assets.features.read import node_types
-from assets.sources.registry import TableConfig, config_class, source_module
-from kernels.errors import InputError
+from graphmill.assets.features.read import node_types
+from graphmill.assets.sources.registry import TableConfig, config_class, source_module
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, build, contents, write_npz
 
 data = pytest.importorskip("torch_geometric.data")
@@ -108,7 +108,7 @@ def test_torch_geometric_is_neither_needed_nor_imported(tmp_path):
     code = f"""
 import sys
 from pathlib import Path
-from assets.sources.registry import config_class, source_module
+from graphmill.assets.sources.registry import config_class, source_module
 sys.modules["torch_geometric"] = None
 print(source_module("pyg").survey(config_class("pyg")(path=Path({str(keys["path"])!r}))).num_nodes)
 """

@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from assets.sources.pyg.stores import load_stores
-from assets.sources.readers.torch_file import looks_saved
-from kernels.errors import InputError
+from graphmill.assets.sources.pyg.stores import load_stores
+from graphmill.assets.sources.readers.torch_file import looks_saved
+from graphmill.kernels.errors import InputError
 
 data = pytest.importorskip("torch_geometric.data")
 

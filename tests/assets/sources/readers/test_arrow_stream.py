@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from assets.sources.readers.duck import Duck, explained, literal, quoted
-from kernels.errors import InputError
+from graphmill.assets.sources.readers.duck import Duck, explained, literal, quoted
+from graphmill.kernels.errors import InputError
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 import polars
 import pytest
 
-from assets.graph.read import open_graph
-from assets.sources.edges.config import EdgesConfig
-from kernels.errors import InputError
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.sources.edges.config import EdgesConfig
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
 

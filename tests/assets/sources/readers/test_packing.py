@@ -12,11 +12,11 @@ import duckdb
 import polars
 import pytest
 
-from assets.sources.readers.duck import Duck
-from assets.sources.readers.packing import FOREIGN, require_whole_zstd
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.readers.text_layout import TextForm
-from kernels.errors import InputError
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.packing import FOREIGN, require_whole_zstd
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.readers.text_layout import TextForm
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.readers.test_text_layout import built, pairs
 
 TEXT = b"src,dst\n5,6\n6,7\n7,5\n"

@@ -6,14 +6,14 @@ import numpy as np
 import polars
 import pytest
 
-from assets.graph.read import open_graph
-from assets.sources.edges.config import EdgesConfig
-from assets.sources.edges.source import raw, survey
-from assets.sources.readers.duck import Duck
-from assets.sources.readers.part_files import MANAGED, expand, folder_columns
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.readers.text_layout import TextForm
-from kernels.errors import InputError
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.sources.edges.config import EdgesConfig
+from graphmill.assets.sources.edges.source import raw, survey
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.part_files import MANAGED, expand, folder_columns
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.readers.text_layout import TextForm
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.sources.readers import plain_text
-from assets.sources.readers.duck import Duck
-from assets.sources.readers.plain_text import Numbers, select_numbers
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.readers.text_layout import TextForm
+from graphmill.assets.sources.readers import plain_text
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.plain_text import Numbers, select_numbers
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.readers.text_layout import TextForm
 
 ROWS = "".join(f"{place},{place * 7 % 1000},{place / 8}\n" for place in range(400))
 FILES = {

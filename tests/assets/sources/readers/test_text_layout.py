@@ -6,13 +6,13 @@ import numpy as np
 import polars
 import pytest
 
-from assets.graph.read import open_graph
-from assets.sources.edges.config import EdgesConfig
-from assets.sources.edges.source import survey
-from assets.sources.readers.duck import Duck
-from assets.sources.readers.table_files import TableFiles
-from assets.sources.readers.text_layout import TextForm
-from kernels.errors import InputError
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.sources.edges.config import EdgesConfig
+from graphmill.assets.sources.edges.source import survey
+from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.table_files import TableFiles
+from graphmill.assets.sources.readers.text_layout import TextForm
+from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
 
@@ -165,8 +165,8 @@ def test_a_decimal_comma_is_told(tmp_path: Path) -> None:
 
 def test_new_keys_change_no_version_at_their_default(tmp_path: Path) -> None:
     config, default = EdgesConfig(edges=tmp_path), EdgesConfig(edges=tmp_path, header=None, comment=None)
-    from assets.sources.registry import TableConfig
-    from assets.storage.version import canonical
+    from graphmill.assets.sources.registry import TableConfig
+    from graphmill.assets.storage.version import canonical
 
     assert canonical(config) == canonical(default)
     assert not {"header", "comment"} & {*canonical(config), *config.feature_keys(TableConfig())}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from assets.sources.tables.config import NodeTable, RelationTable, TypedTablesConfig
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable, TypedTablesConfig
 
 USERS = ["eve", "bob", "ann", "dan", "cat"]
 ITEMS = [30, 10, 20, 70]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.pipeline.file import Pipeline, load_pipeline
-from assets.sources.tables.config import NodeTable, RelationTable, TypedTablesConfig
-from kernels.errors import InputError
+from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable, TypedTablesConfig
+from graphmill.kernels.errors import InputError
 
 FILE = """\
 [graph]

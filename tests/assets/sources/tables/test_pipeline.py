@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from assets.pipeline.file import load_pipeline
-from assets.storage.store import Store
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.storage.store import Store
+from graphmill.trainers.inference.predict import predict_table
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.run import train_table
 from tests.assets.sources.own_data import build_config
-from trainers.inference.predict import predict_table
-from trainers.recipe.config import TrainTable
-from trainers.run import train_table
 
 RECIPE = """\
 [graph]

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from assets.sources.registry import TableConfig
-from assets.sources.tables.config import NodeTable, RelationTable, TypedTablesConfig
-from kernels.errors import InputError, each_mistake
+from graphmill.assets.sources.registry import TableConfig
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable, TypedTablesConfig
+from graphmill.kernels.errors import InputError, each_mistake
 from tests.assets.sources.own_data import Built, build_config, staging
 from tests.assets.sources.tables.tables import frames, shop, write
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from assets.building.materialize import stage_version
-from assets.features.config import features_config
-from assets.features.stage import FEATURES
-from assets.graph.stage import GRAPH
-from assets.sources.tables.config import TypedTablesConfig
+from graphmill.assets.building.materialize import stage_version
+from graphmill.assets.features.config import features_config
+from graphmill.assets.features.stage import FEATURES
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.sources.tables.config import TypedTablesConfig
 from tests.assets.sources.tables.tables import frames, shop, write
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from assets.storage.remote.objects import require_objects
-from assets.storage.store import Store
+from graphmill.assets.storage.remote.objects import require_objects
+from graphmill.assets.storage.store import Store
 from tests.object_store import new_bucket, served
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from assets.storage.remote.checkpoints import (
+from graphmill.assets.storage.remote.checkpoints import (
     CheckpointCopies,
     checkpoint_key,
     fetch_checkpoint,
@@ -12,8 +12,8 @@ from assets.storage.remote.checkpoints import (
     remove_checkpoint,
     stored_head,
 )
-from assets.storage.remote.objects import Objects
-from kernels.errors import InputError
+from graphmill.assets.storage.remote.objects import Objects
+from graphmill.kernels.errors import InputError
 
 NAME = f"{'a' * 64}.safetensors"
 

@@ -4,14 +4,14 @@ import threading
 import numpy as np
 import pytest
 
-from assets.storage.artifact import WORDS
-from assets.storage.digests import BLOCK_BYTES
-from assets.storage.remote import fetch
-from assets.storage.remote.entries import content_prefix, entry_key, read_entry
-from assets.storage.remote.objects import Objects
-from assets.storage.store import Store
-from assets.storage.version import version_of
-from kernels.errors import InputError
+from graphmill.assets.storage.artifact import WORDS
+from graphmill.assets.storage.digests import BLOCK_BYTES
+from graphmill.assets.storage.remote import fetch
+from graphmill.assets.storage.remote.entries import content_prefix, entry_key, read_entry
+from graphmill.assets.storage.remote.objects import Objects
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import version_of
+from graphmill.kernels.errors import InputError
 from tests.assets.storage.tiny_artifacts import address, present, put
 
 NUM_WORDS = 3 * BLOCK_BYTES // 8
@@ -268,7 +268,9 @@ def test_a_home_with_a_folder_as_its_store(tmp_path, monkeypatch):
 def test_without_the_variable_nothing_is_asked(tmp_path, monkeypatch):
     monkeypatch.delenv("GRAPHMILL_STORE", raising=False)
     for name in ("open_objects", "require_objects"):
-        monkeypatch.setattr(f"assets.storage.remote.objects.{name}", lambda: pytest.fail("the store was asked for"))
+        monkeypatch.setattr(
+            f"graphmill.assets.storage.remote.objects.{name}", lambda: pytest.fail("the store was asked for")
+        )
     store = Store(tmp_path)
     made = publish(store)
     assert store.open(*address(made)).verify() == [] and store.find("toy", version(1)) is None

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import pytest
 
-from assets.storage.remote import objects as client
-from assets.storage.remote.fetch import fetch_artifact
-from assets.storage.remote.objects import Objects, creates_once, require_objects
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.storage.remote import objects as client
+from graphmill.assets.storage.remote.fetch import fetch_artifact
+from graphmill.assets.storage.remote.objects import Objects, creates_once, require_objects
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
 from tests.assets.storage.remote.test_copies import publish, version
 
 

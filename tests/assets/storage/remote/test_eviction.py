@@ -2,9 +2,9 @@ import os
 
 import pytest
 
-from assets.storage.remote.entries import entry_key
-from assets.storage.remote.eviction import VARIABLE, cache_bytes
-from kernels.errors import InputError
+from graphmill.assets.storage.remote.entries import entry_key
+from graphmill.assets.storage.remote.eviction import VARIABLE, cache_bytes
+from graphmill.kernels.errors import InputError
 from tests.assets.storage.tiny_artifacts import address, present, put
 
 

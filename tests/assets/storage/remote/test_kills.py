@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from assets.storage.home import ROOT
-from assets.storage.remote.leases import FOLDER
-from assets.storage.remote.objects import require_objects
+from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.remote.leases import FOLDER
+from graphmill.assets.storage.remote.objects import require_objects
 from tests.assets.storage.remote.test_copies import publish, version
 from tests.assets.storage.tiny_artifacts import present
 
 CHILD = """
 import os, signal, sys
-from assets.storage.remote.objects import Objects
-from assets.storage.store import Store
+from graphmill.assets.storage.remote.objects import Objects
+from graphmill.assets.storage.store import Store
 from tests.assets.storage.remote.test_copies import publish, version
 
 home, name, left = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -2,11 +2,11 @@ from datetime import timedelta
 
 import pytest
 
-from assets.storage.remote import collect
-from assets.storage.remote.collect import collect_stored, find_stored_garbage
-from assets.storage.remote.entries import CONTENT, listed_entries
-from assets.storage.remote.leases import hold_remote
-from assets.storage.remote.objects import Objects
+from graphmill.assets.storage.remote import collect
+from graphmill.assets.storage.remote.collect import collect_stored, find_stored_garbage
+from graphmill.assets.storage.remote.entries import CONTENT, listed_entries
+from graphmill.assets.storage.remote.leases import hold_remote
+from graphmill.assets.storage.remote.objects import Objects
 from tests.assets.storage.tiny_artifacts import address, put
 
 

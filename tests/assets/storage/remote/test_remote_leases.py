@@ -3,10 +3,10 @@ from datetime import timedelta
 
 import pytest
 
-from assets.storage.remote import leases
-from assets.storage.remote.leases import EXPIRY_SECONDS, FOLDER, held_remotely, hold_remote
-from assets.storage.remote.objects import Objects
-from kernels.errors import InputError
+from graphmill.assets.storage.remote import leases
+from graphmill.assets.storage.remote.leases import EXPIRY_SECONDS, FOLDER, held_remotely, hold_remote
+from graphmill.assets.storage.remote.objects import Objects
+from graphmill.kernels.errors import InputError
 
 ONE, TWO = ("toy", "1" * 64), ("toy", "2" * 64)
 

@@ -35,10 +35,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import dtype_name
-from kernels.cuda.compile import SOURCES
-from kernels.cuda.protocol import Kernel, RowsView
-from kernels.errors import InputError
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.compile import SOURCES
+from graphmill.kernels.cuda.protocol import Kernel, RowsView
+from graphmill.kernels.errors import InputError
 
 HERE = Path(__file__).parent
 NATIVE = SOURCES.parent / "native"
@@ -68,7 +68,7 @@ class Uploaded(np.ndarray):
 
 
 class ShimDevice:
-    """Stands in for `kernels.cuda.device.CudaDevice`: NumPy arrays are its memory.
+    """Stands in for `graphmill.kernels.cuda.device.CudaDevice`: NumPy arrays are its memory.
 
     A kernel may touch the arrays that this device was shown: `rows` and `upload` show theirs, `share` shows any other. Only those named in
     `writable`, and uploaded ones, may be stored to.

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from assets.graph.read import open_graph
-from assets.hotness.read import open_hotness
-from assets.partitions.read import open_partitions
-from assets.sampling.config import SamplingConfig
-from kernels.errors import InputError
-from kernels.sampling.part_plan import PartPlan
-from kernels.sampling.sample import Sampler
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.hotness.read import open_hotness
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.techniques.distributed.device_rows import choose_hot
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import SAMPLING, Stops, content, parts_inputs, train_parts
 from tests.trainers.techniques.distributed.test_distributed import bits, ledger, trained
-from trainers.techniques.distributed.device_rows import choose_hot
 
 PEER = {"settings": {"exchange": "peer"}, "memory": {"device": "20%", "host": "10%"}}
 EPOCHS = 2
@@ -30,7 +30,9 @@ def hottest(order, owner, room, shared):
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_each_device_has_the_hottest_rows_of_its_parts_behind_those_of_all(monkeypatch, share):
-    monkeypatch.setattr("trainers.techniques.distributed.device_rows.node_ranges", lambda n: [(0, 7), (7, 40), (40, n)])
+    monkeypatch.setattr(
+        "graphmill.trainers.techniques.distributed.device_rows.node_ranges", lambda n: [(0, 7), (7, 40), (40, n)]
+    )
     generator = np.random.default_rng(3)
     order, owner, row_of = generator.permutation(100), generator.integers(0, 3, 100), np.arange(100)
     row_of[generator.permutation(100)[:9]] = -1
@@ -127,7 +129,7 @@ def test_the_rank_whose_device_fails_is_named(tmp_path, monkeypatch):
     def gone(self, handle):
         raise InputError(f"the rows of process {handle['process']} cannot be opened", "see why it ended")
 
-    monkeypatch.setattr("trainers.devices.logical.LogicalDevice.open_peer", gone)
+    monkeypatch.setattr("graphmill.trainers.devices.logical.LogicalDevice.open_peer", gone)
     parts_inputs(tmp_path, 2, memory=PEER["memory"])
     failed = []
 

@@ -7,30 +7,30 @@ import numpy as np
 import pytest
 import torch
 
-from assets.graph.read import open_graph
-from assets.partitions.read import open_partitions
-from assets.sampling.config import SamplingConfig
-from assets.sampling.drawing import open_drawing
-from assets.shards.read import open_shards
-from assets.storage.machine import processor_name
-from kernels.errors import InputError
-from kernels.sampling.part_plan import PartPlan
-from kernels.sampling.sample import Sampler
+from graphmill.assets.graph.read import open_graph
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.drawing import open_drawing
+from graphmill.assets.shards.read import open_shards
+from graphmill.assets.storage.machine import processor_name
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.predict import NodeFacts
+from graphmill.trainers.loop.executor import Opening
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.ranks.group import ALONE
+from graphmill.trainers.recipe.config import TrainTable, model_configs
+from graphmill.trainers.rows.source import MemorySource
+from graphmill.trainers.techniques.distributed.inference import PartNodes
+from graphmill.trainers.techniques.distributed.open_parts import open_data
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from tests.assets.storage.damage import flip
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import SAMPLING, TABLE, Stops, build_shards, content, parts_inputs, train_parts, train_small
-from trainers.inference.bounds import Bounds
-from trainers.inference.exact import Inference
-from trainers.inference.predict import NodeFacts
-from trainers.loop.executor import Opening
-from trainers.models.build import build_model
-from trainers.ranks.group import ALONE
-from trainers.recipe.config import TrainTable, model_configs
-from trainers.rows.source import MemorySource
-from trainers.techniques.distributed.inference import PartNodes
-from trainers.techniques.distributed.open_parts import open_data
-from trainers.techniques.distributed.settings import DistributedSettings
 
 WEIGHTS = ("weights.safetensors", "metrics.jsonl")
 MODELS = [
@@ -203,7 +203,7 @@ def test_the_cache_saves_exactly_its_rows(tmp_path):
 
 def test_each_rank_opens_its_own_shards_alone(tmp_path, monkeypatch):
     opened = []
-    from assets.shards.read import Shards
+    from graphmill.assets.shards.read import Shards
 
     real = Shards.tables
     monkeypatch.setattr(Shards, "tables", lambda self, parts: opened.append(sorted(parts)) or real(self, parts))
@@ -277,7 +277,7 @@ def test_predictions_by_parts_are_those_of_one_process(tmp_path, monkeypatch):
     """The pieces that ranks write, merged, against the whole table; a one-layer model, too, whose embeddings are its inputs."""
     import polars
 
-    from trainers.techniques.distributed import predict
+    from graphmill.trainers.techniques.distributed import predict
 
     made = random_graph_artifacts(tmp_path)
     nodes = polars.DataFrame({"original_id": [f"n{node}" for node in range(400)]})

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks import group
+from graphmill.trainers.ranks.group import ALONE, LinkModel, joined
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.techniques.distributed.exchange import Exchange, make_request
 from tests.trainers.ranks.threads import run_threads
-from trainers.ranks import group
-from trainers.ranks.group import ALONE, LinkModel, joined
-from trainers.record.ledger import Ledger
-from trainers.techniques.distributed.exchange import Exchange, make_request
 
 
 @st.composite

@@ -8,28 +8,28 @@ import numpy as np
 import pytest
 import torch
 
-from assets.partitions.read import open_partitions
-from assets.shards.read import open_shards
-from kernels.errors import InputError
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.shards.read import open_shards
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.ranks.group import ALONE
+from graphmill.trainers.recipe.config import TrainTable, model_configs
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.rows.source import RowIds
+from graphmill.trainers.techniques.distributed import own_rows
+from graphmill.trainers.techniques.distributed.executor import rank_threads
+from graphmill.trainers.techniques.distributed.inference import part_nodes
+from graphmill.trainers.techniques.distributed.own_rows import ShardArrays, ShardFiles, open_own_rows
+from graphmill.trainers.techniques.distributed.sharded import Ownership, ShardedSource
 from tests.assets.storage.damage import flip
 from tests.laws.test_rows_exactly_once import expected_rows
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import SAMPLING, TABLE, build_shards, parts_inputs, train_parts
 from tests.trainers.techniques.distributed.test_distributed import Stops, bits, ledger, trained
-from trainers.devices.logical import LogicalDevice
-from trainers.inference.bounds import Bounds
-from trainers.inference.exact import Inference
-from trainers.models.build import build_model
-from trainers.ranks.group import ALONE
-from trainers.recipe.config import TrainTable, model_configs
-from trainers.record.ledger import Ledger
-from trainers.rows.source import RowIds
-from trainers.techniques.distributed import own_rows
-from trainers.techniques.distributed.executor import rank_threads
-from trainers.techniques.distributed.inference import part_nodes
-from trainers.techniques.distributed.own_rows import ShardArrays, ShardFiles, open_own_rows
-from trainers.techniques.distributed.sharded import Ownership, ShardedSource
 
 CACHE = {"device": 0, "host": "20%"}
 
@@ -156,11 +156,11 @@ def test_auto_counts_the_shards_of_all_ranks_of_a_machine(tmp_path, monkeypatch,
     _, artifact = build_shards(tmp_path, made.inputs, 2)
     tables = open_shards(artifact).tables([0, 1])
     free = int(share * sum(table.num_bytes for table in tables))
-    monkeypatch.setattr("assets.storage.control_group.free_bytes", lambda: free)
+    monkeypatch.setattr("graphmill.assets.storage.control_group.free_bytes", lambda: free)
     found = run_threads(2, lambda ranks: type(open_own_rows([tables[ranks.rank]], 400, "auto", ranks)))
     assert found == [kind, kind]
     names = {}
-    monkeypatch.setattr("trainers.ranks.group.here_and_now", lambda: names[threading.get_ident()])
+    monkeypatch.setattr("graphmill.trainers.ranks.group.here_and_now", lambda: names[threading.get_ident()])
 
     def apart(ranks):
         names[threading.get_ident()] = f"machine {ranks.rank}"
@@ -177,7 +177,7 @@ def test_auto_maps_shards_where_no_direct_read_is_to_be_had(tmp_path, monkeypatc
     def refuse(*arguments):
         raise InputError("the file system has no O_DIRECT", "")
 
-    monkeypatch.setattr("assets.storage.control_group.free_bytes", lambda: 0)
+    monkeypatch.setattr("graphmill.assets.storage.control_group.free_bytes", lambda: 0)
     monkeypatch.setattr(own_rows, "DirectTables", refuse)
     with pytest.warns(RuntimeWarning, match="through the page cache, which is slow"):
         assert type(open_own_rows(tables, 400, "auto", ALONE)) is ShardArrays
@@ -187,7 +187,7 @@ def test_auto_maps_shards_where_no_direct_read_is_to_be_had(tmp_path, monkeypatc
 
 @pytest.mark.parametrize(("cores", "world", "threads"), [(8, 2, 3), (8, 1, 7), (2, 2, 1), (8, 4, 1), (1, 1, 1)])
 def test_ranks_share_the_cores_of_a_machine(monkeypatch, cores, world, threads):
-    monkeypatch.setattr("trainers.techniques.distributed.executor.usable_cores", lambda: cores)
+    monkeypatch.setattr("graphmill.trainers.techniques.distributed.executor.usable_cores", lambda: cores)
 
     def work(ranks):
         run = SimpleNamespace(ranks=ranks, execution=SimpleNamespace(samplers=0))

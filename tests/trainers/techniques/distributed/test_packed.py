@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.packed_chunks.config import STATIC_TIERS, SegmentRange
-from assets.packed_chunks.read import PackedChunks
-from assets.partitions.read import open_partitions
-from assets.pipeline.file import parse_pipeline
-from assets.samples.order import StoredOrder
-from assets.samples.read import open_samples
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from kernels.errors import InputError
-from kernels.sampling.part_plan import PartPlan
-from kernels.sampling.sample import Sampler
+from graphmill.assets.packed_chunks.config import STATIC_TIERS, SegmentRange
+from graphmill.assets.packed_chunks.read import PackedChunks
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.ranks.group import ALONE
+from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.kernels.graphs import assert_same_blocks
 from tests.recipes import recipe, sbm
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import Stops, content, parts_inputs, train_packed, train_parts
-from trainers.ranks.group import ALONE
-from trainers.recipe.config import TrainTable
 
 SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=16, reuse=2)
 PARTS, WIDTH = 4, 300

@@ -5,11 +5,11 @@ import polars
 import pytest
 from click.testing import CliRunner
 
-from jobs.cli import graphmill
-from kernels.errors import InputError
+from graphmill.jobs.cli import graphmill
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.techniques.distributed import predict
 from tests.e2e.commands import graphmill as run_graphmill
 from tests.recipes import recipe, sbm
-from trainers.techniques.distributed import predict
 
 RECIPE = recipe(
     {"name": "two", "trainer": "distributed", "hidden": 8, "epochs": 2},

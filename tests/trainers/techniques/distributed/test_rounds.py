@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks import measured_links as timing
+from graphmill.trainers.ranks.link_model import LinkModel
+from graphmill.trainers.ranks.link_seconds import ends_at_once
+from graphmill.trainers.ranks.links import parse_links
+from graphmill.trainers.ranks.measured_links import links_of_times
+from graphmill.trainers.ranks.rounds import make_rounds
+from graphmill.trainers.techniques.distributed.links import open_lane
+from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.techniques.distributed.test_distributed import bits, ledger, trained
-from trainers.ranks import measured_links as timing
-from trainers.ranks.link_model import LinkModel
-from trainers.ranks.link_seconds import ends_at_once
-from trainers.ranks.links import parse_links
-from trainers.ranks.measured_links import links_of_times
-from trainers.ranks.rounds import make_rounds
-from trainers.techniques.distributed.links import open_lane
-from trainers.techniques.distributed.settings import DistributedSettings
 
 FIGURE_9C = "0 1 | 2 3 @ 32GB/s | 16GB/s"
 CONGESTED = f"{FIGURE_9C}; efficiency 1 0.6 0.5 0.4"

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from assets.storage.store import Store
-from jobs.cli import graphmill
-from jobs.scaling.counted import counted_steps
-from tests.recipes import recipe, sbm
-from tests.trainers.ranks.threads import run_threads
-from tests.trainers.runs import SAMPLING, parts_inputs, train_parts
-from trainers.techniques.distributed.volumes import (
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.scaling.counted import counted_steps
+from graphmill.trainers.techniques.distributed.volumes import (
     ModelSize,
     between_ranks,
     counted_by_formula,
     head_bytes,
     request_bytes,
 )
+from tests.recipes import recipe, sbm
+from tests.trainers.ranks.threads import run_threads
+from tests.trainers.runs import SAMPLING, parts_inputs, train_parts
 
 HIDDEN, CLASSES, WIDTH, EPOCHS = 8, 3, 12, 3
 
@@ -59,8 +59,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_a_pipeline_is_counted(built: tuple[Path, Path]) -> None:
-    from assets.pipeline.file import load_pipeline
-    from trainers.recipe.config import TrainTable
+    from graphmill.assets.pipeline.file import load_pipeline
+    from graphmill.trainers.recipe.config import TrainTable
 
     path, home = built
     found = {each.name: each for each in counted_steps(load_pipeline(path, TrainTable), Store(home))}

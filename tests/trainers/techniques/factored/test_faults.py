@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.techniques.factored import crew, roles
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
 from tests.trainers.runs import train_small
-from trainers.record.timeline import Timeline
-from trainers.techniques.factored import crew, roles
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
 
 ROOT = Path(__file__).parents[4]
 
@@ -94,7 +94,7 @@ def age_task() -> None:
 HANGS = """
 import sys, time
 from pathlib import Path
-from trainers.techniques.factored import crew, roles
+from graphmill.trainers.techniques.factored import crew, roles
 from tests.trainers.techniques.factored.test_faults import LONG, Known, age_task, train
 
 real, calls = roles.{where}, iter(range(100))

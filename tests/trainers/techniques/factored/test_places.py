@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.batches.online import draw_batch
+from graphmill.trainers.devices import malloc
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.factored import roles
+from graphmill.trainers.techniques.factored.places import TopologyParts, cut, topology_bytes
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from tests.trainers.graphs import random_graph, random_graph_artifacts, random_topology
 from tests.trainers.runs import SAMPLING, TABLE, content, train_small
-from trainers.batches.online import draw_batch
-from trainers.devices import malloc
-from trainers.recipe.config import TrainTable
-from trainers.record.ledger import Ledger
-from trainers.run import train_table
-from trainers.techniques.factored import roles
-from trainers.techniques.factored.places import TopologyParts, cut, topology_bytes
-from trainers.techniques.factored.settings import FactoredSettings
 
 ALL = {"device": "100%", "host": "0%"}
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.batches.queue import Closed
-from trainers.devices.protocol import OverBudget
-from trainers.techniques.factored.crew import Crew
-from trainers.techniques.factored.queue import DEPTH, GlobalQueue
+from graphmill.trainers.batches.queue import Closed
+from graphmill.trainers.devices.protocol import OverBudget
+from graphmill.trainers.techniques.factored.crew import Crew
+from graphmill.trainers.techniques.factored.queue import DEPTH, GlobalQueue
 
 
 def queue(end: int = 8, capacity: int = 100, most: int = 100, group: int = 1) -> GlobalQueue:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.batches.queue import Closed
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.techniques.factored.settings import FactoredSettings
+from graphmill.trainers.techniques.factored.updates import Updates
+from graphmill.trainers.techniques.factored.watch import Watch
 from tests.trainers.runs import train_small
-from trainers.batches.queue import Closed
-from trainers.recipe.config import TrainTable
-from trainers.techniques.factored.settings import FactoredSettings
-from trainers.techniques.factored.updates import Updates
-from trainers.techniques.factored.watch import Watch
 
 
 @pytest.mark.parametrize("staleness", [0, 2])

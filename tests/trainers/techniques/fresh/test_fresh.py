@@ -11,30 +11,30 @@ import numpy as np
 import pytest
 import torch
 
-from assets.hotness.config import HotnessTable
-from assets.pipeline.data_steps import preprocessing_steps
-from assets.pipeline.file import parse_pipeline
-from assets.samples.read import open_samples
-from assets.sampling.config import SamplingConfig
-from assets.storage.artifact import Artifact
-from assets.storage.store import Store
-from kernels.errors import InputError
-from kernels.history.csr2 import Pruned, prune
-from kernels.sampling.sample import Sampler
-from kernels.types import BatchKey, Block
+from graphmill.assets.hotness.config import HotnessTable
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.assets.samples.read import open_samples
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.history.csr2 import Pruned, prune
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import BatchKey, Block
+from graphmill.trainers.models.layer import seed_rows
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.rows.packed_loader import PackedLoader, Staged
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.fresh.arena_rows import WINDOW_ROWS
+from graphmill.trainers.techniques.fresh.history import BetweenLayers, SteppedHistory
+from graphmill.trainers.techniques.fresh.settings import FreshSettings
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.laws.test_disk_damage import flip
 from tests.recipes import recipe, sbm
 from tests.trainers.graphs import random_graph_artifacts, random_topology
 from tests.trainers.recipe.test_techniques import Stop, Stopping
 from tests.trainers.runs import SAMPLING, content, count_inputs, train_fresh, train_packed, train_small
-from trainers.models.layer import seed_rows
-from trainers.recipe.config import TrainTable
-from trainers.rows.packed_loader import PackedLoader, Staged
-from trainers.run import train_table
-from trainers.techniques.fresh.arena_rows import WINDOW_ROWS
-from trainers.techniques.fresh.history import BetweenLayers, SteppedHistory
-from trainers.techniques.fresh.settings import FreshSettings
 
 WEIGHTS = "weights.safetensors"
 MODELS = [
@@ -151,7 +151,7 @@ def test_rows_that_move_are_the_survivors_and_come_once(tmp_path: Path, monkeypa
         sampled.append(blocks[0].num_src)
         return pruned
 
-    monkeypatch.setattr("trainers.techniques.fresh.batches.prune", counted)
+    monkeypatch.setattr("graphmill.trainers.techniques.fresh.batches.prune", counted)
     model = train_fresh(tmp_path, layers=3, sampling=sampling3(), epochs=2)
     found = counts(model)
     assert found["inputs", 0] == sum(expected) < sum(sampled) == found["inputs", 0] + found["pruned_nodes", 0]
@@ -307,7 +307,7 @@ def test_rows_that_come_in_windows_change_no_bit(
         waiting.append(len(slots))
         return load(self, place, slots, *rest)
 
-    monkeypatch.setattr("trainers.techniques.fresh.arena_rows.WINDOW_BYTES", 1)
+    monkeypatch.setattr("graphmill.trainers.techniques.fresh.arena_rows.WINDOW_BYTES", 1)
     monkeypatch.setattr(PackedLoader, "_load_rows", watched)
     windows = train_fresh(tmp_path / "windows", packed=packed, fresh=fresh)
     assert content(windows)[WEIGHTS] == content(whole)[WEIGHTS]

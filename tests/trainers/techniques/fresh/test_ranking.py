@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.techniques.fresh import expected
-from trainers.techniques.fresh.ranking import BatchVisits, share_arena, share_of_time
+from graphmill.trainers.techniques.fresh import expected
+from graphmill.trainers.techniques.fresh.ranking import BatchVisits, share_arena, share_of_time
 
 
 @pytest.mark.parametrize("rate", [0.003, 0.05, 0.4])

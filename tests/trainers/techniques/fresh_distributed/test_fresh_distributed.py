@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.partitions.read import open_partitions
-from assets.sampling.config import SamplingConfig
-from kernels.errors import InputError
-from kernels.sampling.part_plan import PartPlan
+from graphmill.assets.partitions.read import open_partitions
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.part_plan import PartPlan
+from graphmill.trainers.ranks.group import ALONE
+from graphmill.trainers.techniques.fresh.arena_rows import ArenaRows
+from graphmill.trainers.techniques.fresh.batches import PrunedSource
+from graphmill.trainers.techniques.fresh_distributed.settings import FreshDistributedSettings
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import Stops, build_shards, parts_inputs, train_fresh, train_parts, train_small
 from tests.trainers.techniques.distributed.test_distributed import bits, ledger, trained
-from trainers.ranks.group import ALONE
-from trainers.techniques.fresh.arena_rows import ArenaRows
-from trainers.techniques.fresh.batches import PrunedSource
-from trainers.techniques.fresh_distributed.settings import FreshDistributedSettings
 
 POLICIES = ("accuracy", "accuracy+features", "performance+features")
 ONE_EACH = {"sampling": SamplingConfig(fanouts=(4, 3), batch_size=8, reuse=2), "accumulate": 1, "dropout": 0.3}

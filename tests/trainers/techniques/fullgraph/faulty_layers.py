@@ -2,8 +2,8 @@
 
 import os
 
-from trainers.models.finish import LayerOptions
-from trainers.models.sage import SageLayer
+from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.sage import SageLayer
 
 
 class Faulty(SageLayer):

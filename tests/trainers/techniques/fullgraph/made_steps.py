@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.types import Block, ChunkStep, Topology
+from graphmill.kernels.types import Block, ChunkStep, Topology
 
 
 class MadeSteps:

@@ -4,27 +4,27 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from kernels.chunks.steps import chunk_steps
-from kernels.sampling.transpose import transpose
-from kernels.types import Block
+from graphmill.kernels.chunks.steps import chunk_steps
+from graphmill.kernels.sampling.transpose import transpose
+from graphmill.kernels.types import Block
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.rows.source import TableSource
+from graphmill.trainers.techniques.fullgraph.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.chunk_gradients import open_gradients
+from graphmill.trainers.techniques.fullgraph.lists import walk
+from graphmill.trainers.techniques.fullgraph.passes import Passes
+from graphmill.trainers.techniques.fullgraph.places import Place
+from graphmill.trainers.techniques.fullgraph.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks
+from graphmill.trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 from tests.kernels.graphs import random_topology
-from trainers.batches.batch import attach_weights
-from trainers.devices.logical import LogicalDevice
-from trainers.models.build import build_model
-from trainers.models.loss import Loss
-from trainers.models.masks import StepRandom
-from trainers.recipe.config import TrainConfig
-from trainers.record.ledger import Ledger
-from trainers.record.timeline import Timeline
-from trainers.rows.source import TableSource
-from trainers.techniques.fullgraph.buffers import Mover
-from trainers.techniques.fullgraph.chunk_gradients import open_gradients
-from trainers.techniques.fullgraph.lists import walk
-from trainers.techniques.fullgraph.passes import Passes
-from trainers.techniques.fullgraph.places import Place
-from trainers.techniques.fullgraph.replicas import Replicas
-from trainers.techniques.fullgraph.supply import ChunkBlocks
-from trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
 RANDOM = StepRandom(3, 1, 0)
 

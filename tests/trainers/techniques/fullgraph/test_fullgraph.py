@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from assets.chunks.read import open_chunks
-from assets.storage.user_code import Reference
-from kernels.errors import InputError
+from graphmill.assets.chunks.read import open_chunks
+from graphmill.assets.storage.user_code import Reference
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN
+from graphmill.trainers.techniques.fullgraph.budget import cut_counts, needed_bytes
+from graphmill.trainers.techniques.fullgraph.executor import Uncut
+from graphmill.trainers.techniques.fullgraph.memory import largest
 from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import build_chunks, content, train_whole
-from trainers.inference.exact import Inference
-from trainers.recipe.config import TrainTable
-from trainers.record.checks import LEDGER_EQUALS_PLAN
-from trainers.techniques.fullgraph.budget import cut_counts, needed_bytes
-from trainers.techniques.fullgraph.executor import Uncut
-from trainers.techniques.fullgraph.memory import largest
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
 MODELS = {
@@ -106,7 +106,7 @@ def test_two_runs_have_equal_bits_and_so_have_transfers_beside_computing(tmp_pat
 
 def test_rows_in_files_and_blocks_made_anew_change_no_bit(tmp_path, monkeypatch):
     in_memory = train_whole(tmp_path / "memory", model="sage")
-    monkeypatch.setattr("trainers.techniques.fullgraph.executor.free_bytes", lambda: 1)
+    monkeypatch.setattr("graphmill.trainers.techniques.fullgraph.executor.free_bytes", lambda: 1)
     in_files = train_whole(tmp_path / "files", model="sage")
     assert content(in_files) == content(in_memory)
     assert list((tmp_path / "files").rglob("spill")) and not list((tmp_path / "memory").rglob("spill"))
@@ -182,7 +182,7 @@ def test_the_number_of_chunks_that_is_named_is_counted_as_the_stage_cuts_and_ord
         told.extend((chunks.chunks_per_part * more, partial(cut_counts, run, chunks)) for more in (1, 2, 4))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("trainers.techniques.fullgraph.executor.require_memory", note)
+        patched.setattr("graphmill.trainers.techniques.fullgraph.executor.require_memory", note)
         train_whole(tmp_path, 3, 2, model="gcn", epochs=1)
     graph = random_graph_artifacts(tmp_path).inputs["graph"]
     for number, cutting in told:
@@ -192,8 +192,8 @@ def test_the_number_of_chunks_that_is_named_is_counted_as_the_stage_cuts_and_ord
 
 
 WIDE = """
-from trainers.models.finish import LayerOptions
-from trainers.models.sage import SageLayer
+from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.sage import SageLayer
 
 def wide(in_width, num_classes, config):
     return [SageLayer(in_width, 6, LayerOptions()), SageLayer(6, num_classes, LayerOptions(last=True))]
@@ -223,7 +223,7 @@ def test_rows_that_come_while_a_device_computes_take_memory_of_their_own(tmp_pat
         needed.append(needed_bytes(run, largest(chunks.counts, settings.mode), way))
 
     with monkeypatch.context() as patched:
-        patched.setattr("trainers.techniques.fullgraph.executor.require_memory", note)
+        patched.setattr("graphmill.trainers.techniques.fullgraph.executor.require_memory", note)
         train_whole(tmp_path, 1, 4, model="gcn", epochs=1)
     ways = {"model": "gcn", "epochs": 1, "workspace": str(needed[0]), "link_gbps": 1e3}
     with pytest.raises(InputError, match=r"set overlap = false in \[train\.fullgraph\], or raise"):
@@ -233,8 +233,8 @@ def test_rows_that_come_while_a_device_computes_take_memory_of_their_own(tmp_pat
 
 NORMED = """
 from torch import nn
-from trainers.models.finish import LayerOptions
-from trainers.models.sage import SageLayer
+from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.sage import SageLayer
 
 class Normed(SageLayer):
     def __init__(self, in_width, out_width):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.techniques.fullgraph import in_place, whole_pass
+from graphmill.trainers.techniques.fullgraph.in_place import consecutive, rows_in_place
 from tests.trainers.techniques.fullgraph.passed import KernelSteps, cut, made_model
 from tests.trainers.techniques.fullgraph.test_whole_pass import problem
-from trainers.devices.logical import LogicalDevice
-from trainers.record.ledger import Ledger
-from trainers.techniques.fullgraph import in_place, whole_pass
-from trainers.techniques.fullgraph.in_place import consecutive, rows_in_place
 
 MODELS = [
     {"model": "gcn"}, {"model": "gcn", "residual": True}, {"model": "gcn", "norm": "layer"}, {"model": "sage"},

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.chunks.counts import StepCounts, count_step
+from graphmill.kernels.chunks.counts import StepCounts, count_step
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.techniques.fullgraph.memory import Way, device_bytes, largest
 from tests.trainers.techniques.fullgraph.passed import cut, made_model
 from tests.trainers.techniques.fullgraph.test_whole_pass import MODES, problem
-from trainers.devices.logical import LogicalDevice
-from trainers.recipe.config import TrainConfig
-from trainers.techniques.fullgraph.memory import Way, device_bytes, largest
 
 FORWARD = {"feed_forward": 1.5, "input": "linear", "head": "linear", "norm": "layer"}
 NEWER = [

@@ -10,23 +10,30 @@ import numpy as np
 import pytest
 import torch
 
-from assets.building.needs import Sizes
-from assets.chunks.config import ChunksConfig, ChunksTable
-from assets.features.read import NodeTypes
-from assets.partitions.config import PartitionsConfig
-from jobs.planning.graph import stand_in
-from trainers.models.build import build_model
-from trainers.models.layer import LayeredModel
-from trainers.recipe.config import ModelConfig, TrainTable
-from trainers.recipe.forecast import Outlook, Speeds
-from trainers.recipe.kept_speeds import speeds_path
-from trainers.recipe.outlook import outlook_on
-from trainers.techniques.fullgraph import visits
-from trainers.techniques.fullgraph.in_place import consecutive
-from trainers.techniques.fullgraph.pieces import _chunk_pass, _part, measure_pieces
-from trainers.techniques.fullgraph.settings import FullGraphSettings
-from trainers.techniques.fullgraph.visits import CHUNK_NODES, STEPS, _FewSteps, _Shape, _small_graph, visit_seconds
-from trainers.techniques.fullgraph.volumes import pass_seconds, volumes
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.chunks.config import ChunksConfig, ChunksTable
+from graphmill.assets.features.read import NodeTypes
+from graphmill.assets.partitions.config import PartitionsConfig
+from graphmill.jobs.planning.graph import stand_in
+from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.recipe.config import ModelConfig, TrainTable
+from graphmill.trainers.recipe.forecast import Outlook, Speeds
+from graphmill.trainers.recipe.kept_speeds import speeds_path
+from graphmill.trainers.recipe.outlook import outlook_on
+from graphmill.trainers.techniques.fullgraph import visits
+from graphmill.trainers.techniques.fullgraph.in_place import consecutive
+from graphmill.trainers.techniques.fullgraph.pieces import _chunk_pass, _part, measure_pieces
+from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
+from graphmill.trainers.techniques.fullgraph.visits import (
+    CHUNK_NODES,
+    STEPS,
+    _FewSteps,
+    _Shape,
+    _small_graph,
+    visit_seconds,
+)
+from graphmill.trainers.techniques.fullgraph.volumes import pass_seconds, volumes
 
 SIZES = Sizes(num_nodes=300, num_edges=2400, num_train=200, num_classes=3, width=8, row_bytes=32)
 TYPES = NodeTypes(starts=(0, 20, 40, 300), columns=(8, 0, 4))

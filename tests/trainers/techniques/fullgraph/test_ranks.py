@@ -9,21 +9,21 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from assets.chunks.read import open_chunks
-from assets.storage.store import Store
-from kernels.errors import InputError
+from graphmill.assets.chunks.read import open_chunks
+from graphmill.assets.storage.store import Store
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.ranks.group import ALONE
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN
+from graphmill.trainers.run import train_table
+from graphmill.trainers.techniques.fullgraph.executor import FullGraph
+from graphmill.trainers.techniques.fullgraph.host_rows import HostRows
+from graphmill.trainers.techniques.fullgraph.whole_pass import WholePass
 from tests.recipes import recipe, sbm
 from tests.trainers import graphs
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import SAMPLING, Stops, build_chunks, content, train_whole
-from trainers.ranks.group import ALONE
-from trainers.recipe.config import TrainTable
-from trainers.record.checks import LEDGER_EQUALS_PLAN
-from trainers.run import train_table
-from trainers.techniques.fullgraph.executor import FullGraph
-from trainers.techniques.fullgraph.host_rows import HostRows
-from trainers.techniques.fullgraph.whole_pass import WholePass
 
 ROOT = Path(__file__).parents[4]
 GRAPHMILL = str(Path(sys.executable).with_name("graphmill"))

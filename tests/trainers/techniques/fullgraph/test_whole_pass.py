@@ -6,10 +6,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from graphmill.trainers.record.ledger import Ledger
 from tests.kernels.graphs import random_topology
 from tests.trainers.techniques.fullgraph.made_steps import MadeSteps
 from tests.trainers.techniques.fullgraph.passed import cut, made_model, uncut
-from trainers.record.ledger import Ledger
 
 MODES = ["vanilla", "p2p", "p2p+reuse"]
 MODELS = [
@@ -73,7 +73,7 @@ def test_gradients_are_those_of_a_dense_pass(options, layers, parts, chunks, mod
 @pytest.mark.parametrize("options", MODELS)
 @pytest.mark.parametrize("mode", MODES)
 def test_aggregates_cached_or_computed_again_and_shared_devices_have_equal_bits(options, mode):
-    from trainers.devices.logical import LogicalDevice
+    from graphmill.trainers.devices.logical import LogicalDevice
 
     graph, x, labels, train_ids, made = problem(60, 300, 4, 3, 1)
     model = made_model(6, 3, layers=3, hidden=8, dropout=0.4, **options)
@@ -126,8 +126,8 @@ def foreign(made, part, step):
 
 
 def test_transfers_and_the_hosts_additions_are_phases_of_their_own():
-    from trainers.devices.logical import LogicalDevice
-    from trainers.record.timeline import STEP, Timeline, hidden_share
+    from graphmill.trainers.devices.logical import LogicalDevice
+    from graphmill.trainers.record.timeline import STEP, Timeline, hidden_share
 
     graph, x, labels, train_ids, made = problem(60, 300, 2, 4, 1)
     model = made_model(6, 3, layers=2, hidden=8, model="sage")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trainers.techniques.factored.simulator.simulate import simulate
-from trainers.techniques.factored.simulator.workload import Workload
+from graphmill.trainers.techniques.factored.simulator.simulate import simulate
+from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 
 def formula_samplers(devices: int, sample_seconds: float, train_seconds: float) -> int:

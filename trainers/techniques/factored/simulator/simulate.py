@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainers.techniques.factored.simulator.workload import Workload
+from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 DEPTH = 2
 """Batches that a trainer holds: one in training, one in extraction."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
 
-from kernels.errors import InputError
+from graphmill.kernels.errors import InputError
 
 STAGES = ("sample", "extract", "train", "standby_extract")
 

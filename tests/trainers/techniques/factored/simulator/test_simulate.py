@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.factored_simulated import compare, told
-from kernels.errors import InputError
-from trainers.techniques.factored.simulator.allocation import formula_samplers
-from trainers.techniques.factored.simulator.simulate import profit, simulate, time_shared
-from trainers.techniques.factored.simulator.workload import Workload
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.techniques.factored.simulator.allocation import formula_samplers
+from graphmill.trainers.techniques.factored.simulator.simulate import profit, simulate, time_shared
+from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
 
 def test_the_formula_of_the_paper() -> None:
