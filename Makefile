@@ -9,65 +9,78 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # The same with what tests, checks and benchmarks need besides: a demo downloads none of it.
 READY_DEV := $(VENV)/.ready-dev
-TOOLS := $(VENV)/.tools
-BUILT := $(VENV)/.built
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-SOURCES := pyproject.toml constraints.txt setup.py
-NATIVE := setup.py $(wildcard kernels/native/*/*.cpp kernels/native/*/*.h)
+TOOLS  := $(VENV)/.tools
+# Modules are compiled to bytecode when they are first imported: most of what the packages hold never is.
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt
+SOURCES := pyproject.toml constraints.txt
+# Of what an editable install leaves, the path of the tree is enough: a finder would be loaded by every process, and come before PYTHONPATH.
+BY_PATH := sed -i '/^import /d' $(VENV)/lib/python3*/site-packages/_editable_skbc_graphmill.pth
+EXTRAS := dev,dgl,pyg,postgres,ray,object-store
+NATIVE := build/native
 # A few processes, each of which takes whole files of tests: tests of a file share what they prepare.
 PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 4
 
 # Packages are installed while C++ compiles.
 PREPARE = $(MAKE) --no-print-directory --jobs 2
 
-.PHONY: setup demo ui test test-slow check docs bench adversary clean
-setup: $(READY_DEV) $(BUILT)
+# $(call step,WHAT IT DOES,NAME OF ITS LOG,COMMANDS): says what begins and how long it took; what commands print is shown if they fail.
+step = @mkdir -p build && echo "$(1) ..." && begun=$$(date +%s) && \
+	{ { $(3); } > build/$(2).log 2>&1 || { cat build/$(2).log; false; }; } && \
+	echo "$(1): $$(($$(date +%s) - begun)) s"
+
+.PHONY: setup native wheel demo ui test test-slow check docs bench adversary clean
+setup: $(READY_DEV) native
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	$(call step,making an environment in $(VENV),venv,$(PYTHON) -m venv $(VENV))
 
 # What builds the native module; an environment of pip's own for it would be downloaded anew at every build.
-$(TOOLS): $(BIN)/python
-	$(INSTALL) "setuptools>=77" "pybind11>=3"
-	touch $@
+$(TOOLS): $(BIN)/python pyproject.toml
+	$(call step,installing build tools,tools,$(INSTALL) scikit-build-core nanobind ninja $(if $(shell command -v cmake),,cmake))
+	@touch $@
 
-# From objects in build/: what has not changed is not compiled again.
-$(BUILT): $(TOOLS) $(NATIVE)
-	$(BIN)/python setup.py --quiet build_ext --inplace
-	touch $@
+# Ninja compiles what has changed, and CMake notices new files: no list of sources here.
+native: $(TOOLS)
+	$(call step,compiling the kernels,native,PATH="$(CURDIR)/$(BIN):$$PATH" && \
+	  { [ -f $(NATIVE)/build.ninja ] || cmake -S . -B $(NATIVE) -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"; } && \
+	  cmake --build $(NATIVE))
 
-# The native module is left to the rule above.
 $(READY): $(TOOLS) $(SOURCES)
-	GRAPHMILL_NATIVE=apart $(INSTALL) --no-build-isolation -e .
-	touch $@
+	$(call step,installing packages,packages,$(INSTALL) --no-build-isolation -e . && $(BY_PATH))
+	@touch $@
 
 $(READY_DEV): $(TOOLS) $(SOURCES)
-	GRAPHMILL_NATIVE=apart $(INSTALL) --no-build-isolation -e ".[dev,dgl,pyg,postgres,ray,object-store]"
-	touch $(READY) $@
+	$(call step,installing packages,packages,$(INSTALL) --no-build-isolation -e ".[$(EXTRAS)]" && $(BY_PATH))
+	@touch $(READY) $@
+
+# A file that installs on machines with another processor and without a compiler: docs/deployment.md.
+wheel: $(TOOLS)
+	$(call step,building a wheel in dist,wheel,PATH="$(CURDIR)/$(BIN):$$PATH" && $(BIN)/python -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .)
 
 demo:
-	$(PREPARE) $(READY) $(BUILT)
+	@$(PREPARE) $(READY) native
 	$(BIN)/graphmill demo
 
-ui: $(READY) $(BUILT)
+ui: $(READY) native
 	$(BIN)/graphmill ui
 
 STRICT ?=
 RUN_TESTS = $(BIN)/python -m tests.rerun $(if $(filter-out 0,$(STRICT)),--strict) --
 test:
-	$(PREPARE) setup
+	@$(PREPARE) setup
 	$(RUN_TESTS) $(PYTEST_ARGS)
 
 test-slow:
-	$(PREPARE) setup
+	@$(PREPARE) setup
 	$(RUN_TESTS) $(PYTEST_ARGS) -m slow
 
-check: $(READY_DEV) $(BUILT)
+check: $(READY_DEV) native
+	@mkdir -p build/typed/graphmill && ln -sfn $(addprefix $(CURDIR)/,assets jobs kernels trainers $(wildcard graphmill/*.py)) build/typed/graphmill/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-docs: $(READY_DEV) $(BUILT)
+docs: $(READY_DEV) native
 	$(BIN)/python -m tests.docs.cli_page
 	$(BIN)/python -m tests.docs.stage_pages
 	$(BIN)/python -m tests.docs.options_page
@@ -75,11 +88,11 @@ docs: $(READY_DEV) $(BUILT)
 MINUTES ?= 60
 KINDS ?=
 SEED ?= 1
-adversary: $(READY_DEV) $(BUILT)
+adversary: $(READY_DEV) native
 	$(BIN)/python -m tests.adversary --minutes $(MINUTES) --seed $(SEED) $(KINDS)
 
-bench: $(READY_DEV) $(BUILT)
+bench: $(READY_DEV) native
 	$(BIN)/python -m benchmarks --quick
 
 clean:
-	rm -rf $(VENV) build *.egg-info kernels/_native*.so
+	rm -rf $(VENV) build dist kernels/_native/*.so

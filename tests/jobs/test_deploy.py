@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assets.cluster.address import parse_address
-from assets.storage.home import STORE_VARIABLE, VARIABLE
-from jobs.cli import graphmill
-from jobs.commands.ui import ADDRESS
-from jobs.web.healthy import LOCK
+from graphmill.assets.cluster.address import parse_address
+from graphmill.assets.storage.home import STORE_VARIABLE, VARIABLE
+from graphmill.jobs.cli import graphmill
+from graphmill.jobs.commands.ui import ADDRESS
+from graphmill.jobs.web.healthy import LOCK
+from graphmill.kernels._native import LEVELS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -31,8 +32,7 @@ def test_the_values_start_the_code_server_of_this_tree():
     workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"][0]["python_file"]
     assert deployment["name"] == workspace["location_name"], "runs of the command line are listed under this name"
     assert arguments == {
-        "--python-file": f"/srv/graphmill/{workspace['relative_path']}",
-        "--working-directory": "/srv/graphmill",
+        "--module-name": f"graphmill.{workspace['relative_path'].removesuffix('.py').replace('/', '.')}"
     }
     launcher = values["runLauncher"]["config"]["k8sRunLauncher"]
     for place in (deployment, launcher):
@@ -53,13 +53,11 @@ def test_the_image_copies_what_there_is():
 
 
 def test_the_image_is_built_for_processors_other_than_the_builders():
-    """setup.py builds for the machine at hand unless `GRAPHMILL_MARCH` is set; other nodes may lack its instructions."""
-    assert 'os.environ.get("GRAPHMILL_MARCH", "native")' in (ROOT / "setup.py").read_text()
+    """A wheel has no build for the machine at hand: other nodes may lack its instructions."""
     build = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")[1]
-    default = re.search(r"^ARG GRAPHMILL_MARCH=(\S+)$", build, re.M)
-    handed_on = re.search(r"^ENV (?:.* )?GRAPHMILL_MARCH=\$GRAPHMILL_MARCH\b", build, re.M)
-    assert default and default[1] != "native" and handed_on
-    assert default.start() < handed_on.start() < build.index('-e ".')
+    assert "pip wheel" in build and 'pip install --no-cache-dir -c constraints.txt "$(ls dist/*.whl)[' in build
+    of_wheels = (ROOT / "CMakeLists.txt").read_text().partition("if(SKBUILD)")[2].partition("else()")[0]
+    assert set(LEVELS) == set(re.findall(r"x86-64-v\d", of_wheels)) and "native" not in of_wheels
 
 
 def test_the_page_runs_the_image_where_its_ui_can_be_reached():
@@ -77,14 +75,14 @@ def test_the_image_takes_an_extra_for_cuda():
     """The words that a shell makes of the line that installs the package, without the extra and with each."""
     build = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")[1]
     default = re.search(r"^ARG CUDA_EXTRA=(.*)$", build, re.M)
-    install = re.search(r'-e (".*?") ', build.replace("\\\n", " "))
+    install = re.search(r'constraints.txt (".*?\]") ', build.replace("\\\n", " "))
     assert default and install and default[1] == "" and default.start() < install.start()
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     always = ["postgres", "ray", "object-store"]
     for given, extras in (("", always), ("cuda12", [*always, "cuda12"]), ("cuda13", [*always, "cuda13"])):
-        command = f'CUDA_EXTRA={given}; printf "%s\\n" {install[1]}'
+        command = f'ls() {{ echo the.whl; }}; CUDA_EXTRA={given}; printf "%s\\n" {install[1]}'
         shown = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout.splitlines()
-        assert shown == [f".[{','.join(extras)}]"] and {*extras} <= known.keys()
+        assert shown == [f"the.whl[{','.join(extras)}]"] and {*extras} <= known.keys()
 
 
 def ray_cluster() -> dict:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-import kernels
-from kernels import _native
+from graphmill import kernels
+from graphmill.kernels import _native
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -11,4 +11,4 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_kernels_are_ours():
     # A package on the index provides a module of the same name; it must not stand in front of this folder.
     assert Path(kernels.__file__ or "").resolve().parent == ROOT / "kernels"
-    assert Path(_native.__file__ or "").resolve().parent == ROOT / "kernels"
+    assert Path(_native.BUILD_FILE).resolve().parent == ROOT / "kernels" / "_native"

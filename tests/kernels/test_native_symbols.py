@@ -4,7 +4,7 @@ C++ calls a second definition of a name a violation of the one-definition rule a
 classes `Rows` of different size, `std::vector<Rows>::push_back` of one file may be what the other file runs. Three rules exclude it:
 
 - a type outside anonymous namespaces is defined in one file;
-- what a `.cpp` defines is in an anonymous namespace, unless it is a function that another file declares;
+- what a `.cpp` defines is in an anonymous namespace, unless it is a function that another file declares, or a member of a class;
 - a header has no anonymous namespace, since each file that includes it would have types of its own.
 
 The sources are read without a compiler: of names only those at the scope of namespaces are looked at. Macros and what they select are
@@ -20,11 +20,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels import _native
+from graphmill.kernels import _native
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "kernels" / "native"
-MODULE = Path(_native.__file__ or "")
+MODULE = Path(_native.BUILD_FILE)
 
 IGNORED = re.compile(
     r"""//[^\n]*|/\*.*?\*/                    # comments
@@ -34,7 +34,7 @@ IGNORED = re.compile(
 )
 ATTRIBUTES = re.compile(r"\[\[.*?\]\]|\b(?:__attribute__|alignas)\s*\(\)")
 TYPE = re.compile(
-    r"(?:typedef )?(?:class|struct|union|enum(?: class| struct)?) ?(?P<name>[\w:]*(?: ?<.*>)?)(?: final)?(?: ?:(?!:).*)?"
+    r"(?:typedef )?(?:class|struct|union|enum(?: class| struct)?) ?(?P<name>[\w:]*(?: ?<.*>)?(?:::\w+)?)(?: final)?(?: ?:(?!:).*)?"
 )
 FUNCTION = re.compile(r"(?P<name>operator ?\W+|[\w:~]+)(?: ?<[^()<>]*>)? ?\(\)")
 
@@ -156,8 +156,8 @@ def exposed(sources: dict[str, str]) -> list[str]:
         }
         for each in found:
             own = each.defined or each.kind == "alias"
-            shared = each.kind == "function" and not each.static and each.name in {*declared, "PYBIND11_MODULE"}
-            if own and not each.anonymous and not shared:
+            shared = each.kind == "function" and not each.static and each.name in {*declared, "NB_MODULE"}
+            if own and not each.anonymous and not shared and "::" not in each.name:
                 wrong.append(f"{path}: {each.kind} {each.name} is not in an anonymous namespace")
     return wrong
 
@@ -235,6 +235,6 @@ def test_what_other_files_declare_and_what_is_no_definition_may_stand_outside() 
         using namespace other;
         int own(int);
         int shared(int given) { struct Local { char brace = '{'; }; return 1'000; }
-        PYBIND11_MODULE(_native, m) { m.doc() = R"(text)"; }
+        NB_MODULE(native, m) { m.doc() = R"(text)"; }
     """
     assert exposed({"a.h": "int shared(int given);", "b.cpp": text}) == []

@@ -1,7 +1,7 @@
 // A streaming partitioner; see kernels/chunks/ldg.py.
-#include <vector>
+#include "chunks/chunks.h"
 
-#include "base/arrays.h"
+#include <vector>
 
 namespace graphmill {
 namespace {
@@ -64,66 +64,64 @@ struct Loads {
     }
 };
 
+}  // namespace
+
 template <class Id>
-int64_t ldg(Array<int64_t> indptr, Array<Id> indices, Array<Id> order, Array<int64_t> weights, Array<int64_t> capacity,
-            int num_parts, Array<int32_t> part_of) {
+int64_t ldg(Array<const int64_t> indptr, Array<const Id> indices, Array<const Id> order, Array<const int64_t> weights,
+            Array<const int64_t> capacity, int num_parts, Array<int32_t> part_of) {
     const int64_t num_nodes = part_of.size(), num_measures = capacity.size();
     const int64_t *starts = indptr.data(), *all_weights = weights.data();
     const Id *sources = indices.data(), *sequence = order.size() ? order.data() : nullptr;
-    int32_t* parts = part_of.mutable_data();
+    int32_t* parts = part_of.data();
     Loads loads(num_parts, int(num_measures), capacity.data());
     std::vector<int64_t> found(num_parts, 0);
     std::vector<int32_t> seen;
     int64_t moved = 0;
-    {
-        py::gil_scoped_release unlocked;
-        for (int64_t v = 0; v < num_nodes; ++v) {
-            if (parts[v] >= 0) loads.add(parts[v], all_weights + v * num_measures, 1);
+    for (int64_t v = 0; v < num_nodes; ++v) {
+        if (parts[v] >= 0) loads.add(parts[v], all_weights + v * num_measures, 1);
+    }
+    for (int64_t at = 0; at < num_nodes; ++at) {
+        const int64_t v = sequence ? int64_t(sequence[at]) : at;
+        const int64_t* own = all_weights + v * num_measures;
+        const int32_t before = parts[v];
+        if (before >= 0) loads.add(before, own, -1);
+        seen.clear();
+        for (int64_t e = starts[v]; e < starts[v + 1]; ++e) {
+            if (e + AHEAD < starts[v + 1]) __builtin_prefetch(parts + sources[e + AHEAD]);
+            const int32_t part = parts[sources[e]];
+            if (part < 0 || int64_t(sources[e]) == v) continue;
+            if (found[part]++ == 0) seen.push_back(part);
         }
-        for (int64_t at = 0; at < num_nodes; ++at) {
-            const int64_t v = sequence ? int64_t(sequence[at]) : at;
-            const int64_t* own = all_weights + v * num_measures;
-            const int32_t before = parts[v];
-            if (before >= 0) loads.add(before, own, -1);
-            seen.clear();
-            for (int64_t e = starts[v]; e < starts[v + 1]; ++e) {
-                if (e + AHEAD < starts[v + 1]) __builtin_prefetch(parts + sources[e + AHEAD]);
-                const int32_t part = parts[sources[e]];
-                if (part < 0 || int64_t(sources[e]) == v) continue;
-                if (found[part]++ == 0) seen.push_back(part);
-            }
-            int best = -1;
-            double best_score = 0;
-            for (const int32_t part : seen) {
-                if (loads.fits(part, own)) {
-                    const double score = double(found[part]) * loads.room(part);
-                    // Of equal scores the part that the node is in, else the first.
-                    if (best < 0 || score > best_score ||
-                        (score == best_score && best != before && (part == before || part < best))) {
-                        best = part;
-                        best_score = score;
-                    }
+        int best = -1;
+        double best_score = 0;
+        for (const int32_t part : seen) {
+            if (loads.fits(part, own)) {
+                const double score = double(found[part]) * loads.room(part);
+                // Of equal scores the part that the node is in, else the first.
+                if (best < 0 || score > best_score ||
+                    (score == best_score && best != before && (part == before || part < best))) {
+                    best = part;
+                    best_score = score;
                 }
-                found[part] = 0;
             }
-            if (best < 0) best = before >= 0 && loads.fits(before, own) ? before : loads.easiest(own);
-            moved += best != before;
-            parts[v] = best;
-            loads.add(best, own, 1);
+            found[part] = 0;
         }
+        if (best < 0) best = before >= 0 && loads.fits(before, own) ? before : loads.easiest(own);
+        moved += best != before;
+        parts[v] = best;
+        loads.add(best, own, 1);
     }
     return moved;
 }
 
-// Counts of edges between parts: cut[i * num_parts + j] edges lead from part j to part i.
 template <class Id>
-void cut_matrix(Array<int64_t> indptr, Array<Id> indices, Array<int32_t> part_of, int num_parts, Array<int64_t> counts) {
+void cut_matrix(Array<const int64_t> indptr, Array<const Id> indices, Array<const int32_t> part_of, int num_parts,
+                Array<int64_t> counts) {
     const int64_t num_nodes = part_of.size();
     const int64_t* starts = indptr.data();
     const Id* sources = indices.data();
     const int32_t* parts = part_of.data();
-    int64_t* out = counts.mutable_data();
-    py::gil_scoped_release unlocked;
+    int64_t* out = counts.data();
     for (int64_t v = 0; v < num_nodes; ++v) {
         int64_t* row = out + int64_t(parts[v]) * num_parts;
         for (int64_t e = starts[v]; e < starts[v + 1]; ++e) {
@@ -133,14 +131,12 @@ void cut_matrix(Array<int64_t> indptr, Array<Id> indices, Array<int32_t> part_of
     }
 }
 
-// How many parts have an in-edge from, or hold, each node: the sum over nodes.
 template <class Id>
-int64_t replicas(Array<int64_t> indptr, Array<Id> indices, Array<Id> by_part, Array<int64_t> bounds) {
+int64_t replicas(Array<const int64_t> indptr, Array<const Id> indices, Array<const Id> by_part, Array<const int64_t> bounds) {
     const int64_t num_nodes = indptr.size() - 1, num_parts = bounds.size() - 1;
     const int64_t *starts = indptr.data(), *ends = bounds.data();
     const Id *sources = indices.data(), *nodes = by_part.data();
     int64_t sum = 0;
-    py::gil_scoped_release unlocked;
     std::vector<int32_t> stamp(num_nodes, -1);
     for (int64_t part = 0; part < num_parts; ++part) {
         const auto visit = [&](int64_t u) {
@@ -159,15 +155,11 @@ int64_t replicas(Array<int64_t> indptr, Array<Id> indices, Array<Id> by_part, Ar
     return sum;
 }
 
-}  // namespace
-
-void bind_ldg(py::module_& m) {
-    m.def("ldg32", &ldg<int32_t>);
-    m.def("ldg64", &ldg<int64_t>);
-    m.def("cut_matrix32", &cut_matrix<int32_t>);
-    m.def("cut_matrix64", &cut_matrix<int64_t>);
-    m.def("replicas32", &replicas<int32_t>);
-    m.def("replicas64", &replicas<int64_t>);
-}
+template decltype(ldg<int32_t>) ldg<int32_t>;
+template decltype(ldg<int64_t>) ldg<int64_t>;
+template decltype(cut_matrix<int32_t>) cut_matrix<int32_t>;
+template decltype(cut_matrix<int64_t>) cut_matrix<int64_t>;
+template decltype(replicas<int32_t>) replicas<int32_t>;
+template decltype(replicas<int64_t>) replicas<int64_t>;
 
 }  // namespace graphmill

@@ -1,55 +1,15 @@
 // The undirected graph inside a part, and its reverse Cuthill-McKee order; see kernels/chunks/order.py.
+#include "chunks/chunks.h"
+
 #include <algorithm>
 #include <vector>
 
-#include "base/arrays.h"
 #include "base/parallel.h"
 
 namespace graphmill {
 namespace {
 
 constexpr int64_t PIECE = 4096;  // rows that a thread takes at a time
-
-// (xadj i64[v + 1], adjacency i32[..]): symmetrised, each neighbour once, ascending, without self-loops. Numbers are places in `nodes`.
-template <class Id>
-py::tuple part_graph(Array<int64_t> indptr, Array<Id> indices, Array<Id> nodes, Array<int32_t> local, int threads) {
-    const int64_t *first = indptr.data(), count = nodes.size();
-    const Id *sources = indices.data(), *ids = nodes.data();
-    const int32_t* local_of = local.data();
-    Buffer<int64_t> xadj(count + 1);
-    Buffer<int32_t> adjacency;
-    {
-        py::gil_scoped_release unlocked;
-        std::vector<int64_t> starts(count + 1, 0);
-        const auto for_edges = [&](auto visit) {
-            for (int64_t v = 0; v < count; ++v) {
-                for (int64_t edge = first[ids[v]]; edge < first[ids[v] + 1]; ++edge) {
-                    const int32_t u = local_of[sources[edge]];
-                    if (u >= 0 && u != v) visit(static_cast<int32_t>(v), u);
-                }
-            }
-        };
-        for_edges([&](int32_t v, int32_t u) { ++starts[v + 1], ++starts[u + 1]; });
-        for (int64_t v = 0; v < count; ++v) starts[v + 1] += starts[v];
-        std::vector<int64_t> next(starts.begin(), starts.end() - 1);
-        adjacency = Buffer<int32_t>(starts[count]);
-        for_edges([&](int32_t v, int32_t u) { adjacency[next[v]++] = u, adjacency[next[u]++] = v; });
-        parallel_for(count, PIECE, threads, [&](int64_t begin, int64_t end) {
-            for (int64_t v = begin; v < end; ++v) {
-                int32_t *low = adjacency.data() + starts[v], *high = adjacency.data() + starts[v + 1];
-                std::sort(low, high);
-                next[v] = std::unique(low, high) - low;
-            }
-        });
-        xadj[0] = 0;
-        for (int64_t v = 0; v < count; ++v) {
-            std::copy_n(adjacency.data() + starts[v], next[v], adjacency.data() + xadj[v]);
-            xadj[v + 1] = xadj[v] + next[v];
-        }
-        adjacency.shrink(xadj[count]);
-    }
-    return py::make_tuple(xadj.release(), adjacency.release());
-}
 
 class CuthillMcKee {
   public:
@@ -128,30 +88,53 @@ class CuthillMcKee {
     std::vector<int32_t> frontier_, below_;
 };
 
-py::object reverse_cuthill_mckee(Array<int64_t> xadj, Array<int32_t> adjacency) {
-    const int64_t count = xadj.size() - 1;
-    Buffer<int32_t> out(count);
-    {
-        py::gil_scoped_release unlocked;
-        CuthillMcKee(xadj.data(), adjacency.data(), count).order(out.data());
-    }
-    return out.release();
-}
-
-template <class Id>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("part_graph", &part_graph<Id>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("nodes").noconvert(),
-          arg("local").noconvert(), arg("threads"));
-}
-
 }  // namespace
 
-void bind_chunk_order(py::module_& m) {
-    using py::arg;
-    bind<int32_t>(m);
-    bind<int64_t>(m);
-    m.def("reverse_cuthill_mckee", &reverse_cuthill_mckee, arg("xadj").noconvert(), arg("adjacency").noconvert());
+template <class Id>
+std::pair<Buffer<int64_t>, Buffer<int32_t>> part_graph(Array<const int64_t> indptr, Array<const Id> indices, Array<const Id> nodes,
+                                                       Array<const int32_t> local, int threads) {
+    const int64_t *first = indptr.data(), count = nodes.size();
+    const Id *sources = indices.data(), *ids = nodes.data();
+    const int32_t* local_of = local.data();
+    Buffer<int64_t> xadj(count + 1);
+    std::vector<int64_t> starts(count + 1, 0);
+    const auto for_edges = [&](auto visit) {
+        for (int64_t v = 0; v < count; ++v) {
+            for (int64_t edge = first[ids[v]]; edge < first[ids[v] + 1]; ++edge) {
+                const int32_t u = local_of[sources[edge]];
+                if (u >= 0 && u != v) visit(static_cast<int32_t>(v), u);
+            }
+        }
+    };
+    for_edges([&](int32_t v, int32_t u) { ++starts[v + 1], ++starts[u + 1]; });
+    for (int64_t v = 0; v < count; ++v) starts[v + 1] += starts[v];
+    std::vector<int64_t> next(starts.begin(), starts.end() - 1);
+    Buffer<int32_t> adjacency(starts[count]);
+    for_edges([&](int32_t v, int32_t u) { adjacency[next[v]++] = u, adjacency[next[u]++] = v; });
+    parallel_for(count, PIECE, threads, [&](int64_t begin, int64_t end) {
+        for (int64_t v = begin; v < end; ++v) {
+            int32_t *low = adjacency.data() + starts[v], *high = adjacency.data() + starts[v + 1];
+            std::sort(low, high);
+            next[v] = std::unique(low, high) - low;
+        }
+    });
+    xadj[0] = 0;
+    for (int64_t v = 0; v < count; ++v) {
+        std::copy_n(adjacency.data() + starts[v], next[v], adjacency.data() + xadj[v]);
+        xadj[v + 1] = xadj[v] + next[v];
+    }
+    adjacency.shrink(xadj[count]);
+    return {std::move(xadj), std::move(adjacency)};
 }
+
+Buffer<int32_t> reverse_cuthill_mckee(Array<const int64_t> xadj, Array<const int32_t> adjacency) {
+    const int64_t count = xadj.size() - 1;
+    Buffer<int32_t> out(count);
+    CuthillMcKee(xadj.data(), adjacency.data(), count).order(out.data());
+    return out;
+}
+
+template decltype(part_graph<int32_t>) part_graph<int32_t>;
+template decltype(part_graph<int64_t>) part_graph<int64_t>;
 
 }  // namespace graphmill

@@ -1,66 +1,15 @@
 // The searches of a schedule: exact assignment, reversals and moves of a path, swaps of chunks; see kernels/chunks/schedule.py.
+#include "chunks/chunks.h"
+
 #include <algorithm>
 #include <limits>
 #include <vector>
 
-#include "base/arrays.h"
 #include "base/parallel.h"
 #include "chunks/bits.h"
 
 namespace graphmill {
 namespace {
-
-// The permutation k of columns that maximises the sum of gain[j, k[j]]: shortest augmenting paths with dual prices (the Hungarian method,
-// O(n^3)). Among equal paths the lowest column is taken.
-py::object assign(Array<int64_t> gains) {
-    const int64_t n = gains.shape(0);
-    const int64_t* gain = gains.data();
-    Buffer<int64_t> out(n);
-    {
-        py::gil_scoped_release unlocked;
-        constexpr int64_t FAR = std::numeric_limits<int64_t>::max() / 4;
-        std::vector<int64_t> row_price(n + 1, 0), column_price(n + 1, 0), row_of(n + 1, 0), before(n + 1), slack(n + 1);
-        std::vector<char> done(n + 1);
-        for (int64_t row = 1; row <= n; ++row) {
-            std::fill(slack.begin(), slack.end(), FAR);
-            std::fill(done.begin(), done.end(), 0);
-            row_of[0] = row;
-            int64_t column = 0;
-            do {
-                done[column] = 1;
-                const int64_t at = row_of[column];
-                int64_t least = FAR, next = 0;
-                for (int64_t j = 1; j <= n; ++j) {
-                    if (done[j]) continue;
-                    const int64_t cost = -gain[(at - 1) * n + j - 1] - row_price[at] - column_price[j];
-                    if (cost < slack[j]) {
-                        slack[j] = cost;
-                        before[j] = column;
-                    }
-                    if (slack[j] < least) {
-                        least = slack[j];
-                        next = j;
-                    }
-                }
-                for (int64_t j = 0; j <= n; ++j) {
-                    if (done[j]) {
-                        row_price[row_of[j]] += least;
-                        column_price[j] -= least;
-                    } else {
-                        slack[j] -= least;
-                    }
-                }
-                column = next;
-            } while (row_of[column]);
-            while (column) {
-                row_of[column] = row_of[before[column]];
-                column = before[column];
-            }
-        }
-        for (int64_t j = 1; j <= n; ++j) out[row_of[j] - 1] = j - 1;
-    }
-    return out.release();
-}
 
 // A path over n sets and how much neighbours share; moves that make the sum larger.
 class Path {
@@ -129,13 +78,6 @@ class Path {
     int64_t* order_;
 };
 
-// Improves `order` in place; returns the evaluations that are left.
-int64_t improve_path(Array<int64_t> overlap, Array<int64_t> order, int64_t work) {
-    Path path(overlap.data(), overlap.shape(0), order.mutable_data());
-    py::gil_scoped_release unlocked;
-    return path.improve(work);
-}
-
 // Swaps of two chunks of one part. `others[s]` is the union of the other parts' sets in step s, `own[k]` the part's sets.
 class Swaps {
   public:
@@ -190,38 +132,81 @@ class Swaps {
     std::vector<uint64_t> nothing_;
 };
 
-// For each step in turn, all swaps with later steps are weighed (on threads), and the best is made where it lowers V_+ru. Returns (rows
-// that were saved, words of work that are left); the choice does not depend on the threads.
-py::tuple swap_part(Array<uint64_t> others, Array<uint64_t> own, Array<int64_t> chosen, int64_t work, int threads) {
-    const int64_t n = others.shape(0), words = others.shape(1);
-    Swaps swaps(others.data(), own.data(), n, words, chosen.mutable_data());
-    int64_t saved = 0;
-    {
-        py::gil_scoped_release unlocked;
-        std::vector<int64_t> change(n);
-        for (int64_t s = 0; s + 1 < n && work > 0; ++s) {
-            parallel_for(n - s - 1, 1, worth_a_team(8 * (n - s - 1) * words, threads), [&](int64_t begin, int64_t end) {
-                for (int64_t place = begin; place < end; ++place) change[place] = swaps.change(s, s + 1 + place);
-            });
-            work -= (n - s - 1) * words;
-            const auto best = std::min_element(change.begin(), change.begin() + (n - s - 1));
-            if (*best < 0) {
-                swaps.swap(s, s + 1 + (best - change.begin()));
-                saved -= *best;
-            }
-        }
-    }
-    return py::make_tuple(saved, work);
-}
-
 }  // namespace
 
-void bind_chunk_schedule(py::module_& m) {
-    using py::arg;
-    m.def("assign_most", &assign, arg("gains").noconvert());
-    m.def("improve_path", &improve_path, arg("overlap").noconvert(), arg("order").noconvert(), arg("work"));
-    m.def("swap_chunks", &swap_part, arg("others").noconvert(), arg("own").noconvert(), arg("chosen").noconvert(), arg("work"),
-          arg("threads"));
+// Shortest augmenting paths with dual prices (the Hungarian method, O(n^3)). Among equal paths the lowest column is taken.
+Buffer<int64_t> assign_most(Array<const int64_t> gains) {
+    const int64_t n = gains.shape(0);
+    const int64_t* gain = gains.data();
+    Buffer<int64_t> out(n);
+    constexpr int64_t FAR = std::numeric_limits<int64_t>::max() / 4;
+    std::vector<int64_t> row_price(n + 1, 0), column_price(n + 1, 0), row_of(n + 1, 0), before(n + 1), slack(n + 1);
+    std::vector<char> done(n + 1);
+    for (int64_t row = 1; row <= n; ++row) {
+        std::fill(slack.begin(), slack.end(), FAR);
+        std::fill(done.begin(), done.end(), 0);
+        row_of[0] = row;
+        int64_t column = 0;
+        do {
+            done[column] = 1;
+            const int64_t at = row_of[column];
+            int64_t least = FAR, next = 0;
+            for (int64_t j = 1; j <= n; ++j) {
+                if (done[j]) continue;
+                const int64_t cost = -gain[(at - 1) * n + j - 1] - row_price[at] - column_price[j];
+                if (cost < slack[j]) {
+                    slack[j] = cost;
+                    before[j] = column;
+                }
+                if (slack[j] < least) {
+                    least = slack[j];
+                    next = j;
+                }
+            }
+            for (int64_t j = 0; j <= n; ++j) {
+                if (done[j]) {
+                    row_price[row_of[j]] += least;
+                    column_price[j] -= least;
+                } else {
+                    slack[j] -= least;
+                }
+            }
+            column = next;
+        } while (row_of[column]);
+        while (column) {
+            row_of[column] = row_of[before[column]];
+            column = before[column];
+        }
+    }
+    for (int64_t j = 1; j <= n; ++j) out[row_of[j] - 1] = j - 1;
+    return out;
+}
+
+int64_t improve_path(Array<const int64_t> overlap, Array<int64_t> order, int64_t work) {
+    Path path(overlap.data(), overlap.shape(0), order.data());
+    return path.improve(work);
+}
+
+// For each step in turn, all swaps with later steps are weighed (on threads), and the best is made where it lowers V_+ru. The choice does
+// not depend on the threads.
+std::pair<int64_t, int64_t> swap_chunks(Array<const uint64_t> others, Array<const uint64_t> own, Array<int64_t> chosen, int64_t work,
+                                        int threads) {
+    const int64_t n = others.shape(0), words = others.shape(1);
+    Swaps swaps(others.data(), own.data(), n, words, chosen.data());
+    int64_t saved = 0;
+    std::vector<int64_t> change(n);
+    for (int64_t s = 0; s + 1 < n && work > 0; ++s) {
+        parallel_for(n - s - 1, 1, worth_a_team(8 * (n - s - 1) * words, threads), [&](int64_t begin, int64_t end) {
+            for (int64_t place = begin; place < end; ++place) change[place] = swaps.change(s, s + 1 + place);
+        });
+        work -= (n - s - 1) * words;
+        const auto best = std::min_element(change.begin(), change.begin() + (n - s - 1));
+        if (*best < 0) {
+            swaps.swap(s, s + 1 + (best - change.begin()));
+            saved -= *best;
+        }
+    }
+    return {saved, work};
 }
 
 }  // namespace graphmill

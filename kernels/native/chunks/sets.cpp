@@ -1,4 +1,6 @@
 // Neighbour sets of chunks as bitmaps, and the counts of their unions and overlaps; see kernels/chunks/sets.py.
+#include "chunks/chunks.h"
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -7,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-#include "base/arrays.h"
+#include "base/input_error.h"
 #include "base/parallel.h"
 #include "chunks/bits.h"
 
@@ -22,16 +24,35 @@ struct Matrix {
     const uint64_t* row(int64_t number) const { return data + number * words; }
 };
 
-Matrix matrix_of(const Array<uint64_t>& bits) { return {bits.data(), bits.shape(0), bits.shape(1)}; }
+Matrix matrix_of(const Array<const uint64_t>& bits) { return {bits.data(), bits.shape(0), bits.shape(1)}; }
+
+Buffer<int64_t> empty_counts(int64_t count) {
+    Buffer<int64_t> out(count);
+    std::fill(out.data(), out.data() + count, 0);
+    return out;
+}
+
+uint64_t gather_bits(uint64_t word, uint64_t mask) {
+#ifdef __BMI2__
+    return _pext_u64(word, mask);
+#else
+    uint64_t out = 0;
+    for (int place = 0; mask; mask &= mask - 1, ++place) {
+        if (word & mask & -mask) out |= uint64_t{1} << place;
+    }
+    return out;
+#endif
+}
+
+}  // namespace
 
 template <class Id>
-void neighbour_sets(Array<int64_t> indptr, Array<Id> indices, Array<Id> node_ids, Array<int64_t> ptr, bool self_term,
-                    int threads, Array<uint64_t> out) {
+void neighbour_sets(Array<const int64_t> indptr, Array<const Id> indices, Array<const Id> node_ids, Array<const int64_t> ptr,
+                    bool self_term, int threads, Array<uint64_t> out) {
     const int64_t *first = indptr.data(), *cuts = ptr.data(), num_nodes = indptr.size() - 1, words = out.shape(1);
     const Id *sources = indices.data(), *nodes = node_ids.data();
-    uint64_t* bits = out.mutable_data();
+    uint64_t* bits = out.data();
     const int64_t num_chunks = out.shape(0);
-    py::gil_scoped_release unlocked;
     parallel_for(num_chunks, 1, worth_a_team(indices.size() + num_chunks * words, threads), [&](int64_t begin, int64_t end) {
         for (int64_t chunk = begin; chunk < end; ++chunk) {
             uint64_t* row = bits + chunk * words;
@@ -52,62 +73,42 @@ void neighbour_sets(Array<int64_t> indptr, Array<Id> indices, Array<Id> node_ids
     });
 }
 
-Buffer<int64_t> empty_counts(int64_t count) {
-    Buffer<int64_t> out(count);
-    std::fill(out.data(), out.data() + count, 0);
+Buffer<int64_t> set_overlaps(Array<const uint64_t> left, Array<const uint64_t> right, int threads) {
+    const Matrix a = matrix_of(left), b = matrix_of(right);
+    Buffer<int64_t> out = empty_counts(a.rows * b.rows);
+    parallel_for(a.rows, 1, worth_a_team(a.rows * b.rows * a.words, threads), [&](int64_t begin, int64_t end) {
+        for (int64_t low = 0; low < a.words; low += TILE) {
+            const int64_t count = std::min(TILE, a.words - low);
+            for (int64_t i = begin; i < end; ++i) {
+                for (int64_t j = 0; j < b.rows; ++j) out[i * b.rows + j] += count_common(a.row(i) + low, b.row(j) + low, count);
+            }
+        }
+    });
     return out;
 }
 
-// Of all pairs of a set of `left` and one of `right`, the nodes in both.
-py::object overlaps(Array<uint64_t> left, Array<uint64_t> right, int threads) {
-    const Matrix a = matrix_of(left), b = matrix_of(right);
-    Buffer<int64_t> out = empty_counts(a.rows * b.rows);
-    {
-        py::gil_scoped_release unlocked;
-        parallel_for(a.rows, 1, worth_a_team(a.rows * b.rows * a.words, threads), [&](int64_t begin, int64_t end) {
-            for (int64_t low = 0; low < a.words; low += TILE) {
-                const int64_t count = std::min(TILE, a.words - low);
-                for (int64_t i = begin; i < end; ++i) {
-                    for (int64_t j = 0; j < b.rows; ++j) out[i * b.rows + j] += count_common(a.row(i) + low, b.row(j) + low, count);
-                }
-            }
-        });
-    }
-    return out.release();
-}
-
-// Sizes of all sets.
-py::object set_sizes(Array<uint64_t> bits, int threads) {
+Buffer<int64_t> set_sizes(Array<const uint64_t> bits, int threads) {
     const Matrix a = matrix_of(bits);
     Buffer<int64_t> out(a.rows);
-    {
-        py::gil_scoped_release unlocked;
-        parallel_for(a.rows, 1, worth_a_team(a.rows * a.words, threads), [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) out[i] = count_bits(a.row(i), a.words);
-        });
-    }
-    return out.release();
+    parallel_for(a.rows, 1, worth_a_team(a.rows * a.words, threads), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) out[i] = count_bits(a.row(i), a.words);
+    });
+    return out;
 }
 
-// The nodes in both of sets j and j - 1, for j = 1, 2, ...
-py::object chain_overlaps(Array<uint64_t> bits, int threads) {
+Buffer<int64_t> chain_overlaps(Array<const uint64_t> bits, int threads) {
     const Matrix a = matrix_of(bits);
     Buffer<int64_t> out(std::max<int64_t>(0, a.rows - 1));
-    {
-        py::gil_scoped_release unlocked;
-        parallel_for(out.size(), 1, worth_a_team(a.rows * a.words, threads), [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) out[i] = count_common(a.row(i), a.row(i + 1), a.words);
-        });
-    }
-    return out.release();
+    parallel_for(out.size(), 1, worth_a_team(a.rows * a.words, threads), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) out[i] = count_common(a.row(i), a.row(i + 1), a.words);
+    });
+    return out;
 }
 
-// out[j] = union of sets rows[i, j] over i; a row of -1 is the empty set.
-void unions(Array<uint64_t> bits, Array<int64_t> rows, int threads, Array<uint64_t> out) {
+void set_unions(Array<const uint64_t> bits, Array<const int64_t> rows, int threads, Array<uint64_t> out) {
     const Matrix a = matrix_of(bits);
     const int64_t *chosen = rows.data(), num_parts = rows.shape(0), num_steps = rows.shape(1);
-    uint64_t* made = out.mutable_data();
-    py::gil_scoped_release unlocked;
+    uint64_t* made = out.data();
     parallel_for(num_steps, 1, worth_a_team(rows.size() * a.words, threads), [&](int64_t begin, int64_t end) {
         for (int64_t step = begin; step < end; ++step) {
             uint64_t* to = made + step * a.words;
@@ -122,79 +123,42 @@ void unions(Array<uint64_t> bits, Array<int64_t> rows, int threads, Array<uint64
     });
 }
 
-uint64_t gather_bits(uint64_t word, uint64_t mask) {
-#ifdef __BMI2__
-    return _pext_u64(word, mask);
-#else
-    uint64_t out = 0;
-    for (int place = 0; mask; mask &= mask - 1, ++place) {
-        if (word & mask & -mask) out |= uint64_t{1} << place;
-    }
-    return out;
-#endif
-}
-
-// The same sets over those nodes alone that two or more of them hold.
-py::object shared_sets(Array<uint64_t> bits, int threads) {
+Buffer<uint64_t> shared_sets(Array<const uint64_t> bits, int threads) {
     const Matrix a = matrix_of(bits);
     std::vector<uint64_t> twice(a.words, 0);
-    int64_t words = 0;
-    {
-        py::gil_scoped_release unlocked;
-        parallel_for(a.words, TILE, threads, [&](int64_t begin, int64_t end) {
-            std::vector<uint64_t> once(end - begin, 0);
-            for (int64_t i = 0; i < a.rows; ++i) {
-                const uint64_t* row = a.row(i);
-                for (int64_t w = begin; w < end; ++w) {
-                    twice[w] |= once[w - begin] & row[w];
-                    once[w - begin] |= row[w];
-                }
+    parallel_for(a.words, TILE, threads, [&](int64_t begin, int64_t end) {
+        std::vector<uint64_t> once(end - begin, 0);
+        for (int64_t i = 0; i < a.rows; ++i) {
+            const uint64_t* row = a.row(i);
+            for (int64_t w = begin; w < end; ++w) {
+                twice[w] |= once[w - begin] & row[w];
+                once[w - begin] |= row[w];
             }
-        });
-        words = words_of(count_bits(twice.data(), a.words));
-    }
-    py::array_t<uint64_t> out({a.rows, words});
-    uint64_t* made = out.mutable_data();
-    {
-        py::gil_scoped_release unlocked;
-        parallel_for(a.rows, 1, worth_a_team(a.rows * a.words, threads), [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) {
-                const uint64_t* row = a.row(i);
-                uint64_t* to = made + i * words;
-                std::fill(to, to + words, 0);
-                int64_t place = 0;
-                for (int64_t w = 0; w < a.words; ++w) {
-                    if (!twice[w]) continue;
-                    const uint64_t packed = gather_bits(row[w], twice[w]);
-                    const int64_t shift = place & 63, count = __builtin_popcountll(twice[w]);
-                    to[place >> 6] |= packed << shift;
-                    if (shift + count > 64) to[(place >> 6) + 1] |= packed >> (64 - shift);
-                    place += count;
-                }
+        }
+    });
+    const int64_t words = words_of(count_bits(twice.data(), a.words));
+    Buffer<uint64_t> out(a.rows * words);
+    uint64_t* made = out.data();
+    parallel_for(a.rows, 1, worth_a_team(a.rows * a.words, threads), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+            const uint64_t* row = a.row(i);
+            uint64_t* to = made + i * words;
+            std::fill(to, to + words, 0);
+            int64_t place = 0;
+            for (int64_t w = 0; w < a.words; ++w) {
+                if (!twice[w]) continue;
+                const uint64_t packed = gather_bits(row[w], twice[w]);
+                const int64_t shift = place & 63, count = __builtin_popcountll(twice[w]);
+                to[place >> 6] |= packed << shift;
+                if (shift + count > 64) to[(place >> 6) + 1] |= packed >> (64 - shift);
+                place += count;
             }
-        });
-    }
+        }
+    });
     return out;
 }
 
-template <class Id>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("neighbour_sets", &neighbour_sets<Id>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("node_ids").noconvert(),
-          arg("ptr").noconvert(), arg("self_term"), arg("threads"), arg("out").noconvert());
-}
-
-}  // namespace
-
-void bind_chunk_sets(py::module_& m) {
-    using py::arg;
-    bind<int32_t>(m);
-    bind<int64_t>(m);
-    m.def("set_overlaps", &overlaps, arg("left").noconvert(), arg("right").noconvert(), arg("threads"));
-    m.def("shared_sets", &shared_sets, arg("bits").noconvert(), arg("threads"));
-    m.def("set_sizes", &set_sizes, arg("bits").noconvert(), arg("threads"));
-    m.def("chain_overlaps", &chain_overlaps, arg("bits").noconvert(), arg("threads"));
-    m.def("set_unions", &unions, arg("bits").noconvert(), arg("rows").noconvert(), arg("threads"), arg("out").noconvert());
-}
+template decltype(neighbour_sets<int32_t>) neighbour_sets<int32_t>;
+template decltype(neighbour_sets<int64_t>) neighbour_sets<int64_t>;
 
 }  // namespace graphmill

@@ -1,10 +1,11 @@
-// Steps of a full-graph pass, one after the other, for all devices; see kernels/chunks/steps.py and positions.py.
+// Steps of a full-graph pass, one after the other, for all devices; see kernels/chunks/steps.py.
+#include "chunks/chunks.h"
+
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "base/arrays.h"
+#include "base/input_error.h"
 #include "base/parallel.h"
 #include "chunks/bits.h"
 
@@ -41,23 +42,21 @@ struct BufferState {
     int32_t row(int64_t node) const { return rows[place(node)]; }
 };
 
-// What one device does in a step.
+// A step of one device while it is made.
 template <class Id>
-struct Made {
-    Buffer<int32_t> start, end, indices, dst_pos, load_rows;
-    Buffer<Id> src_ids, load_ids;
+struct Made : DeviceStep<Id> {
     std::vector<std::vector<Id>> fetched;  // by hop: the copies that are new in this step
-    std::vector<Buffer<int32_t>> peer_rows, own_rows;
-    int64_t num_transition = 0;
 };
 
+}  // namespace
+
 template <class Id>
-class StepMaker {
+class StepMaker<Id>::Buffers {
   public:
-    StepMaker(Array<int64_t> indptr, Array<Id> indices, Array<int32_t> part_of, int num_parts, bool self_term, int threads)
-        : indptr_array_(indptr), indices_array_(indices), part_array_(part_of), indptr_(indptr.data()), indices_(indices.data()),
-          part_of_(part_of.data()), num_nodes_(indptr.size() - 1), words_(words_of(num_nodes_)), num_parts_(num_parts),
-          self_term_(self_term), threads_(threads), now_(num_parts), last_(num_parts), all_(words_) {
+    Buffers(Array<const int64_t> indptr, Array<const Id> indices, Array<const int32_t> part_of, int num_parts, bool self_term, int threads)
+        : indptr_(indptr.data()), indices_(indices.data()), part_of_(part_of.data()), num_nodes_(indptr.size() - 1),
+          words_(words_of(num_nodes_)), num_parts_(num_parts), self_term_(self_term), threads_(threads), now_(num_parts),
+          last_(num_parts), all_(words_) {
         for (int part = 0; part < num_parts; ++part) {
             now_[part].bits.assign(words_, 0);
             last_[part].bits.assign(words_, 0);
@@ -66,34 +65,28 @@ class StepMaker {
         }
     }
 
-    // Makes the next step, in which device i computes the destinations dst[i].
-    py::list next(const std::vector<Array<Id>>& dst) {
+    std::vector<DeviceStep<Id>> advance(const std::vector<Array<const Id>>& dst) {
         std::vector<Made<Id>> made(num_parts_);
         std::vector<const Id*> nodes(num_parts_);
         std::vector<int64_t> counts(num_parts_);
         for (int part = 0; part < num_parts_; ++part) nodes[part] = dst[part].data(), counts[part] = dst[part].size();
-        {
-            py::gil_scoped_release unlocked;
-            now_.swap(last_);
-            int64_t edges = num_parts_ * words_;
-            for (int part = 0; part < num_parts_; ++part) {
-                for (int64_t i = 0; i < counts[part]; ++i) edges += indptr_[nodes[part][i] + 1] - indptr_[nodes[part][i]];
-            }
-            const auto for_parts = [&, team = worth_a_team(edges, threads_)](auto body) {
-                parallel_for(num_parts_, 1, team, [&](int64_t begin, int64_t end) {
-                    for (int64_t part = begin; part < end; ++part) body(static_cast<int>(part));
-                });
-            };
-            for_parts([&](int part) { collect(part, nodes[part], counts[part], made[part]); });
-            unite();
-            for_parts([&](int part) { add_transition(part, made[part]); });
-            for_parts([&](int part) { place_rows(part, made[part]); });
-            for_parts([&](int part) { find_peers(part, made[part]); });
-            for (int part = 0; part < num_parts_; ++part) name_edges(part, nodes[part], counts[part], made[part]);
+        now_.swap(last_);
+        int64_t edges = num_parts_ * words_;
+        for (int part = 0; part < num_parts_; ++part) {
+            for (int64_t i = 0; i < counts[part]; ++i) edges += indptr_[nodes[part][i] + 1] - indptr_[nodes[part][i]];
         }
-        py::list out;
-        for (Made<Id>& each : made) out.append(release(each));
-        return out;
+        const auto for_parts = [&, team = worth_a_team(edges, threads_)](auto body) {
+            parallel_for(num_parts_, 1, team, [&](int64_t begin, int64_t end) {
+                for (int64_t part = begin; part < end; ++part) body(static_cast<int>(part));
+            });
+        };
+        for_parts([&](int part) { collect(part, nodes[part], counts[part], made[part]); });
+        unite();
+        for_parts([&](int part) { add_transition(part, made[part]); });
+        for_parts([&](int part) { place_rows(part, made[part]); });
+        for_parts([&](int part) { find_peers(part, made[part]); });
+        for (int part = 0; part < num_parts_; ++part) name_edges(part, nodes[part], counts[part], made[part]);
+        return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
     }
 
   private:
@@ -180,8 +173,9 @@ class StepMaker {
         take(loaded, made.load_rows);
         made.load_ids = Buffer<Id>(loaded.size());
         std::copy(loaded.begin(), loaded.end(), made.load_ids.data());
-        made.own_rows.resize(num_parts_);
-        for (int hop = 1; hop < num_parts_; ++hop) take(made.fetched[hop], made.own_rows[hop]);
+        for (int hop = 1; hop < num_parts_; ++hop) {
+            if (!made.fetched[hop].empty()) take(made.fetched[hop], made.fetch.emplace_back(Fetch{hop, {}, {}}).own_rows);
+        }
         int32_t highest = -1;
         for (const int32_t row : now.rows) highest = std::max(highest, row);
         made.src_ids = Buffer<Id>(highest + 1);
@@ -191,12 +185,11 @@ class StepMaker {
     }
 
     void find_peers(int part, Made<Id>& made) {
-        made.peer_rows.resize(num_parts_);
-        for (int hop = 1; hop < num_parts_; ++hop) {
-            const BufferState& peer = now_[(part + hop) % num_parts_];
-            const std::vector<Id>& nodes = made.fetched[hop];
-            made.peer_rows[hop] = Buffer<int32_t>(nodes.size());
-            for (size_t i = 0; i < nodes.size(); ++i) made.peer_rows[hop][i] = peer.row(nodes[i]);
+        for (Fetch& fetch : made.fetch) {
+            const BufferState& peer = now_[(part + fetch.hop) % num_parts_];
+            const std::vector<Id>& nodes = made.fetched[fetch.hop];
+            fetch.peer_rows = Buffer<int32_t>(nodes.size());
+            for (size_t i = 0; i < nodes.size(); ++i) fetch.peer_rows[i] = peer.row(nodes[i]);
         }
     }
 
@@ -217,20 +210,6 @@ class StepMaker {
         for (int64_t i = 0; i < count; ++i) made.dst_pos[i] = now.row(dst[i]);
     }
 
-    py::tuple release(Made<Id>& made) {
-        py::list fetch;
-        for (int hop = 1; hop < num_parts_; ++hop) {
-            if (made.own_rows[hop].size()) {
-                fetch.append(py::make_tuple(hop, made.peer_rows[hop].release(), made.own_rows[hop].release()));
-            }
-        }
-        return py::make_tuple(made.start.release(), made.end.release(), made.indices.release(), made.src_ids.release(),
-                              made.dst_pos.release(), made.load_ids.release(), made.load_rows.release(), fetch, made.num_transition);
-    }
-
-    Array<int64_t> indptr_array_;
-    Array<Id> indices_array_;
-    Array<int32_t> part_array_;
     const int64_t* indptr_;
     const Id* indices_;
     const int32_t* part_of_;
@@ -243,19 +222,19 @@ class StepMaker {
 };
 
 template <class Id>
-void bind(py::module_& m, const char* name) {
-    using py::arg;
-    py::class_<StepMaker<Id>>(m, name)
-        .def(py::init<Array<int64_t>, Array<Id>, Array<int32_t>, int, bool, int>(), arg("indptr").noconvert(),
-             arg("indices").noconvert(), arg("part_of").noconvert(), arg("num_parts"), arg("self_term"), arg("threads"))
-        .def("next", &StepMaker<Id>::next, arg("dst").noconvert());
+StepMaker<Id>::StepMaker(Array<const int64_t> indptr, Array<const Id> indices, Array<const int32_t> part_of, int num_parts,
+                         bool self_term, int threads)
+    : buffers_(std::make_unique<Buffers>(indptr, indices, part_of, num_parts, self_term, threads)) {}
+
+template <class Id>
+StepMaker<Id>::~StepMaker() = default;
+
+template <class Id>
+std::vector<DeviceStep<Id>> StepMaker<Id>::next(const std::vector<Array<const Id>>& dst) {
+    return buffers_->advance(dst);
 }
 
-}  // namespace
-
-void bind_chunk_steps(py::module_& m) {
-    bind<int32_t>(m, "StepMaker32");
-    bind<int64_t>(m, "StepMaker64");
-}
+template class StepMaker<int32_t>;
+template class StepMaker<int64_t>;
 
 }  // namespace graphmill

@@ -1,8 +1,9 @@
 // Rows of a segment's disk cache, one copy for all the batches that can share its page; see kernels/disk_cache/copies.py.
+#include "disk_cache/disk_cache.h"
+
 #include <algorithm>
 #include <vector>
 
-#include "base/arrays.h"
 #include "base/parallel.h"
 #include "disk_cache/row_uses.h"
 
@@ -263,37 +264,29 @@ void collect(const Members& members, int64_t batch, std::vector<int64_t>& next, 
     wanted.resize(size);
 }
 
-py::tuple place_copies(Array<int64_t> ptr, Array<int32_t> member_rows, int64_t num_rows, int64_t row_bytes, int64_t page_bytes,
-                       int64_t least_bytes, int64_t least_range, int64_t window, int threads) {
-    const Members members{ptr.data(), ptr.size() - 1, member_rows.data(), threads};
-    Buffer<int32_t> rows, places(member_rows.size());
-    {
-        py::gil_scoped_release unlocked;
-        RowUses uses(members, num_rows);
-        CopyPlacer placer(uses, members.num_batches, row_bytes, page_bytes, least_bytes, least_range, window, threads);
-        std::vector<int64_t> next = uses.begins();
-        std::vector<Wanted> wanted;
-        for (int64_t b = 0; b < members.num_batches; ++b) {
-            collect(members, b, next, uses, wanted);
-            placer.place(static_cast<int32_t>(b), wanted);
-        }
-        next = uses.begins();
-        for (int64_t b = 0; b < members.num_batches; ++b)
-            members.pieces(b, next, uses.place, [&](int64_t first, int64_t last, auto use_of) {
-                for (int64_t i = first; i < last; ++i) places[i] = uses.place[use_of(i)];
-            });
-        rows = Buffer<int32_t>(placer.rows.size());
-        std::copy(placer.rows.begin(), placer.rows.end(), rows.data());
-    }
-    return py::make_tuple(rows.release(), places.release());
-}
-
 }  // namespace
 
-void bind_copies(py::module_& m) {
-    using py::arg;
-    m.def("place_copies", &place_copies, arg("ptr").noconvert(), arg("members").noconvert(), arg("num_rows"), arg("row_bytes"),
-          arg("page_bytes"), arg("least_bytes"), arg("least_range"), arg("window"), arg("threads"));
+std::pair<Buffer<int32_t>, Buffer<int32_t>> place_copies(Array<const int64_t> ptr, Array<const int32_t> member_rows, int64_t num_rows,
+                                                         int64_t row_bytes, int64_t page_bytes, int64_t least_bytes, int64_t least_range,
+                                                         int64_t window, int threads) {
+    const Members members{ptr.data(), ptr.size() - 1, member_rows.data(), threads};
+    Buffer<int32_t> places(member_rows.size());
+    RowUses uses(members, num_rows);
+    CopyPlacer placer(uses, members.num_batches, row_bytes, page_bytes, least_bytes, least_range, window, threads);
+    std::vector<int64_t> next = uses.begins();
+    std::vector<Wanted> wanted;
+    for (int64_t b = 0; b < members.num_batches; ++b) {
+        collect(members, b, next, uses, wanted);
+        placer.place(static_cast<int32_t>(b), wanted);
+    }
+    next = uses.begins();
+    for (int64_t b = 0; b < members.num_batches; ++b)
+        members.pieces(b, next, uses.place, [&](int64_t first, int64_t last, auto use_of) {
+            for (int64_t i = first; i < last; ++i) places[i] = uses.place[use_of(i)];
+        });
+    Buffer<int32_t> rows(placer.rows.size());
+    std::copy(placer.rows.begin(), placer.rows.end(), rows.data());
+    return {std::move(rows), std::move(places)};
 }
 
 }  // namespace graphmill

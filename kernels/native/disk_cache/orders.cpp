@@ -1,12 +1,15 @@
 // Orders of a segment's disk cache; see kernels/disk_cache/orders.py.
+#include "disk_cache/disk_cache.h"
+
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #ifdef __AVX512VPOPCNTDQ__
 #include <immintrin.h>
 #endif
 
-#include "base/arrays.h"
+#include "base/input_error.h"
 #include "base/parallel.h"
 
 namespace graphmill {
@@ -222,24 +225,23 @@ class PageFiller {
 };
 
 template <class Id>
-Array<Id> named(const Nodes& nodes, const std::vector<uint32_t>& order) {
+Buffer<Id> named(const Nodes& nodes, const std::vector<uint32_t>& order) {
     std::vector<Id> ids(order.size());
     nodes.write(ids.data());
-    py::gil_scoped_acquire locked;
-    Array<Id> out(static_cast<py::ssize_t>(order.size()));
-    Id* result = out.mutable_data();
-    for (size_t place = 0; place < order.size(); ++place) result[place] = ids[order[place]];
+    Buffer<Id> out(order.size());
+    for (size_t place = 0; place < order.size(); ++place) out[place] = ids[order[place]];
     return out;
 }
 
+}  // namespace
+
 template <class Id>
-Array<Id> gray_order(Array<int64_t> ptr, Array<Id> ids, int64_t row_bytes, int64_t page_bytes, int64_t window,
-                     int64_t piece, int threads) {
+Buffer<Id> gray_order(Array<const int64_t> ptr, Array<const Id> ids, int64_t row_bytes, int64_t page_bytes, int64_t window,
+                      int64_t piece, int threads) {
     const int64_t num_batches = ptr.size() - 1, words = std::max<int64_t>(1, (num_batches + 63) / 64);
     const int64_t* start = ptr.data();
     const Id* id = ids.data();
     const int64_t count = ids.size();
-    py::gil_scoped_release unlocked;
     const Nodes nodes(id, count);
     const std::vector<uint64_t> bits = memberships(nodes, start, num_batches, id, words, threads);
     std::vector<uint32_t> order = sort_by(gray_ranks(bits, words), words);
@@ -253,14 +255,12 @@ Array<Id> gray_order(Array<int64_t> ptr, Array<Id> ids, int64_t row_bytes, int64
     return named<Id>(nodes, order);
 }
 
-// permutations: [num_hashes][num_batches]; a node's signature is the least value of its batches in each.
 template <class Id>
-Array<Id> minhash_order(Array<int64_t> ptr, Array<Id> ids, Array<int32_t> permutations) {
+Buffer<Id> minhash_order(Array<const int64_t> ptr, Array<const Id> ids, Array<const int32_t> permutations) {
     const int64_t num_hashes = permutations.shape(0), num_batches = ptr.size() - 1, count = ids.size();
     const int64_t* start = ptr.data();
     const int32_t* hash = permutations.data();
     const Id* id = ids.data();
-    py::gil_scoped_release unlocked;
     const Nodes nodes(id, count);
     std::vector<uint64_t> least(nodes.size() * num_hashes, ~uint64_t{0});
     for (int64_t batch = 0; batch < num_batches; ++batch) {
@@ -274,20 +274,9 @@ Array<Id> minhash_order(Array<int64_t> ptr, Array<Id> ids, Array<int32_t> permut
     return named<Id>(nodes, sort_by(least, num_hashes));
 }
 
-template <class Id>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("gray_order", &gray_order<Id>, arg("ptr").noconvert(), arg("ids").noconvert(), arg("row_bytes"),
-          arg("page_bytes"), arg("window"), arg("piece"), arg("threads"));
-    m.def("minhash_order", &minhash_order<Id>, arg("ptr").noconvert(), arg("ids").noconvert(),
-          arg("permutations").noconvert());
-}
-
-}  // namespace
-
-void bind_orders(py::module_& m) {
-    bind<int32_t>(m);
-    bind<int64_t>(m);
-}
+template decltype(gray_order<int32_t>) gray_order<int32_t>;
+template decltype(gray_order<int64_t>) gray_order<int64_t>;
+template decltype(minhash_order<int32_t>) minhash_order<int32_t>;
+template decltype(minhash_order<int64_t>) minhash_order<int64_t>;
 
 }  // namespace graphmill

@@ -1,7 +1,11 @@
 // Distributes a range of feature rows to the buffers of the lists that want them; see kernels/disk_cache/pack.py.
-#include <cstring>
+#include "disk_cache/disk_cache.h"
 
-#include "base/arrays.h"
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/input_error.h"
 #include "rows/row_prefetch.h"
 
 namespace graphmill {
@@ -46,16 +50,16 @@ int64_t distribute(const Range& range, const Id* ids, int64_t count, char* out, 
     return used;
 }
 
-// Lists low .. high - 1. Returns whether one of them wants more of this range than its buffer has space for.
+}  // namespace
+
 template <class Id>
-bool pack_range(Array<uint8_t> rows, int64_t first, Array<int64_t> ptr, Array<Id> ids, Array<int64_t> done,
-                Array<uint8_t> memory, Array<int64_t> starts, Array<int64_t> used, int64_t low, int64_t high) {
+bool pack_range(Array<const uint8_t> rows, int64_t first, Array<const int64_t> ptr, Array<const Id> ids, Array<int64_t> done,
+                Array<uint8_t> memory, Array<const int64_t> starts, Array<int64_t> used, int64_t low, int64_t high) {
     const Range range{reinterpret_cast<const char*>(rows.data()), first, rows.shape(0), rows.shape(1)};
     const int64_t *bounds = ptr.data(), *start = starts.data();
     const Id* nodes = ids.data();
-    char* buffers = reinterpret_cast<char*>(memory.mutable_data());
-    int64_t *progress = done.mutable_data(), *filled = used.mutable_data();
-    py::gil_scoped_release unlocked;
+    char* buffers = reinterpret_cast<char*>(memory.data());
+    int64_t *progress = done.data(), *filled = used.data();
     bool more = false;
     for (int64_t l = low; l < high; ++l) {
         const Id* list = nodes + bounds[l];
@@ -67,19 +71,7 @@ bool pack_range(Array<uint8_t> rows, int64_t first, Array<int64_t> ptr, Array<Id
     return more;
 }
 
-template <class Id>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("pack_range", &pack_range<Id>, arg("rows").noconvert(), arg("first_row"), arg("ptr").noconvert(),
-          arg("ids").noconvert(), arg("done").noconvert(), arg("memory").noconvert(), arg("starts").noconvert(),
-          arg("used").noconvert(), arg("low"), arg("high"));
-}
-
-}  // namespace
-
-void bind_pack(py::module_& m) {
-    bind<int32_t>(m);
-    bind<int64_t>(m);
-}
+template decltype(pack_range<int32_t>) pack_range<int32_t>;
+template decltype(pack_range<int64_t>) pack_range<int64_t>;
 
 }  // namespace graphmill

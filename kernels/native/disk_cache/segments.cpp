@@ -1,10 +1,12 @@
 // Segments of batches: pages touched, the split between cache and chunks, and gaps between uses of a row.
 // See kernels/rows/pages.py, kernels/disk_cache/segments.py and kernels/disk_cache/segment_size.py.
+#include "disk_cache/disk_cache.h"
+
 #include <algorithm>
-#include <limits>
+#include <string>
 #include <vector>
 
-#include "base/arrays.h"
+#include "base/input_error.h"
 #include "base/parallel.h"
 
 namespace graphmill {
@@ -33,34 +35,6 @@ void store(int32_t* place, int32_t value) { __atomic_store_n(place, value, __ATO
 
 void mark(std::vector<uint64_t>& bits, int64_t first, int64_t last) {
     for (int64_t page = first; page <= last; ++page) bits[page >> 6] |= uint64_t{1} << (page & 63);
-}
-
-template <class Id>
-void touched_pages(Array<int64_t> ptr, Array<Id> rows, int64_t num_rows, int64_t row_bytes, Array<int64_t> pages,
-                   Array<int64_t> ranges, int threads) {
-    const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1;
-    const Id* row = rows.data();
-    int64_t *num_pages = pages.mutable_data(), *num_ranges = ranges.mutable_data();
-    py::gil_scoped_release unlocked;
-    check_range(row, begins[num_batches], num_rows, "row");
-    if (row_bytes == 0) return;
-    const int64_t words = ((num_rows * row_bytes + PAGE - 1) / PAGE + 63) / 64;
-    parallel_for(num_batches, 1, threads, [&](int64_t first, int64_t last) {
-        std::vector<uint64_t> bits(words);
-        for (int64_t b = first; b < last; ++b) {
-            std::fill(bits.begin(), bits.end(), 0);
-            for (int64_t i = begins[b]; i < begins[b + 1]; ++i) {
-                const int64_t start = row[i] * row_bytes;
-                mark(bits, start / PAGE, (start + row_bytes - 1) / PAGE);
-            }
-            uint64_t before = 0;  // the last page of the word before
-            for (const uint64_t word : bits) {
-                num_pages[b] += __builtin_popcountll(word);
-                num_ranges[b] += __builtin_popcountll(word & ~(word << 1 | before));
-                before = word >> 63;
-            }
-        }
-    });
 }
 
 // The ids whose count reached 2, ascending: a bitmap is set in parallel and read in order.
@@ -97,94 +71,115 @@ void keep_hottest(std::vector<Id>& ids, const int32_t* state, int64_t most, int6
     ids.resize(kept);
 }
 
-// state: 0 on disk, -1 elsewhere. While this works: the count, or -2 - place for a cached node.
+}  // namespace
+
 template <class Id>
-py::tuple split_segment(Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> states, int64_t most_cached,
-                        int threads) {
+void touched_pages(Array<const int64_t> ptr, Array<const Id> rows, int64_t num_rows, int64_t row_bytes, Array<int64_t> pages,
+                   Array<int64_t> ranges, int threads) {
+    const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1;
+    const Id* row = rows.data();
+    int64_t *num_pages = pages.data(), *num_ranges = ranges.data();
+    check_range(row, begins[num_batches], num_rows, "row");
+    if (row_bytes == 0) return;
+    const int64_t words = ((num_rows * row_bytes + PAGE - 1) / PAGE + 63) / 64;
+    parallel_for(num_batches, 1, threads, [&](int64_t first, int64_t last) {
+        std::vector<uint64_t> bits(words);
+        for (int64_t b = first; b < last; ++b) {
+            std::fill(bits.begin(), bits.end(), 0);
+            for (int64_t i = begins[b]; i < begins[b + 1]; ++i) {
+                const int64_t start = row[i] * row_bytes;
+                mark(bits, start / PAGE, (start + row_bytes - 1) / PAGE);
+            }
+            uint64_t before = 0;  // the last page of the word before
+            for (const uint64_t word : bits) {
+                num_pages[b] += __builtin_popcountll(word);
+                num_ranges[b] += __builtin_popcountll(word & ~(word << 1 | before));
+                before = word >> 63;
+            }
+        }
+    });
+}
+
+// While this works, the state is the count of an id, or -2 - place for a cached one.
+template <class Id>
+SplitSegment<Id> split_segment(Array<const int64_t> ptr, Array<const Id> node_ids, Array<int32_t> states, int64_t most_cached,
+                               int threads) {
     const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1, count = node_ids.size();
     const int64_t num_nodes = states.size();
     const Id* ids = node_ids.data();
-    int32_t* state = states.mutable_data();
+    int32_t* state = states.data();
     Buffer<Id> cache, packed;
     Buffer<int32_t> members;
     Buffer<int64_t> packed_ptr(num_batches + 1), member_ptr(num_batches + 1);
-    {
-        py::gil_scoped_release unlocked;
-        check_range(ids, count, num_nodes, "node id");
-        const bool alone = threads == 1;
-        if (num_batches > 1) {
-            parallel_for(count, PIECE, threads, [&](int64_t first, int64_t last) {
-                for (int64_t i = first; i < last; ++i) {
-                    if (i + AHEAD < last) __builtin_prefetch(state + ids[i + AHEAD], 1);
-                    int32_t* place = state + ids[i];
-                    if (load(place) < 0) continue;
-                    if (alone) ++*place;
-                    else __atomic_fetch_add(place, 1, __ATOMIC_RELAXED);
-                }
-            });
-            std::vector<Id> shared = shared_ids(ids, count, state, num_nodes, threads);
-            keep_hottest(shared, state, most_cached, num_batches);
-            cache = Buffer<Id>(shared.size());
-            std::copy(shared.begin(), shared.end(), cache.data());
-            for (size_t c = 0; c < shared.size(); ++c) state[shared[c]] = -2 - static_cast<int32_t>(c);
-        } else {
-            cache = Buffer<Id>(0);
-        }
-        parallel_for(num_batches, 1, threads, [&](int64_t first, int64_t last) {
-            for (int64_t b = first; b < last; ++b) {
-                int64_t num_packed = 0, num_members = 0;
-                for (int64_t i = begins[b]; i < begins[b + 1]; ++i) {
-                    if (i + AHEAD < begins[b + 1]) __builtin_prefetch(state + ids[i + AHEAD]);
-                    num_packed += state[ids[i]] >= 0;
-                    num_members += state[ids[i]] < -1;
-                }
-                packed_ptr[b + 1] = num_packed;
-                member_ptr[b + 1] = num_members;
+    check_range(ids, count, num_nodes, "node id");
+    const bool alone = threads == 1;
+    if (num_batches > 1) {
+        parallel_for(count, PIECE, threads, [&](int64_t first, int64_t last) {
+            for (int64_t i = first; i < last; ++i) {
+                if (i + AHEAD < last) __builtin_prefetch(state + ids[i + AHEAD], 1);
+                int32_t* place = state + ids[i];
+                if (load(place) < 0) continue;
+                if (alone) ++*place;
+                else __atomic_fetch_add(place, 1, __ATOMIC_RELAXED);
             }
         });
-        packed_ptr[0] = member_ptr[0] = 0;
-        for (int64_t b = 0; b < num_batches; ++b) {
-            packed_ptr[b + 1] += packed_ptr[b];
-            member_ptr[b + 1] += member_ptr[b];
-        }
-        packed = Buffer<Id>(packed_ptr[num_batches]);
-        members = Buffer<int32_t>(member_ptr[num_batches]);
-        parallel_for(num_batches, 1, threads, [&](int64_t first, int64_t last) {
-            for (int64_t b = first; b < last; ++b) {
-                Id* own = packed.data() + packed_ptr[b];
-                int32_t* member = members.data() + member_ptr[b];
-                for (int64_t i = begins[b]; i < begins[b + 1]; ++i) {
-                    if (i + AHEAD < begins[b + 1]) __builtin_prefetch(state + ids[i + AHEAD]);
-                    const int32_t value = state[ids[i]];
-                    if (value >= 0) *own++ = ids[i];
-                    if (value < -1) *member++ = -2 - value;
-                }
-                std::sort(packed.data() + packed_ptr[b], own);
-            }
-        });
-        if (num_batches > 1) {
-            parallel_for(count, PIECE, threads, [&](int64_t first, int64_t last) {
-                for (int64_t i = first; i < last; ++i)
-                    if (load(state + ids[i]) != -1) store(state + ids[i], 0);
-            });
-        }
+        std::vector<Id> shared = shared_ids(ids, count, state, num_nodes, threads);
+        keep_hottest(shared, state, most_cached, num_batches);
+        cache = Buffer<Id>(shared.size());
+        std::copy(shared.begin(), shared.end(), cache.data());
+        for (size_t c = 0; c < shared.size(); ++c) state[shared[c]] = -2 - static_cast<int32_t>(c);
+    } else {
+        cache = Buffer<Id>(0);
     }
-    return py::make_tuple(cache.release(), packed_ptr.release(), packed.release(), member_ptr.release(),
-                          members.release());
+    parallel_for(num_batches, 1, threads, [&](int64_t first, int64_t last) {
+        for (int64_t b = first; b < last; ++b) {
+            int64_t num_packed = 0, num_members = 0;
+            for (int64_t i = begins[b]; i < begins[b + 1]; ++i) {
+                if (i + AHEAD < begins[b + 1]) __builtin_prefetch(state + ids[i + AHEAD]);
+                num_packed += state[ids[i]] >= 0;
+                num_members += state[ids[i]] < -1;
+            }
+            packed_ptr[b + 1] = num_packed;
+            member_ptr[b + 1] = num_members;
+        }
+    });
+    packed_ptr[0] = member_ptr[0] = 0;
+    for (int64_t b = 0; b < num_batches; ++b) {
+        packed_ptr[b + 1] += packed_ptr[b];
+        member_ptr[b + 1] += member_ptr[b];
+    }
+    packed = Buffer<Id>(packed_ptr[num_batches]);
+    members = Buffer<int32_t>(member_ptr[num_batches]);
+    parallel_for(num_batches, 1, threads, [&](int64_t first, int64_t last) {
+        for (int64_t b = first; b < last; ++b) {
+            Id* own = packed.data() + packed_ptr[b];
+            int32_t* member = members.data() + member_ptr[b];
+            for (int64_t i = begins[b]; i < begins[b + 1]; ++i) {
+                if (i + AHEAD < begins[b + 1]) __builtin_prefetch(state + ids[i + AHEAD]);
+                const int32_t value = state[ids[i]];
+                if (value >= 0) *own++ = ids[i];
+                if (value < -1) *member++ = -2 - value;
+            }
+            std::sort(packed.data() + packed_ptr[b], own);
+        }
+    });
+    if (num_batches > 1) {
+        parallel_for(count, PIECE, threads, [&](int64_t first, int64_t last) {
+            for (int64_t i = first; i < last; ++i)
+                if (load(state + ids[i]) != -1) store(state + ids[i], 0);
+        });
+    }
+    return {std::move(cache), std::move(packed_ptr), std::move(packed), std::move(member_ptr), std::move(members)};
 }
 
-// last: the batch that used a node last, -1 none yet, -2 not on disk. gaps[b - first_batch][g] counts the nodes of batch b
-// whose last use was g batches before, far[unit of b][units before] the same in units of `unit_batches` batches; longer gaps
-// are dropped. uses[b - first_batch] counts first uses and all uses.
 template <class Id>
-void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_ids, Array<int32_t> lasts,
-                Array<int32_t> gaps, int64_t unit_batches, Array<int32_t> far, Array<int64_t> uses, int threads) {
+void count_gaps(int64_t first_batch, Array<const int64_t> ptr, Array<const Id> node_ids, Array<int32_t> lasts, Array<int32_t> gaps,
+                int64_t unit_batches, Array<int32_t> far, Array<int64_t> uses, int threads) {
     const int64_t *begins = ptr.data(), num_batches = ptr.size() - 1, num_nodes = lasts.size();
     const int64_t band = gaps.shape(1), far_band = far.shape(1);
     const Id* ids = node_ids.data();
-    int32_t *last_use = lasts.mutable_data(), *near_rows = gaps.mutable_data(), *far_rows = far.mutable_data();
-    int64_t* num_uses = uses.mutable_data();
-    py::gil_scoped_release unlocked;
+    int32_t *last_use = lasts.data(), *near_rows = gaps.data(), *far_rows = far.data();
+    int64_t* num_uses = uses.data();
     check_range(ids, node_ids.size(), num_nodes, "node id");
     for (int64_t b = 0; b < num_batches; ++b) {
         const int64_t batch = first_batch + b, unit = batch / unit_batches;
@@ -220,21 +215,11 @@ void count_gaps(int64_t first_batch, Array<int64_t> ptr, Array<Id> node_ids, Arr
     }
 }
 
-}  // namespace
-
-void bind_segments(py::module_& m) {
-    using py::arg;
-    const auto define = [&](auto pages, auto split, auto gaps) {
-        m.def("touched_pages", pages, arg("ptr").noconvert(), arg("rows").noconvert(), arg("num_rows"),
-              arg("row_bytes"), arg("pages").noconvert(), arg("ranges").noconvert(), arg("threads"));
-        m.def("split_segment", split, arg("ptr").noconvert(), arg("node_ids").noconvert(), arg("state").noconvert(),
-              arg("most_cached"), arg("threads"));
-        m.def("count_gaps", gaps, arg("first_batch"), arg("ptr").noconvert(), arg("node_ids").noconvert(),
-              arg("last").noconvert(), arg("gaps").noconvert(), arg("unit_batches"), arg("far").noconvert(),
-              arg("uses").noconvert(), arg("threads"));
-    };
-    define(&touched_pages<int32_t>, &split_segment<int32_t>, &count_gaps<int32_t>);
-    define(&touched_pages<int64_t>, &split_segment<int64_t>, &count_gaps<int64_t>);
-}
+template decltype(touched_pages<int32_t>) touched_pages<int32_t>;
+template decltype(touched_pages<int64_t>) touched_pages<int64_t>;
+template decltype(split_segment<int32_t>) split_segment<int32_t>;
+template decltype(split_segment<int64_t>) split_segment<int64_t>;
+template decltype(count_gaps<int32_t>) count_gaps<int32_t>;
+template decltype(count_gaps<int64_t>) count_gaps<int64_t>;
 
 }  // namespace graphmill

@@ -1,9 +1,11 @@
 // Compressed columns from an edge list, by buckets of destinations; see kernels/graph/csc.py.
+#include "graph/graph.h"
+
 #include <algorithm>
 #include <limits>
-#include <vector>
+#include <string>
 
-#include "base/arrays.h"
+#include "base/input_error.h"
 #include "base/parallel.h"
 
 namespace graphmill {
@@ -13,6 +15,21 @@ template <class Out>
 struct Pair {
     Out dst, src;
 };
+
+std::string edge_text(int64_t e, int64_t src, int64_t dst) {
+    return "edge " + std::to_string(e) + ": " + std::to_string(src) + " -> " + std::to_string(dst);
+}
+
+[[noreturn]] void refuse_edges(int64_t bad, int64_t num_edges, int64_t num_nodes, const std::string& examples) {
+    throw InputError(std::to_string(bad) + " of " + std::to_string(num_edges) + " edges name a node outside 0.." +
+                         std::to_string(num_nodes - 1) + " (" + examples + ")",
+                     "correct the edges, or give the right number of nodes");
+}
+
+[[noreturn]] void refuse_degree(int64_t node, int64_t degree) {
+    throw InputError("node " + std::to_string(node) + " has " + std::to_string(degree) + " in-edges; a row may have 2147483647",
+                     "merge duplicate edges");
+}
 
 // One build: `In` is the id type of the edge list, `Out` that of the graph.
 template <class In, class Out>
@@ -65,12 +82,10 @@ class Builder {
         for (int64_t e = 0; e < num_edges_; ++e) {
             if (src_[e] >= 0 && src_[e] < num_nodes_ && dst_[e] >= 0 && dst_[e] < num_nodes_) continue;
             if (++bad > 3) continue;
-            examples += std::string(bad > 1 ? ", " : "") + "edge " + std::to_string(e) + ": " +
-                        std::to_string(src_[e]) + " -> " + std::to_string(dst_[e]);
+            if (bad > 1) examples += ", ";
+            examples += edge_text(e, src_[e], dst_[e]);
         }
-        throw InputError(std::to_string(bad) + " of " + std::to_string(num_edges_) +
-                             " edges name a node outside 0.." + std::to_string(num_nodes_ - 1) + " (" + examples + ")",
-                         "correct the edges, or give the right number of nodes");
+        refuse_edges(bad, num_edges_, num_nodes_, examples);
     }
 
     // Calls visit(dst, src) for the directed edges of one piece of the list. A self-loop is its own reverse.
@@ -154,10 +169,7 @@ class Builder {
         in_degree = Buffer<int32_t>(num_nodes_);
         for (int64_t v = 0; v < num_nodes_; ++v) {
             const int64_t degree = indptr[v + 1];
-            if (degree > std::numeric_limits<int32_t>::max()) {
-                throw InputError("node " + std::to_string(v) + " has " + std::to_string(degree) +
-                                 " in-edges; a row may have 2147483647", "merge duplicate edges");
-            }
+            if (degree > std::numeric_limits<int32_t>::max()) refuse_degree(v, degree);
             in_degree[v] = static_cast<int32_t>(degree);
             indptr[v + 1] += indptr[v];
         }
@@ -210,34 +222,20 @@ class Builder {
     Buffer<Pair<Out>> pairs_;
 };
 
-template <class In, class Out>
-py::tuple build(Array<In> src, Array<In> dst, int64_t num_nodes, bool undirected, bool merge, bool drop_loops,
-                int threads) {
-    Builder<In, Out> builder(src.data(), dst.data(), src.size(), num_nodes, undirected, merge, drop_loops, threads);
-    {
-        py::gil_scoped_release unlocked;
-        builder.build();
-    }
-    return py::make_tuple(builder.indptr.release(), builder.indices.release(), builder.in_degree.release(),
-                          builder.out_degree.release(), builder.num_duplicates, builder.num_self_loops);
-}
-
-template <class In>
-void bind(py::module_& m) {
-    using py::arg;
-    const auto define = [&](const char* name, auto function) {
-        m.def(name, function, arg("src").noconvert(), arg("dst").noconvert(), arg("num_nodes"), arg("undirected"),
-              arg("merge"), arg("drop_loops"), arg("threads"));
-    };
-    define("build_csc32", &build<In, int32_t>);
-    define("build_csc64", &build<In, int64_t>);
-}
-
 }  // namespace
 
-void bind_csc(py::module_& m) {
-    bind<int32_t>(m);
-    bind<int64_t>(m);
+template <class In, class Out>
+CscArrays<Out> build_csc(Array<const In> src, Array<const In> dst, int64_t num_nodes, bool undirected, bool merge, bool drop_loops,
+                         int threads) {
+    Builder<In, Out> builder(src.data(), dst.data(), src.size(), num_nodes, undirected, merge, drop_loops, threads);
+    builder.build();
+    return {std::move(builder.indptr),     std::move(builder.indices), std::move(builder.in_degree),
+            std::move(builder.out_degree), builder.num_duplicates,     builder.num_self_loops};
 }
+
+template decltype(build_csc<int32_t, int32_t>) build_csc<int32_t, int32_t>;
+template decltype(build_csc<int32_t, int64_t>) build_csc<int32_t, int64_t>;
+template decltype(build_csc<int64_t, int32_t>) build_csc<int64_t, int32_t>;
+template decltype(build_csc<int64_t, int64_t>) build_csc<int64_t, int64_t>;
 
 }  // namespace graphmill

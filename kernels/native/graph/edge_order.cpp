@@ -1,8 +1,8 @@
 // The canonical order of edges with attributes; see kernels/graph/edge_order.py.
-#include <algorithm>
-#include <vector>
+#include "graph/graph.h"
 
-#include "base/arrays.h"
+#include <algorithm>
+
 #include "base/parallel.h"
 
 namespace graphmill {
@@ -21,52 +21,38 @@ struct Entry {
 
 constexpr int SOURCE_BITS = 56;  // a type of 8 bits stands above the source
 
+}  // namespace
+
 template <class Id>
-Array<int32_t> edge_order(Array<int32_t> rows, Array<Id> src, py::object types, py::object ties,
-                          int64_t num_rows, int threads) {
+Buffer<int32_t> edge_order(Array<const int32_t> rows, Array<const Id> src, Optional<const uint8_t> types, Optional<const int64_t> ties,
+                           int64_t num_rows, int threads) {
     const int64_t size = rows.size();
-    const auto type_array = types.is_none() ? Array<uint8_t>() : types.cast<Array<uint8_t>>();
-    const auto tie_array = ties.is_none() ? Array<int64_t>() : ties.cast<Array<int64_t>>();
     const int32_t* row = rows.data();
     const Id* source = src.data();
-    const uint8_t* type = types.is_none() ? nullptr : type_array.data();
-    const int64_t* tie = ties.is_none() ? nullptr : tie_array.data();
-    Array<int32_t> order(size);
-    int32_t* out = order.mutable_data();
+    const uint8_t* type = pointer(types);
+    const int64_t* tie = pointer(ties);
+    std::vector<int64_t> place(num_rows + 1, 0);
+    for (int64_t e = 0; e < size; ++e) ++place[row[e] + 1];
+    for (int64_t v = 0; v < num_rows; ++v) place[v + 1] += place[v];
+    Buffer<Entry> entries(size);
     {
-        py::gil_scoped_release unlocked;
-        std::vector<int64_t> place(num_rows + 1, 0);
-        for (int64_t e = 0; e < size; ++e) ++place[row[e] + 1];
-        for (int64_t v = 0; v < num_rows; ++v) place[v + 1] += place[v];
-        Buffer<Entry> entries(size);
-        {
-            std::vector<int64_t> cursor(place.begin(), place.end() - 1);
-            for (int64_t e = 0; e < size; ++e) {
-                const uint64_t high = type ? static_cast<uint64_t>(type[e]) << SOURCE_BITS : 0;
-                entries[cursor[row[e]]++] = {high | static_cast<uint64_t>(source[e]), tie ? tie[e] : 0,
-                                             static_cast<int32_t>(e)};
-            }
+        std::vector<int64_t> cursor(place.begin(), place.end() - 1);
+        for (int64_t e = 0; e < size; ++e) {
+            const uint64_t high = type ? static_cast<uint64_t>(type[e]) << SOURCE_BITS : 0;
+            entries[cursor[row[e]]++] = {high | static_cast<uint64_t>(source[e]), tie ? tie[e] : 0, static_cast<int32_t>(e)};
         }
-        parallel_for(num_rows, 4096, threads, [&](int64_t first, int64_t last) {
-            for (int64_t v = first; v < last; ++v) {
-                std::sort(entries.data() + place[v], entries.data() + place[v + 1]);
-                for (int64_t e = place[v]; e < place[v + 1]; ++e) out[e] = entries[e].position;
-            }
-        });
     }
+    Buffer<int32_t> order(size);
+    parallel_for(num_rows, 4096, threads, [&](int64_t first, int64_t last) {
+        for (int64_t v = first; v < last; ++v) {
+            std::sort(entries.data() + place[v], entries.data() + place[v + 1]);
+            for (int64_t e = place[v]; e < place[v + 1]; ++e) order[e] = entries[e].position;
+        }
+    });
     return order;
 }
 
-}  // namespace
-
-void bind_edge_order(py::module_& m) {
-    using py::arg;
-    const auto define = [&](auto function) {
-        m.def("edge_order", function, arg("rows").noconvert(), arg("src").noconvert(), arg("types"), arg("ties"),
-              arg("num_rows"), arg("threads"));
-    };
-    define(&edge_order<int32_t>);
-    define(&edge_order<int64_t>);
-}
+template decltype(edge_order<int32_t>) edge_order<int32_t>;
+template decltype(edge_order<int64_t>) edge_order<int64_t>;
 
 }  // namespace graphmill

@@ -1,10 +1,9 @@
 // Records of edges on their way through the sort of a spool; see kernels/graph/edge_records.py.
+#include "graph/graph.h"
+
 #include <algorithm>
 #include <cstring>
-#include <limits>
-#include <vector>
 
-#include "base/arrays.h"
 #include "base/parallel.h"
 
 namespace graphmill {
@@ -70,36 +69,20 @@ struct Dealer {
 };
 
 template <class Id, int64_t WIDTH>
-py::tuple dealt(const Dealer<Id, WIDTH>& dealer, int64_t num_ranges) {
+Dealt dealt(const Dealer<Id, WIDTH>& dealer, int64_t num_ranges) {
     std::vector<int64_t> counts(num_ranges, 0);
-    Buffer<uint8_t> out;
-    int64_t loops = 0;
-    {
-        py::gil_scoped_release unlocked;
-        loops = dealer.count(counts);
-        int64_t total = 0;
-        for (int64_t count : counts) total += count;
-        out = Buffer<uint8_t>(total * dealer.bytes());
-        std::vector<char*> cursor(num_ranges);
-        char* at = reinterpret_cast<char*>(out.data());
-        for (int64_t range = 0; range < num_ranges; ++range) {
-            cursor[range] = at;
-            at += counts[range] * dealer.bytes();
-        }
-        dealer.deal(cursor);
+    const int64_t loops = dealer.count(counts);
+    int64_t total = 0;
+    for (int64_t count : counts) total += count;
+    Buffer<uint8_t> out(total * dealer.bytes());
+    std::vector<char*> cursor(num_ranges);
+    char* at = reinterpret_cast<char*>(out.data());
+    for (int64_t range = 0; range < num_ranges; ++range) {
+        cursor[range] = at;
+        at += counts[range] * dealer.bytes();
     }
-    return py::make_tuple(out.release(), counts, loops);
-}
-
-template <class Id>
-py::tuple deal_records(Array<uint8_t> records, int64_t width, Array<uint16_t> range_of, int shift, int64_t num_ranges,
-                       bool reverse, bool drop_loops, int type_step) {
-    const auto* bytes = reinterpret_cast<const char*>(records.data());
-    const int64_t size = records.size() / width;
-    if (width == 2 * static_cast<int64_t>(sizeof(Id))) {
-        return dealt(Dealer<Id, 2 * sizeof(Id)>{bytes, size, width, range_of.data(), shift, reverse, drop_loops, type_step}, num_ranges);
-    }
-    return dealt(Dealer<Id, 0>{bytes, size, width, range_of.data(), shift, reverse, drop_loops, type_step}, num_ranges);
+    dealer.deal(cursor);
+    return {std::move(out), std::move(counts), loops};
 }
 
 // Sorts the bare edges of a range of destinations by (destination, source), and merges equal ones.
@@ -211,30 +194,30 @@ class RangeSort {
     Buffer<int64_t> lengths;
 };
 
-template <class Id>
-py::tuple sort_ends(Array<Id> ends, int64_t low, int64_t num_rows, bool merge, int threads) {
-    const auto* edges = reinterpret_cast<const Ends<Id>*>(ends.data());
-    RangeSort<Id> sort(edges, ends.size() / 2, low, num_rows, merge, threads);
-    {
-        py::gil_scoped_release unlocked;
-        sort.sort();
-    }
-    return py::make_tuple(sort.sources.release(), sort.lengths.release(), sort.num_duplicates);
-}
-
-template <class Id>
-void bind(py::module_& m, const char* deal, const char* sort) {
-    using py::arg;
-    m.def(deal, &deal_records<Id>, arg("records").noconvert(), arg("width"), arg("range_of").noconvert(), arg("shift"),
-          arg("num_ranges"), arg("reverse"), arg("drop_loops"), arg("type_step"));
-    m.def(sort, &sort_ends<Id>, arg("ends").noconvert(), arg("low"), arg("num_rows"), arg("merge"), arg("threads"));
-}
-
 }  // namespace
 
-void bind_edge_records(py::module_& m) {
-    bind<int32_t>(m, "deal_records32", "sort_ends32");
-    bind<int64_t>(m, "deal_records64", "sort_ends64");
+template <class Id>
+Dealt deal_records(Array<const uint8_t> records, int64_t width, Array<const uint16_t> range_of, int shift, int64_t num_ranges,
+                   bool reverse, bool drop_loops, int type_step) {
+    const auto* bytes = reinterpret_cast<const char*>(records.data());
+    const int64_t size = records.size() / width;
+    if (width == 2 * static_cast<int64_t>(sizeof(Id))) {
+        return dealt(Dealer<Id, 2 * sizeof(Id)>{bytes, size, width, range_of.data(), shift, reverse, drop_loops, type_step}, num_ranges);
+    }
+    return dealt(Dealer<Id, 0>{bytes, size, width, range_of.data(), shift, reverse, drop_loops, type_step}, num_ranges);
 }
+
+template <class Id>
+SortedEnds<Id> sort_ends(Array<const Id> ends, int64_t low, int64_t num_rows, bool merge, int threads) {
+    const auto* edges = reinterpret_cast<const Ends<Id>*>(ends.data());
+    RangeSort<Id> sort(edges, ends.size() / 2, low, num_rows, merge, threads);
+    sort.sort();
+    return {std::move(sort.sources), std::move(sort.lengths), sort.num_duplicates};
+}
+
+template decltype(deal_records<int32_t>) deal_records<int32_t>;
+template decltype(deal_records<int64_t>) deal_records<int64_t>;
+template decltype(sort_ends<int32_t>) sort_ends<int32_t>;
+template decltype(sort_ends<int64_t>) sort_ends<int64_t>;
 
 }  // namespace graphmill

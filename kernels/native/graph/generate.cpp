@@ -1,5 +1,6 @@
 // Random graphs, labels and features of any size; see kernels/graph/generate.py for the models.
-#include "base/arrays.h"
+#include "graph/graph.h"
+
 #include "base/parallel.h"
 #include "graph/permutation.h"
 
@@ -7,65 +8,6 @@ namespace graphmill {
 namespace {
 
 constexpr int64_t PIECE = 1 << 14;  // edges or nodes a thread takes at a time
-
-// Edges are made in ranges: the arrays of a call receive edges first .. first + size - 1.
-
-// Each level of the recursion decides one bit of both ends with 16 random bits; a draw serves four levels.
-template <class Id>
-void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int scale, uint32_t top_left,
-          uint32_t top, uint32_t all_but_last, int64_t first, Array<Id> src, Array<Id> dst, int threads) {
-    Id *sources = src.mutable_data(), *targets = dst.mutable_data();
-    const int64_t num_edges = src.size();
-    const Permutation names(scramble_key, num_nodes, scrambled);
-    const auto place = [=](uint64_t corner) {
-        const auto rank = static_cast<unsigned __int128>(corner) * static_cast<uint64_t>(num_nodes) >> scale;
-        return static_cast<Id>(names.forward(static_cast<uint64_t>(rank)));
-    };
-    py::gil_scoped_release unlocked;
-    parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
-        for (int64_t e = begin; e < end; ++e) {
-            const uint64_t edge_key = absorb(key, first + e);
-            uint64_t bits = 0, row = 0, column = 0;
-            for (int level = 0; level < scale; ++level) {
-                bits = level % 4 ? bits >> 16 : draw(edge_key, level / 4);
-                const uint32_t lane = bits & 0xFFFF;
-                row = row << 1 | uint64_t(lane >= top);
-                column = column << 1 | uint64_t((lane >= top_left) & ((lane < top) | (lane >= all_but_last)));
-            }
-            sources[e] = place(row);
-            targets[e] = place(column);
-        }
-    });
-}
-
-// Classes are ranges of ranks: class c holds ceil(c n / C) .. ceil((c + 1) n / C) - 1.
-template <class Id>
-void sbm(uint64_t key, uint64_t scramble_key, int64_t num_nodes, int64_t classes, uint64_t threshold, int64_t first,
-         Array<Id> src, Array<Id> dst, int threads) {
-    Id *sources = src.mutable_data(), *targets = dst.mutable_data();
-    const int64_t num_edges = src.size();
-    const Permutation names(scramble_key, num_nodes, true);
-    py::gil_scoped_release unlocked;
-    parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
-        for (int64_t e = begin; e < end; ++e) {
-            const uint64_t edge_key = absorb(key, first + e);
-            const uint64_t from = bounded(draw(edge_key, 0), num_nodes);
-            const uint64_t label = from * classes / num_nodes;
-            const uint64_t low = (label * num_nodes + classes - 1) / classes;
-            const uint64_t size = ((label + 1) * num_nodes + classes - 1) / classes - low;
-            const uint64_t outside = num_nodes - size;
-            uint64_t to;
-            if (draw(edge_key, 1) >> 32 < threshold || outside == 0) {
-                to = low + bounded(draw(edge_key, 2), size);
-            } else {
-                to = bounded(draw(edge_key, 2), outside);
-                to += to >= low ? size : 0;
-            }
-            sources[e] = static_cast<Id>(names.forward(from));
-            targets[e] = static_cast<Id>(names.forward(to));
-        }
-    });
-}
 
 // Node `rank` cites earlier ones; its edges are those e with e N / E = rank. A copied edge is worked out again from its number, so no
 // edge needs another one to exist. Ranks fall at every step, which ends the search.
@@ -98,14 +40,72 @@ class Citations {
     uint64_t key_, nodes_, edges_, classes_, inside_, copied_;
 };
 
+}  // namespace
+
+// Edges are made in ranges: the arrays of a call receive edges first .. first + size - 1.
+
+// Each level of the recursion decides one bit of both ends with 16 random bits; a draw serves four levels.
 template <class Id>
-void citations(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int64_t classes,
-               uint64_t inside, uint64_t copied, int64_t all_edges, int64_t first, Array<Id> src, Array<Id> dst, int threads) {
-    Id *sources = src.mutable_data(), *targets = dst.mutable_data();
+void rmat(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int scale, uint32_t top_left, uint32_t top,
+          uint32_t all_but_last, int64_t first, Array<Id> src, Array<Id> dst, int threads) {
+    Id *sources = src.data(), *targets = dst.data();
+    const int64_t num_edges = src.size();
+    const Permutation names(scramble_key, num_nodes, scrambled);
+    const auto place = [=](uint64_t corner) {
+        const auto rank = static_cast<unsigned __int128>(corner) * static_cast<uint64_t>(num_nodes) >> scale;
+        return static_cast<Id>(names.forward(static_cast<uint64_t>(rank)));
+    };
+    parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t e = begin; e < end; ++e) {
+            const uint64_t edge_key = absorb(key, first + e);
+            uint64_t bits = 0, row = 0, column = 0;
+            for (int level = 0; level < scale; ++level) {
+                bits = level % 4 ? bits >> 16 : draw(edge_key, level / 4);
+                const uint32_t lane = bits & 0xFFFF;
+                row = row << 1 | uint64_t(lane >= top);
+                column = column << 1 | uint64_t((lane >= top_left) & ((lane < top) | (lane >= all_but_last)));
+            }
+            sources[e] = place(row);
+            targets[e] = place(column);
+        }
+    });
+}
+
+// Classes are ranges of ranks: class c holds ceil(c n / C) .. ceil((c + 1) n / C) - 1.
+template <class Id>
+void sbm(uint64_t key, uint64_t scramble_key, int64_t num_nodes, int64_t classes, uint64_t threshold, int64_t first, Array<Id> src,
+         Array<Id> dst, int threads) {
+    Id *sources = src.data(), *targets = dst.data();
+    const int64_t num_edges = src.size();
+    const Permutation names(scramble_key, num_nodes, true);
+    parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t e = begin; e < end; ++e) {
+            const uint64_t edge_key = absorb(key, first + e);
+            const uint64_t from = bounded(draw(edge_key, 0), num_nodes);
+            const uint64_t label = from * classes / num_nodes;
+            const uint64_t low = (label * num_nodes + classes - 1) / classes;
+            const uint64_t size = ((label + 1) * num_nodes + classes - 1) / classes - low;
+            const uint64_t outside = num_nodes - size;
+            uint64_t to;
+            if (draw(edge_key, 1) >> 32 < threshold || outside == 0) {
+                to = low + bounded(draw(edge_key, 2), size);
+            } else {
+                to = bounded(draw(edge_key, 2), outside);
+                to += to >= low ? size : 0;
+            }
+            sources[e] = static_cast<Id>(names.forward(from));
+            targets[e] = static_cast<Id>(names.forward(to));
+        }
+    });
+}
+
+template <class Id>
+void citations(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_nodes, int64_t classes, uint64_t inside, uint64_t copied,
+               int64_t all_edges, int64_t first, Array<Id> src, Array<Id> dst, int threads) {
+    Id *sources = src.data(), *targets = dst.data();
     const int64_t num_edges = src.size();
     const Permutation names(scramble_key, num_nodes, scrambled);
     const Citations graph(key, num_nodes, all_edges, classes, inside, copied);
-    py::gil_scoped_release unlocked;
     parallel_for(num_edges, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t e = begin; e < end; ++e) {
             sources[e] = static_cast<Id>(names.forward(graph.from(first + e)));
@@ -115,32 +115,29 @@ void citations(uint64_t key, uint64_t scramble_key, bool scrambled, int64_t num_
 }
 
 void cyclic_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
-    int32_t* labels = out.mutable_data();
+    int32_t* labels = out.data();
     const int64_t num_nodes = out.size();
     const Permutation names(scramble_key, num_nodes, scrambled);
-    py::gil_scoped_release unlocked;
     parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t v = begin; v < end; ++v) labels[v] = static_cast<int32_t>(names.backward(v) % classes);
     });
 }
 
 void block_labels(uint64_t scramble_key, bool scrambled, int64_t classes, Array<int32_t> out, int threads) {
-    int32_t* labels = out.mutable_data();
+    int32_t* labels = out.data();
     const int64_t num_nodes = out.size();
     const Permutation names(scramble_key, num_nodes, scrambled);
-    py::gil_scoped_release unlocked;
     parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t v = begin; v < end; ++v) labels[v] = static_cast<int32_t>(names.backward(v) * classes / num_nodes);
     });
 }
 
 // Rows are those of nodes first .. first + rows - 1; labels belong to them. Integers below 2^24, then an exact product.
-void class_features(Array<int32_t> labels, Array<int32_t> centroids, uint64_t key, int32_t noise, int64_t first,
+void class_features(Array<const int32_t> labels, Array<const int32_t> centroids, uint64_t key, int32_t noise, int64_t first,
                     Array<float> out, int threads) {
     const int32_t *label = labels.data(), *centroid = centroids.data();
-    float* result = out.mutable_data();
+    float* result = out.data();
     const int64_t rows = out.shape(0), width = out.shape(1);
-    py::gil_scoped_release unlocked;
     parallel_for(rows, 256, threads, [=](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             const uint64_t node_key = absorb(key, first + i);
@@ -154,31 +151,11 @@ void class_features(Array<int32_t> labels, Array<int32_t> centroids, uint64_t ke
     });
 }
 
-template <class Id>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("citations", &citations<Id>, arg("key"), arg("scramble_key"), arg("scrambled"), arg("num_nodes"),
-          arg("classes"), arg("inside"), arg("copied"), arg("all_edges"), arg("first"), arg("src").noconvert(),
-          arg("dst").noconvert(), arg("threads"));
-    m.def("rmat", &rmat<Id>, arg("key"), arg("scramble_key"), arg("scrambled"), arg("num_nodes"), arg("scale"),
-          arg("top_left"), arg("top"), arg("all_but_last"), arg("first"), arg("src").noconvert(), arg("dst").noconvert(),
-          arg("threads"));
-    m.def("sbm", &sbm<Id>, arg("key"), arg("scramble_key"), arg("num_nodes"), arg("classes"), arg("threshold"),
-          arg("first"), arg("src").noconvert(), arg("dst").noconvert(), arg("threads"));
-}
-
-}  // namespace
-
-void bind_generate(py::module_& m) {
-    using py::arg;
-    bind<int32_t>(m);
-    bind<int64_t>(m);
-    m.def("cyclic_labels", &cyclic_labels, arg("scramble_key"), arg("scrambled"), arg("classes"),
-          arg("out").noconvert(), arg("threads"));
-    m.def("block_labels", &block_labels, arg("scramble_key"), arg("scrambled"), arg("classes"),
-          arg("out").noconvert(), arg("threads"));
-    m.def("class_features", &class_features, arg("labels").noconvert(), arg("centroids").noconvert(), arg("key"),
-          arg("noise"), arg("first"), arg("out").noconvert(), arg("threads"));
-}
+template decltype(rmat<int32_t>) rmat<int32_t>;
+template decltype(rmat<int64_t>) rmat<int64_t>;
+template decltype(sbm<int32_t>) sbm<int32_t>;
+template decltype(sbm<int64_t>) sbm<int64_t>;
+template decltype(citations<int32_t>) citations<int32_t>;
+template decltype(citations<int64_t>) citations<int64_t>;
 
 }  // namespace graphmill

@@ -1,11 +1,11 @@
 // Columns of numbers from lines of text; see kernels/graph/text_columns.py.
+#include "graph/graph.h"
+
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <vector>
 
-#include "base/arrays.h"
 #include "base/parallel.h"
 
 namespace graphmill {
@@ -140,60 +140,45 @@ int64_t count_lines(const char* at, const char* end) {
     return lines;
 }
 
-py::object text_columns(py::buffer text, int64_t first, int64_t size, int separator, int comment, bool carriage,
-                        int64_t num_fields, const std::vector<std::pair<int64_t, bool>>& columns, int threads) {
-    const py::buffer_info info = text.request();
-    const char* begin = static_cast<const char*>(info.ptr) + first;
-    const Form form{static_cast<char>(separator), static_cast<char>(comment), carriage, num_fields};
-    std::vector<Buffer<int64_t>> wholes(columns.size());
-    std::vector<Buffer<float>> reals(columns.size());
-    std::atomic<bool> plain{true};
-    {
-        py::gil_scoped_release unlocked;
-        // Each piece begins behind the end of a line.
-        const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>(threads, size >> 16));
-        std::vector<const char*> starts(pieces + 1, begin + size);
-        starts[0] = begin;
-        for (int64_t piece = 1; piece < pieces; ++piece) {
-            const char* from = std::max(begin + size * piece / pieces, starts[piece - 1]);
-            starts[piece] = from < begin + size ? static_cast<const char*>(std::memchr(from, '\n', begin + size - from)) + 1 : from;
-        }
-        std::vector<int64_t> rows(pieces + 1, 0);
-        parallel_for(pieces, 1, threads, [&](int64_t low, int64_t high) {
-            for (int64_t piece = low; piece < high; ++piece) rows[piece + 1] = count_lines(starts[piece], starts[piece + 1]);
-        });
-        for (int64_t piece = 0; piece < pieces; ++piece) rows[piece + 1] += rows[piece];
-        std::vector<Target> targets(num_fields);
-        for (size_t number = 0; number < columns.size(); ++number) {
-            Target& target = targets[columns[number].first];
-            if (columns[number].second) {
-                reals[number] = Buffer<float>(rows[pieces]);
-                target.real = reals[number].data();
-            } else {
-                wholes[number] = Buffer<int64_t>(rows[pieces]);
-                target.whole = wholes[number].data();
-            }
-        }
-        parallel_for(pieces, 1, threads, [&](int64_t low, int64_t high) {
-            for (int64_t piece = low; piece < high; ++piece) {
-                if (!Lines(form, targets, starts[piece]).parse(starts[piece + 1], rows[piece])) plain = false;
-            }
-        });
-    }
-    if (!plain) return py::none();
-    py::list found;
-    for (size_t number = 0; number < columns.size(); ++number) {
-        found.append(columns[number].second ? reals[number].release() : wholes[number].release());
-    }
-    return found;
-}
-
 }  // namespace
 
-void bind_text_columns(py::module_& m) {
-    using py::arg;
-    m.def("text_columns", &text_columns, arg("text"), arg("first"), arg("size"), arg("separator"), arg("comment"),
-          arg("carriage"), arg("num_fields"), arg("columns"), arg("threads"));
+std::optional<std::vector<TextColumn>> text_columns(const char* text, int64_t size, int separator, int comment, bool carriage,
+                                                    int64_t num_fields, const std::vector<std::pair<int64_t, bool>>& columns,
+                                                    int threads) {
+    const Form form{static_cast<char>(separator), static_cast<char>(comment), carriage, num_fields};
+    // Each piece begins behind the end of a line.
+    const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>(threads, size >> 16));
+    std::vector<const char*> starts(pieces + 1, text + size);
+    starts[0] = text;
+    for (int64_t piece = 1; piece < pieces; ++piece) {
+        const char* from = std::max(text + size * piece / pieces, starts[piece - 1]);
+        starts[piece] = from < text + size ? static_cast<const char*>(std::memchr(from, '\n', text + size - from)) + 1 : from;
+    }
+    std::vector<int64_t> rows(pieces + 1, 0);
+    parallel_for(pieces, 1, threads, [&](int64_t low, int64_t high) {
+        for (int64_t piece = low; piece < high; ++piece) rows[piece + 1] = count_lines(starts[piece], starts[piece + 1]);
+    });
+    for (int64_t piece = 0; piece < pieces; ++piece) rows[piece + 1] += rows[piece];
+    std::vector<TextColumn> found(columns.size());
+    std::vector<Target> targets(num_fields);
+    for (size_t number = 0; number < columns.size(); ++number) {
+        Target& target = targets[columns[number].first];
+        if (columns[number].second) {
+            found[number].real = Buffer<float>(rows[pieces]);
+            target.real = found[number].real.data();
+        } else {
+            found[number].whole = Buffer<int64_t>(rows[pieces]);
+            target.whole = found[number].whole.data();
+        }
+    }
+    std::atomic<bool> plain{true};
+    parallel_for(pieces, 1, threads, [&](int64_t low, int64_t high) {
+        for (int64_t piece = low; piece < high; ++piece) {
+            if (!Lines(form, targets, starts[piece]).parse(starts[piece + 1], rows[piece])) plain = false;
+        }
+    });
+    if (!plain) return std::nullopt;
+    return found;
 }
 
 }  // namespace graphmill

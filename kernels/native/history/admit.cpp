@@ -1,11 +1,12 @@
 // Who enters the history of embeddings and who leaves it; see kernels/history/admit.py.
+#include "history/history.h"
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <optional>
-#include <vector>
+#include <string>
 
-#include "base/arrays.h"
+#include "base/input_error.h"
 #include "base/parallel.h"
 
 namespace graphmill {
@@ -146,8 +147,8 @@ void write(const Index& index, const Entries& entries, const std::vector<int32_t
     for (int64_t k = 0; k < count; ++k) index.slot_of[entries.where[found[k]]] = done.slots[k];
 }
 
-Done admit(const Index& index, const Entries& entries, const std::vector<int64_t>& keep, float least, const Taken& taken, int64_t now,
-           bool repeated, int threads) {
+Done update(const Index& index, const Entries& entries, const std::vector<int64_t>& keep, float least, const Taken& taken, int64_t now,
+            bool repeated, int threads) {
     Done done{{}, {}, Buffer<int64_t>(entries.num_layers), Buffer<int64_t>(entries.num_layers)};
     std::fill_n(done.admitted.data(), entries.num_layers, int64_t{0});
     Buffer<uint8_t> stable(entries.count);
@@ -166,43 +167,37 @@ Done admit(const Index& index, const Entries& entries, const std::vector<int64_t
     return done;
 }
 
-template <class T>
-using Written = py::array_t<T, py::array::c_style>;
+}  // namespace
 
-py::tuple admit_arrays(Written<int32_t> slot_of, Written<int64_t> owner, Written<int64_t> born, Array<int64_t> where,
-                       Array<int64_t> layer_ptr, Array<float> norms, Array<float> saved, Array<bool> computed,
-                       std::vector<int64_t> keep, float least, int64_t head, std::optional<Array<int32_t>> free, int64_t now,
-                       bool repeated, int threads) {
-    const Index index{slot_of.mutable_data(), owner.mutable_data(), born.mutable_data(), slot_of.size(), owner.size()};
+Admitted admit(Array<int32_t> slot_of, Array<int64_t> owner, Array<int64_t> born, Array<const int64_t> where,
+               Array<const int64_t> layer_ptr, Array<const float> norms, Array<const float> saved, Array<const bool> computed,
+               const std::vector<int64_t>& keep, float least, int64_t head, Optional<const int32_t> free, int64_t now, bool repeated,
+               int threads) {
+    const Index index{slot_of.data(), owner.data(), born.data(), slot_of.size(), owner.size()};
     const Entries entries{where.data(), layer_ptr.data(), norms.data(), saved.data(), computed.data(), layer_ptr.size() - 1, where.size()};
     if (norms.size() != entries.count || saved.size() != entries.count || computed.size() != entries.count ||
         layer_ptr.data()[entries.num_layers] != entries.count || static_cast<int64_t>(keep.size()) != entries.num_layers) {
         throw InputError("the entries' arrays differ in length", "give one norm, one saved access and one flag per entry");
     }
-    const Taken taken{free ? free->data() : nullptr, free ? free->size() : index.num_slots, head};
+    const Taken taken{pointer(free), free ? free->size() : index.num_slots, head};
     for (int64_t k = 0; taken.list && k < taken.count; ++k) {
         if (static_cast<uint64_t>(taken.list[k]) >= static_cast<uint64_t>(index.num_slots)) {
             throw InputError("slot " + std::to_string(taken.list[k]) + " is none of " + std::to_string(index.num_slots), "give slots");
         }
     }
-    Done done;
-    {
-        py::gil_scoped_release unlocked;
-        done = admit(index, entries, keep, least, taken, now, repeated, threads);
-    }
-    return py::make_tuple(done.entries.release(), done.slots.release(), done.admitted.release(), done.evicted.release(), done.overflow);
+    Done done = update(index, entries, keep, least, taken, now, repeated, threads);
+    return {std::move(done.entries), std::move(done.slots), std::move(done.admitted), std::move(done.evicted), done.overflow};
 }
 
 // Slots of nodes, -1 where `now` may not use them.
 template <class Id>
-void look_up(Array<int32_t> slot_of, int64_t first, int64_t num_nodes, Array<int64_t> born, Array<Id> ids, int64_t now, int64_t t_stale,
-             Written<int32_t> out, int threads) {
+void look_up(Array<const int32_t> slot_of, int64_t first, int64_t num_nodes, Array<const int64_t> born, Array<const Id> ids, int64_t now,
+             int64_t t_stale, Array<int32_t> out, int threads) {
     const int32_t* of_layer = slot_of.data() + first;
     const int64_t* steps = born.data();
     const Id* nodes = ids.data();
-    int32_t* to = out.mutable_data();
+    int32_t* to = out.data();
     const int64_t count = ids.size();
-    py::gil_scoped_release unlocked;
     parallel_for(count, PIECE, threads, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             if (static_cast<uint64_t>(nodes[i]) >= static_cast<uint64_t>(num_nodes)) {
@@ -215,17 +210,7 @@ void look_up(Array<int32_t> slot_of, int64_t first, int64_t num_nodes, Array<int
     });
 }
 
-}  // namespace
-
-void bind_admit(py::module_& m) {
-    using py::arg;
-    m.def("admit", &admit_arrays, arg("slot_of").noconvert(), arg("owner").noconvert(), arg("born").noconvert(),
-          arg("where").noconvert(), arg("layer_ptr").noconvert(), arg("norms").noconvert(), arg("saved").noconvert(),
-          arg("computed").noconvert(), arg("keep"), arg("least"), arg("head"), arg("free"), arg("now"), arg("repeated"), arg("threads"));
-    m.def("look_up", &look_up<int32_t>, arg("slot_of").noconvert(), arg("first"), arg("num_nodes"), arg("born").noconvert(),
-          arg("ids").noconvert(), arg("now"), arg("t_stale"), arg("out").noconvert(), arg("threads"));
-    m.def("look_up", &look_up<int64_t>, arg("slot_of").noconvert(), arg("first"), arg("num_nodes"), arg("born").noconvert(),
-          arg("ids").noconvert(), arg("now"), arg("t_stale"), arg("out").noconvert(), arg("threads"));
-}
+template decltype(look_up<int32_t>) look_up<int32_t>;
+template decltype(look_up<int64_t>) look_up<int64_t>;
 
 }  // namespace graphmill

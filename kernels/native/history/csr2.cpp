@@ -3,18 +3,18 @@
 // Two walks. The first goes from the seeds downwards: it marks the sources that remaining rows read, numbers them, and knows every size at
 // its end. The second fills the compacted arrays, destinations side by side on all threads; each place is written once, so neither walk
 // depends on the number of threads.
-#include <cstring>
-#include <vector>
+#include "history/history.h"
 
-#include "base/arrays.h"
+#include <cstring>
+#include <string>
+
+#include "base/input_error.h"
 #include "base/parallel.h"
 
 namespace graphmill {
 namespace {
 
 constexpr int64_t PIECE = 1024;  // destinations that a thread takes at once
-constexpr int BY_EDGE = 4;        // weight, edge_type, edge_id, share
-constexpr int ARRAYS = 9 + BY_EDGE;
 
 [[noreturn]] void refuse(const char* what) { throw InputError(what, "give the blocks of one sampled mini-batch"); }
 
@@ -100,141 +100,121 @@ struct Column {
     }
 };
 
-// What is returned of a block, as arrays of Python and as places to write to.
+// What is returned of a block, and the places to write to of what comes from lists of any type.
 struct Result {
-    py::tuple arrays;
-    int32_t *start = nullptr, *end = nullptr, *indices = nullptr, *dst_pos = nullptr;
-    int32_t *computed = nullptr, *hist_pos = nullptr, *hist_slot = nullptr;
+    PrunedArrays arrays;
     Column src_ids, self_weight, by_edge[BY_EDGE];
 };
 
-int32_t* made(py::object& slot, int64_t size) {
-    py::array_t<int32_t> array(size);
-    slot = array;
-    return array.mutable_data();
-}
-
-Column made_column(py::object& slot, const py::object& given, int64_t before, int64_t size) {
-    if (given.is_none()) return {};
-    const auto array = given.cast<py::array>();
-    if (array.ndim() != 1 || array.shape(0) != before || !(array.flags() & py::array::c_style)) {
+Column made_column(Buffer<char>& buffer, const std::optional<Table>& given, int64_t before, int64_t size) {
+    if (!given) return {};
+    const int64_t bytes = given->type.bytes;
+    if (given->dimensions != 1 || given->num_rows != before || (before > 1 && given->stride != bytes)) {
         refuse("an array of a block has another length than the block, or is not contiguous");
     }
-    py::array target(array.dtype(), size);
-    slot = target;
-    return {static_cast<const char*>(array.data()), static_cast<char*>(target.mutable_data()), array.itemsize()};
+    buffer = Buffer<char>(size * bytes);
+    return {given->data, buffer.data(), bytes};
 }
 
-Result allocate(const Layer& layer, const py::object& src_ids, const py::object& self_weight, const py::tuple& by_edge) {
+Result allocate(const Layer& layer, const BlockArrays& block) {
     Result result;
-    py::object slots[ARRAYS];
-    for (auto& slot : slots) slot = py::none();
-    result.start = made(slots[0], layer.num_kept);
-    result.end = made(slots[1], layer.num_kept);
-    result.indices = made(slots[2], layer.num_edges());
-    result.src_ids = made_column(slots[3], src_ids, layer.num_src, layer.num_used);
-    if (!layer.first_are_own) result.dst_pos = made(slots[4], layer.num_kept);
-    result.self_weight = made_column(slots[5], self_weight, layer.num_dst, layer.num_kept);
-    for (int c = 0; c < BY_EDGE; ++c) result.by_edge[c] = made_column(slots[6 + c], by_edge[c], layer.num_indices, layer.num_edges());
-    if (layer.num_hits) {
-        result.computed = made(slots[ARRAYS - 3], layer.num_used - layer.num_hits);
-        result.hist_pos = made(slots[ARRAYS - 2], layer.num_hits);
-        result.hist_slot = made(slots[ARRAYS - 1], layer.num_hits);
+    PrunedArrays& arrays = result.arrays;
+    arrays.start = Buffer<int32_t>(layer.num_kept);
+    arrays.end = Buffer<int32_t>(layer.num_kept);
+    arrays.indices = Buffer<int32_t>(layer.num_edges());
+    if (!layer.first_are_own) arrays.dst_pos = Buffer<int32_t>(layer.num_kept);
+    result.src_ids = made_column(arrays.src_ids, block.src_ids, layer.num_src, layer.num_used);
+    result.self_weight = made_column(arrays.self_weight, block.self_weight, layer.num_dst, layer.num_kept);
+    for (int c = 0; c < BY_EDGE; ++c) {
+        result.by_edge[c] = made_column(arrays.by_edge[c], block.by_edge[c], layer.num_indices, layer.num_edges());
     }
-    result.arrays = py::tuple(ARRAYS);
-    for (int k = 0; k < ARRAYS; ++k) result.arrays[k] = slots[k];
+    if (layer.num_hits) {
+        arrays.computed = Buffer<int32_t>(layer.num_used - layer.num_hits);
+        arrays.hist_pos = Buffer<int32_t>(layer.num_hits);
+        arrays.hist_slot = Buffer<int32_t>(layer.num_hits);
+    }
     return result;
 }
 
-void fill_rows(const Layer& layer, const Result& result, int threads) {
+void fill_rows(const Layer& layer, Result& result, int threads) {
+    PrunedArrays& made = result.arrays;
     parallel_for(layer.num_kept, PIECE, threads, [&](int64_t begin, int64_t end) {
         for (int64_t k = begin; k < end; ++k) {
             const int32_t i = layer.kept[k], first = layer.start[i], count = layer.end[i] - first;
             const int32_t target = layer.new_end[k] - count;
-            result.start[k] = target;
-            result.end[k] = layer.new_end[k];
-            if (result.dst_pos) result.dst_pos[k] = layer.place[layer.own(i)];
-            for (int32_t e = 0; e < count; ++e) result.indices[target + e] = layer.place[layer.indices[first + e]];
+            made.start[k] = target;
+            made.end[k] = layer.new_end[k];
+            if (!layer.first_are_own) made.dst_pos[k] = layer.place[layer.own(i)];
+            for (int32_t e = 0; e < count; ++e) made.indices[target + e] = layer.place[layer.indices[first + e]];
             for (const Column& column : result.by_edge) column.copy(first, target, count);
             result.self_weight.copy(i, k, 1);
         }
     });
 }
 
-void fill_sources(const Layer& layer, const Result& result, int32_t* origin) {
+void fill_sources(const Layer& layer, Result& result, int32_t* origin) {
+    PrunedArrays& made = result.arrays;
     int64_t hit = 0;
     for (int64_t s = 0; s < layer.num_src; ++s) {
         const int32_t place = layer.place[s];
         if (place < 0) continue;
         result.src_ids.copy_one(s, place);
         if (origin) origin[place] = static_cast<int32_t>(s);
-        if (!result.computed) continue;
+        if (!layer.num_hits) continue;
         if (layer.slots[s] >= 0) {
-            result.hist_pos[hit] = place;
-            result.hist_slot[hit++] = layer.slots[s];
+            made.hist_pos[hit] = place;
+            made.hist_slot[hit++] = layer.slots[s];
         } else {
-            result.computed[place - hit] = place;
+            made.computed[place - hit] = place;
         }
     }
 }
 
-const int32_t* ints(const py::object& given, int64_t size) {
-    if (given.is_none()) return nullptr;
-    if (!py::isinstance<Array<int32_t>>(given)) refuse("an array of a block is not contiguous int32");
-    const auto array = given.cast<Array<int32_t>>();
-    if (array.ndim() != 1 || array.size() != size) refuse("an array of a block has another length than the block");
-    return array.data();
+const int32_t* ints(const Optional<const int32_t>& given, int64_t size) {
+    if (given && (given->dimensions() != 1 || given->size() != size)) refuse("an array of a block has another length than the block");
+    return pointer(given);
 }
 
-// A block is (num_dst, num_src, start, end, indices, dst_pos, src_ids, self_weight, (weight, edge_type, edge_id, share)).
-Layer opened(const py::tuple& block, const py::object& slots) {
+Layer opened(const BlockArrays& block, const Optional<const int32_t>& slots) {
     Layer layer;
-    layer.num_dst = block[0].cast<int64_t>();
-    layer.num_src = block[1].cast<int64_t>();
-    layer.num_indices = static_cast<int64_t>(py::len(block[4]));
-    layer.start = ints(block[2], layer.num_dst);
-    layer.end = ints(block[3], layer.num_dst);
-    layer.indices = ints(block[4], layer.num_indices);
-    layer.dst_pos = ints(block[5], layer.num_dst);
+    layer.num_dst = block.num_dst;
+    layer.num_src = block.num_src;
+    layer.num_indices = block.indices.size();
+    layer.start = ints(block.start, layer.num_dst);
+    layer.end = ints(block.end, layer.num_dst);
+    layer.indices = ints(block.indices, layer.num_indices);
+    layer.dst_pos = ints(block.dst_pos, layer.num_dst);
     layer.slots = ints(slots, layer.num_src);
     if (!layer.dst_pos && layer.num_dst > layer.num_src) refuse("a block has more destinations than sources");
     return layer;
 }
 
-py::tuple prune(py::list blocks, py::list slots, int threads) {
+}  // namespace
+
+std::pair<std::vector<PrunedArrays>, Buffer<int32_t>> prune(const std::vector<BlockArrays>& blocks,
+                                                            const std::vector<Array<const int32_t>>& slots, int threads) {
     const int64_t count = static_cast<int64_t>(blocks.size());
     std::vector<Layer> layers;
-    for (int64_t l = 0; l < count; ++l) layers.push_back(opened(blocks[l], l ? py::object(slots[l - 1]) : py::none()));
-    {
-        py::gil_scoped_release unlocked;
-        for (int64_t l = count - 1; l >= 0; --l) {
-            keep_rows(layers[l], l + 1 < count ? &layers[l + 1] : nullptr);
-            mark_sources(layers[l], threads);
-            number_sources(layers[l]);
-        }
+    for (int64_t l = 0; l < count; ++l) layers.push_back(opened(blocks[l], l ? Optional<const int32_t>(slots[l - 1]) : std::nullopt));
+    for (int64_t l = count - 1; l >= 0; --l) {
+        keep_rows(layers[l], l + 1 < count ? &layers[l + 1] : nullptr);
+        mark_sources(layers[l], threads);
+        number_sources(layers[l]);
     }
-    std::vector<Result> results;
+    std::vector<PrunedArrays> pruned;
+    Buffer<int32_t> origin(layers[0].num_used);
     for (int64_t l = 0; l < count; ++l) {
-        const py::tuple block = blocks[l];
-        results.push_back(allocate(layers[l], block[6], block[7], block[8]));
+        Result result = allocate(layers[l], blocks[l]);
+        fill_rows(layers[l], result, threads);
+        fill_sources(layers[l], result, l ? nullptr : origin.data());
+        pruned.push_back(std::move(result.arrays));
     }
-    py::array_t<int32_t> origin(layers[0].num_used);
-    int32_t* places = origin.mutable_data();
-    {
-        py::gil_scoped_release unlocked;
-        for (int64_t l = 0; l < count; ++l) {
-            fill_rows(layers[l], results[l], threads);
-            fill_sources(layers[l], results[l], l ? nullptr : places);
-        }
-    }
-    py::list arrays;
-    for (const Result& result : results) arrays.append(result.arrays);
-    return py::make_tuple(arrays, origin);
+    return {std::move(pruned), std::move(origin)};
 }
 
-void remove_in_edges(Array<int32_t> start, py::array_t<int32_t, py::array::c_style> end, Array<int32_t> rows) {
+void remove_in_edges(Array<const int32_t> start, Array<int32_t> end, Array<const int32_t> rows) {
     const int32_t *from = start.data(), *which = rows.data();
-    int32_t* to = end.mutable_data();
+    int32_t* to = end.data();
     const int64_t count = rows.size();
     const auto num_dst = static_cast<uint32_t>(start.size());
     for (int64_t k = 0; k < count; ++k) {
@@ -244,13 +224,6 @@ void remove_in_edges(Array<int32_t> start, py::array_t<int32_t, py::array::c_sty
         }
     }
     for (int64_t k = 0; k < count; ++k) to[which[k]] = from[which[k]];
-}
-
-}  // namespace
-
-void bind_csr2(py::module_& m) {
-    m.def("prune", &prune, py::arg("blocks"), py::arg("slots"), py::arg("threads"));
-    m.def("remove_in_edges", &remove_in_edges, py::arg("start").noconvert(), py::arg("end").noconvert(), py::arg("rows").noconvert());
 }
 
 }  // namespace graphmill

@@ -2,15 +2,16 @@
 //
 // Both do what FreshGNN's Fig. 8 describes. In compressed rows the later edges move up, and the later row ends get smaller; in an edge list
 // sorted by destination the node's edges are found by binary search, and the later ones move up in both arrays.
+#include "history/history.h"
+
 #include <algorithm>
 #include <cstring>
+#include <string>
 
-#include "base/arrays.h"
+#include "base/input_error.h"
 
 namespace graphmill {
 namespace {
-
-using Written = py::array_t<int32_t, py::array::c_style>;
 
 void check_rows(const int32_t* rows, int64_t count, int64_t num_dst) {
     for (int64_t k = 0; k < count; ++k) {
@@ -24,9 +25,10 @@ void close_up(int32_t* edges, int64_t low, int64_t high, int64_t count) {
     std::memmove(edges + low, edges + high, (count - high) * sizeof(int32_t));
 }
 
-// Returns the number of edges that are left, at the beginning of `indices`.
-int64_t remove_from_csr(Written indptr, Written indices, Array<int32_t> rows) {
-    int32_t *ends = indptr.mutable_data(), *edges = indices.mutable_data();
+}  // namespace
+
+int64_t remove_from_csr(Array<int32_t> indptr, Array<int32_t> indices, Array<const int32_t> rows) {
+    int32_t *ends = indptr.data(), *edges = indices.data();
     const int64_t num_dst = indptr.size() - 1, count = rows.size();
     check_rows(rows.data(), count, num_dst);
     for (int64_t k = 0; k < count; ++k) {
@@ -37,9 +39,9 @@ int64_t remove_from_csr(Written indptr, Written indices, Array<int32_t> rows) {
     return ends[num_dst];
 }
 
-// dst is ascending. Returns the number of edges that are left, at the beginning of both arrays.
-int64_t remove_from_coo(Written dst, Written src, Array<int32_t> rows) {
-    int32_t *to = dst.mutable_data(), *from = src.mutable_data();
+// dst is ascending.
+int64_t remove_from_coo(Array<int32_t> dst, Array<int32_t> src, Array<const int32_t> rows) {
+    int32_t *to = dst.data(), *from = src.data();
     int64_t num_edges = dst.size();
     for (int64_t k = 0; k < rows.size(); ++k) {
         const auto [low, high] = std::equal_range(to, to + num_edges, rows.data()[k]);
@@ -49,13 +51,6 @@ int64_t remove_from_coo(Written dst, Written src, Array<int32_t> rows) {
         num_edges -= last - first;
     }
     return num_edges;
-}
-
-}  // namespace
-
-void bind_removal(py::module_& m) {
-    m.def("remove_from_csr", &remove_from_csr, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("rows").noconvert());
-    m.def("remove_from_coo", &remove_from_coo, py::arg("dst").noconvert(), py::arg("src").noconvert(), py::arg("rows").noconvert());
 }
 
 }  // namespace graphmill

@@ -1,7 +1,8 @@
 // Norms of rows in a fixed order of additions; see kernels/history/row_norms.py.
+#include "history/history.h"
+
 #include <cmath>
 
-#include "base/arrays.h"
 #include "base/parallel.h"
 
 namespace graphmill {
@@ -30,22 +31,19 @@ float norm_of(const T* row, int64_t width) {
     return static_cast<float>(std::sqrt(sums[0]));
 }
 
+}  // namespace
+
 template <class T>
-void row_norms(Array<T> rows, py::array_t<float, py::array::c_style> out, int threads) {
+void row_norms(Array<const T> rows, Array<float> out, int threads) {
     const T* from = rows.data();
-    float* to = out.mutable_data();
+    float* to = out.data();
     const int64_t num_rows = rows.shape(0), width = rows.shape(1);
-    py::gil_scoped_release unlocked;
     parallel_for(num_rows, PIECE, threads, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) to[i] = norm_of(from + i * width, width);
     });
 }
 
-}  // namespace
-
-void bind_row_norms(py::module_& m) {
-    m.def("row_norms", &row_norms<float>, py::arg("rows").noconvert(), py::arg("out").noconvert(), py::arg("threads"));
-    m.def("row_norms", &row_norms<double>, py::arg("rows").noconvert(), py::arg("out").noconvert(), py::arg("threads"));
-}
+template decltype(row_norms<float>) row_norms<float>;
+template decltype(row_norms<double>) row_norms<double>;
 
 }  // namespace graphmill

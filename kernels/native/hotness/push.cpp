@@ -1,5 +1,9 @@
 // Sums over the out-neighbours of every node, from in-neighbour rows; see kernels/hotness/push.py.
-#include "base/arrays.h"
+#include "hotness/hotness.h"
+
+#include <string>
+
+#include "base/input_error.h"
 #include "base/parallel.h"
 
 namespace graphmill {
@@ -25,16 +29,15 @@ void check_rows(const int64_t* row, const Id* neighbours, int64_t begin, int64_t
 // Integer sums do not depend on their order, so relaxed additions give the same bytes at any number of threads. The columns of a row are
 // neighbours in memory: two sums an edge cost little more than one. `sums` are those of the nodes from `low` on; others are left out.
 template <class Id, int Columns>
-void push_rows(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums, int64_t low,
+void push_rows(Array<const int64_t> indptr, Array<const Id> indices, Array<const uint64_t> values, Array<uint64_t> sums, int64_t low,
                int64_t num_nodes, int threads) {
     constexpr int64_t AHEAD = 24;  // edges between the prefetch of a sum and its addition
     const int64_t* row = indptr.data();
     const Id* neighbours = indices.data();
     const uint64_t* value = values.data();
-    uint64_t* sum = sums.mutable_data();
+    uint64_t* sum = sums.data();
     const int64_t num_edges = indices.size();
     const uint64_t held = static_cast<uint64_t>(sums.shape(0));
-    py::gil_scoped_release unlocked;
     parallel_for(values.shape(0), 1 << 12, threads, [=](int64_t begin, int64_t end) {
         check_rows(row, neighbours, begin, end, num_nodes, num_edges);
         const auto place = [=](int64_t e) { return static_cast<uint64_t>(static_cast<int64_t>(neighbours[e]) - low); };
@@ -52,21 +55,16 @@ void push_rows(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values,
     });
 }
 
+}  // namespace
+
 template <class Id>
-void push(Array<int64_t> indptr, Array<Id> indices, Array<uint64_t> values, Array<uint64_t> sums, int64_t low, int64_t num_nodes,
-          int threads) {
-    const bool pairs = values.ndim() == 2;
+void push(Array<const int64_t> indptr, Array<const Id> indices, Array<const uint64_t> values, Array<uint64_t> sums, int64_t low,
+          int64_t num_nodes, int threads) {
+    const bool pairs = values.dimensions() == 2;
     (pairs ? push_rows<Id, 2> : push_rows<Id, 1>)(indptr, indices, values, sums, low, num_nodes, threads);
 }
 
-}  // namespace
-
-void bind_push(py::module_& m) {
-    using py::arg;
-    m.def("push", &push<int32_t>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("values").noconvert(),
-          arg("sums").noconvert(), arg("low"), arg("num_nodes"), arg("threads"));
-    m.def("push", &push<int64_t>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("values").noconvert(),
-          arg("sums").noconvert(), arg("low"), arg("num_nodes"), arg("threads"));
-}
+template decltype(push<int32_t>) push<int32_t>;
+template decltype(push<int64_t>) push<int64_t>;
 
 }  // namespace graphmill

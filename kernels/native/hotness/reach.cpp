@@ -1,8 +1,9 @@
 // How likely a batch is to reach a node, one layer further; see kernels/hotness/reach.py for the rule.
+#include "hotness/hotness.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "base/arrays.h"
 #include "base/exact_math.h"
 #include "base/parallel.h"
 
@@ -22,16 +23,17 @@ double pick_chance(int64_t degree, int64_t fanout, bool replace) {
     return 1 - missed;
 }
 
+}  // namespace
+
 // What each node u adds to the sums of its in-neighbours: the exponent of missing them in this layer too, and its derivative by u's own
 // exponent. `before` and `after`: that u has drawn a given neighbour in the layers above, and in this one as well.
-void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t fanout, bool replace, double scale, Array<double> before,
-                    Array<double> after, Array<uint64_t> values, int threads) {
+void pick_exponents(Array<const int64_t> indptr, Array<const double> rates, int64_t fanout, bool replace, double scale,
+                    Array<const double> before, Array<double> after, Array<uint64_t> values, int threads) {
     const int64_t* row = indptr.data();
     const double *rate = rates.data(), *drawn = before.data();
-    double* drawn_now = after.mutable_data();
-    uint64_t* value = values.mutable_data();
+    double* drawn_now = after.data();
+    uint64_t* value = values.data();
     const int64_t num_nodes = rates.size();
-    py::gil_scoped_release unlocked;
     parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t u = begin; u < end; ++u) {
             const int64_t degree = row[u + 1] - row[u];
@@ -47,28 +49,17 @@ void pick_exponents(Array<int64_t> indptr, Array<double> rates, int64_t fanout, 
 
 // The probability that each node v is drawn, out of the sums that its out-neighbours have added to. What v gave to its neighbours in the
 // layers above (`before`) comes back as an echo and is subtracted.
-void reach(Array<uint64_t> sums, Array<double> before, double reciprocity, double scale, Array<double> out, int threads) {
+void reach(Array<const uint64_t> sums, Array<const double> before, double reciprocity, double scale, Array<double> out, int threads) {
     const uint64_t* sum = sums.data();
     const double* drawn = before.data();
-    double* reached = out.mutable_data();
+    double* reached = out.data();
     const int64_t num_nodes = out.size();
-    py::gil_scoped_release unlocked;
     parallel_for(num_nodes, PIECE, threads, [=](int64_t begin, int64_t end) {
         for (int64_t v = begin; v < end; ++v) {
             const double echo = reciprocity * minus_log(1 - drawn[v]) * (sum[2 * v + 1] / scale);
             reached[v] = one_minus_exp(std::max(0.0, sum[2 * v] / scale - echo));
         }
     });
-}
-
-}  // namespace
-
-void bind_reach(py::module_& m) {
-    using py::arg;
-    m.def("pick_exponents", &pick_exponents, arg("indptr").noconvert(), arg("rates").noconvert(), arg("fanout"),
-          arg("replace"), arg("scale"), arg("before").noconvert(), arg("after").noconvert(), arg("values").noconvert(), arg("threads"));
-    m.def("reach", &reach, arg("sums").noconvert(), arg("before").noconvert(), arg("reciprocity"), arg("scale"),
-          arg("out").noconvert(), arg("threads"));
 }
 
 }  // namespace graphmill

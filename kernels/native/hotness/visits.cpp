@@ -1,6 +1,9 @@
 // Counts the nodes of mini-batches; see kernels/hotness/visits.py for what is counted and why additions may come in any order.
-#include <vector>
+#include "hotness/hotness.h"
 
+#include <string>
+
+#include "base/input_error.h"
 #include "sampling/transpose.h"
 
 namespace graphmill {
@@ -20,23 +23,6 @@ void check_ids(const Id* ids, int64_t count, int64_t num_nodes) {
     if (!sound) {
         throw InputError("a block holds ids outside 0.." + std::to_string(num_nodes - 1),
                          "count the batches of the graph that the counter was made for");
-    }
-}
-
-// Node ids[i] with ends[j-1] <= i < ends[j] gets one in its column j and in all after it.
-template <class Id>
-void count_prefixes(Array<Id> ids, std::vector<int64_t> ends, Array<uint32_t> counts) {
-    const Id* node_ids = ids.data();
-    uint32_t* table = counts.mutable_data();
-    const int64_t num_nodes = counts.shape(0), width = counts.shape(1), size = ids.size();
-    py::gil_scoped_release unlocked;
-    check_ids(node_ids, size, num_nodes);
-    int64_t i = 0;
-    for (int64_t column = 0; column < width; ++column) {
-        for (; i < ends[column]; ++i) {
-            if (i + AHEAD < size) __builtin_prefetch(table + node_ids[i + AHEAD] * width, 1);
-            for (int64_t later = column; later < width; ++later) add(table + node_ids[i] * width + later, uint32_t{1});
-        }
     }
 }
 
@@ -81,10 +67,26 @@ class Under {
     uint32_t stamp_ = 0;
 };
 
-using BlockArrays = std::tuple<Array<int32_t>, Array<int32_t>, Array<int32_t>, int64_t>;  // start, end, indices, num_src
+}  // namespace
+
+// Node ids[i] with ends[j-1] <= i < ends[j] gets one in its column j and in all after it.
+template <class Id>
+void count_prefixes(Array<const Id> ids, const std::vector<int64_t>& ends, Array<uint32_t> counts) {
+    const Id* node_ids = ids.data();
+    uint32_t* table = counts.data();
+    const int64_t num_nodes = counts.shape(0), width = counts.shape(1), size = ids.size();
+    check_ids(node_ids, size, num_nodes);
+    int64_t i = 0;
+    for (int64_t column = 0; column < width; ++column) {
+        for (; i < ends[column]; ++i) {
+            if (i + AHEAD < size) __builtin_prefetch(table + node_ids[i + AHEAD] * width, 1);
+            for (int64_t later = column; later < width; ++later) add(table + node_ids[i] * width + later, uint32_t{1});
+        }
+    }
+}
 
 template <class Id>
-void count_inputs_under(Array<Id> ids, std::vector<BlockArrays> blocks, Array<uint64_t> counts) {
+void count_inputs_under(Array<const Id> ids, const std::vector<EdgeArrays>& blocks, Array<uint64_t> counts) {
     std::vector<BlockEdges> edges;
     std::vector<int64_t> num_indices;
     for (const auto& [start, end, indices, num_src] : blocks) {
@@ -92,9 +94,8 @@ void count_inputs_under(Array<Id> ids, std::vector<BlockArrays> blocks, Array<ui
         edges.push_back({start.data(), end.data(), indices.data(), start.size(), num_src});
     }
     const Id* node_ids = ids.data();
-    uint64_t* table = counts.mutable_data();
+    uint64_t* table = counts.data();
     const int64_t num_nodes = counts.shape(1), size = ids.size();
-    py::gil_scoped_release unlocked;
     check_ids(node_ids, size, num_nodes);
     for (size_t b = 0; b < edges.size(); ++b) {
         check_block(edges[b].num_dst, edges[b].num_src, edges[b].start, edges[b].end, edges[b].indices, num_indices[b]);
@@ -107,19 +108,9 @@ void count_inputs_under(Array<Id> ids, std::vector<BlockArrays> blocks, Array<ui
     }
 }
 
-template <class Id>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("count_prefixes", &count_prefixes<Id>, arg("ids").noconvert(), arg("ends"), arg("counts").noconvert());
-    m.def("count_inputs_under", &count_inputs_under<Id>, arg("ids").noconvert(), arg("blocks"),
-          arg("counts").noconvert());
-}
-
-}  // namespace
-
-void bind_visits(py::module_& m) {
-    bind<int32_t>(m);
-    bind<int64_t>(m);
-}
+template decltype(count_prefixes<int32_t>) count_prefixes<int32_t>;
+template decltype(count_prefixes<int64_t>) count_prefixes<int64_t>;
+template decltype(count_inputs_under<int32_t>) count_inputs_under<int32_t>;
+template decltype(count_inputs_under<int64_t>) count_inputs_under<int64_t>;
 
 }  // namespace graphmill

@@ -1,10 +1,10 @@
 // What rows drawn by weight add to the exponents of their in-neighbours; see kernels/hotness/weighted_reach.py for the rule.
-#include <algorithm>
-#include <optional>
-#include <vector>
+#include "hotness/hotness.h"
 
-#include "base/arrays.h"
+#include <algorithm>
+
 #include "base/exact_math.h"
+#include "base/input_error.h"
 #include "base/parallel.h"
 #include "sampling/alias.h"
 
@@ -67,20 +67,22 @@ void include(const std::vector<double>& chance, int64_t support, int64_t fanout,
     }
 }
 
+}  // namespace
+
 // rates[l] and fanouts[l] are those of the layers so far, the last of them at hand. `sums` are those of the nodes from `low` on; others
 // are left out.
 template <class Id>
-void push_weighted(Array<int64_t> indptr, Array<Id> indices, Array<uint32_t> table, std::vector<Array<double>> rates,
-                   std::vector<int64_t> fanouts, bool replace, double scale, Array<uint64_t> sums, int64_t low, int threads) {
+void push_weighted(Array<const int64_t> indptr, Array<const Id> indices, Array<const uint32_t> table,
+                   const std::vector<Array<const double>>& rates, const std::vector<int64_t>& fanouts, bool replace, double scale,
+                   Array<uint64_t> sums, int64_t low, int threads) {
     const int64_t* ends = indptr.data();
     const Id* ids = indices.data();
     const AliasEntry* entries = reinterpret_cast<const AliasEntry*>(table.data());
     const int64_t num_nodes = indptr.size() - 1, layers = static_cast<int64_t>(fanouts.size());
     std::vector<const double*> rate;
-    for (const Array<double>& each : rates) rate.push_back(each.data());
-    uint64_t* sum = sums.mutable_data();
+    for (const Array<const double>& each : rates) rate.push_back(each.data());
+    uint64_t* sum = sums.data();
     const int64_t high = low + sums.shape(0);
-    py::gil_scoped_release unlocked;
     parallel_for(num_nodes, PIECE, threads, [&](int64_t begin, int64_t end) {
         std::vector<uint64_t> mass;
         std::vector<double> chance, inclusion, missed;
@@ -116,31 +118,17 @@ void push_weighted(Array<int64_t> indptr, Array<Id> indices, Array<uint32_t> tab
     });
 }
 
-// For tests: the inclusion probabilities of one row.
-Array<double> inclusions(Array<uint32_t> row, int64_t fanout, bool replace) {
+Buffer<double> weighted_inclusions(Array<const uint32_t> row, int64_t fanout, bool replace) {
     std::vector<uint64_t> mass;
     std::vector<double> chance;
     const int64_t degree = row.shape(0);
     const int64_t support = read_chances(0, reinterpret_cast<const AliasEntry*>(row.data()), degree, mass, chance);
-    Array<double> out(degree);
-    include(chance, support, fanout, replace, out.mutable_data());
+    Buffer<double> out(degree);
+    include(chance, support, fanout, replace, out.data());
     return out;
 }
 
-template <class Id>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("push_weighted", &push_weighted<Id>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("table").noconvert(),
-          arg("rates").noconvert(), arg("fanouts"), arg("replace"), arg("scale"), arg("sums").noconvert(), arg("low"),
-          arg("threads"));
-}
-
-}  // namespace
-
-void bind_weighted_reach(py::module_& m) {
-    bind<int32_t>(m);
-    bind<int64_t>(m);
-    m.def("weighted_inclusions", &inclusions, py::arg("row").noconvert(), py::arg("fanout"), py::arg("replace"));
-}
+template decltype(push_weighted<int32_t>) push_weighted<int32_t>;
+template decltype(push_weighted<int64_t>) push_weighted<int64_t>;
 
 }  // namespace graphmill

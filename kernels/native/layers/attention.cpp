@@ -2,6 +2,8 @@
 //
 // A thread takes a piece of rows, works out the factors of all its edges (edge_softmax.h), and then sums rows (spread_rows.h): the
 // prefetch sees beyond the end of a row. A row with very many edges is weighed first, and its columns are shared by threads.
+#include "layers/layers.h"
+
 #include <vector>
 
 #include "base/parallel.h"
@@ -11,19 +13,16 @@
 #include "layers/work_split.h"
 
 namespace graphmill {
-namespace {
 
 template <class T>
-void attend(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
-            Array<T> z, Array<T> left, Array<T> right, Sum<T> slope, Optional<uint8_t> kept, Sum<T> scale,
-            Optional<float> weight, Array<Sum<T>> alpha, Array<T> out, int threads) {
+void attend(Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices, Optional<const int32_t> dst_pos,
+            Array<const T> z, Array<const T> left, Array<const T> right, Sum<T> slope, Optional<const uint8_t> kept, Sum<T> scale,
+            Optional<const float> weight, Array<Sum<T>> alpha, Array<T> out, int threads) {
     const BlockView block = view_of(start, end, indices, dst_pos, z.shape(0));
     const Heads<Sum<T>> heads(left.shape(1), z.shape(1));
-    const Scores<T> given{block, left.data(), right.data(), slope, scale, kept ? kept->data() : nullptr,
-                          weight ? weight->data() : nullptr, alpha.mutable_data(), heads.heads};
+    const Scores<T> given{{block, slope, scale, pointer(kept), pointer(weight), alpha.data(), heads.heads}, left.data(), right.data()};
     const T* rows = z.data();
-    T* output = out.mutable_data();
-    py::gil_scoped_release unlocked;
+    T* output = out.data();
     const std::vector<Piece> pieces = cut_block(block, heads.width, HUB_VECTORS * LANES<T>, threads);
     const std::vector<Piece> hubs = hubs_of(pieces, heads.width);
     parallel_for(hubs.size(), 1, threads, [&](int64_t first, int64_t last) {
@@ -41,32 +40,20 @@ void attend(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Op
             if (piece.column_end - piece.column < heads.width) {
                 int64_t from = 0;
                 spread_hub(rows, heads, edges, piece, partial, output + piece.from * heads.width,
-                           [&] { return weighed_edges(given, piece.from, from, edges); });
+                           [&] { return weighed_edges<Sum<T>>(given, piece.from, from, edges); });
                 continue;
             }
             check_sources(block, piece);
             weigh(given, piece, edges);
-            spread_rows(rows, heads, edges, piece.from, block.num_dst, output);
+            RowStream<T> stream(output, heads.width, block.num_dst * heads.width * sizeof(T));
+            spread_rows(rows, heads, edges, piece.from, 0, piece.to - piece.from, true, output, stream);
         }
     });
 }
 
-template <class T>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("attend", &attend<T>, arg("start").noconvert(), arg("end").noconvert(), arg("indices").noconvert(),
-          arg("dst_pos").noconvert(), arg("z").noconvert(), arg("left").noconvert(), arg("right").noconvert(),
-          arg("slope"), arg("kept").noconvert(), arg("scale"), arg("weight").noconvert(), arg("alpha").noconvert(),
-          arg("out").noconvert(), arg("threads"));
-}
-
-}  // namespace
-
-void bind_attention(py::module_& m) {
-    bind<float>(m);
-    bind<double>(m);
-    bind<Half>(m);
-    bind<BFloat>(m);
-}
+template decltype(attend<float>) attend<float>;
+template decltype(attend<double>) attend<double>;
+template decltype(attend<Half>) attend<Half>;
+template decltype(attend<BFloat>) attend<BFloat>;
 
 }  // namespace graphmill

@@ -3,6 +3,8 @@
 // Three passes. The sources go first: with the source's own row at hand, one visit to the gradient of a destination serves both the
 // inner product that its score's gradient is made from and the sum that the source's gradient is. The destinations then make gradients
 // of scores from inner products, without looking at a row, and the sources add those up. A row is read once per edge.
+#include "layers/layers.h"
+
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -12,26 +14,34 @@
 #include "layers/head_dots.h"
 #include "layers/per_head.h"
 #include "layers/spread_rows.h"
+#include "layers/tiles.h"
 #include "layers/work_split.h"
 
 namespace graphmill {
 namespace {
 
 constexpr int64_t FACTORS_AHEAD = 16;  // edges between the prefetch of the weights of one and their use
+constexpr int64_t NEAR_BYTES = 16 * 1024;  // of rows that stay in the first cache
 
-template <class T>
-struct Gradient {
+// The edges of sources and their weights.
+template <class S>
+struct Uses {
     BlockView block;
     Transposed transposed;
     const int32_t* own;  // a source's row among the destinations, else -1
+    int64_t num_heads;
+    S slope, scale;
+    const uint8_t* mask;
+    const float* weight;  // factors of edges after the softmax; own terms have none
+    const S* alpha;
+    S* of_score;  // [edge row, head]: the inner product, and then the gradient of the score
+};
+
+template <class T>
+struct Gradient : Uses<Sum<T>> {
     Heads<Sum<T>> heads;
     HeadCuts<Sum<T>> cuts;
     const T *rows, *left, *right, *grad;
-    Sum<T> slope, scale;
-    const uint8_t* mask;
-    const float* weight;  // factors of edges after the softmax; own terms have none
-    const Sum<T>* alpha;
-    Sum<T>* of_score;  // [edge row, head]: the inner product, and then the gradient of the score
     T *of_rows, *of_left, *of_right;
 };
 
@@ -44,19 +54,19 @@ struct TransposedEdges {
 };
 
 // Calls take(edge row, destination) for the edges of source s from number `from` up to `to`, and then for its own term if it lies there.
-template <class T, class Take>
-void each_use(const Gradient<T>& given, int64_t s, int64_t from, int64_t to, const Take& take) {
+template <class S, class Take>
+void each_use(const Uses<S>& given, int64_t s, int64_t from, int64_t to, const Take& take) {
     const Transposed& transposed = given.transposed;
     const int64_t first = transposed.starts[s], count = transposed.starts[s + 1] - first;
     for (int64_t t = first + from; t < first + std::min(to, count); ++t) take(int64_t{transposed.edges[t]}, transposed.dsts[t]);
     if (from <= count && count < to && given.own[s] >= 0) take(given.block.num_edges + given.own[s], given.own[s]);
 }
 
-template <int COUNT, class T>
-void load_factors(const Gradient<T>& given, int64_t h, TransposedEdges<Sum<T>>& edges) {
-    const int64_t heads = given.heads.heads, count = edges.at.size();
-    const Sum<T>* const alpha = given.alpha + h;
-    Sum<T>* factor = edges.by_row.factors.data() + h;
+template <int COUNT, class S>
+void load_factors(const Uses<S>& given, int64_t h, TransposedEdges<S>& edges) {
+    const int64_t heads = given.num_heads, count = edges.at.size();
+    const S* const alpha = given.alpha + h;
+    S* factor = edges.by_row.factors.data() + h;
     for (int64_t k = 0; k < count; ++k, factor += heads) {
         if (k + FACTORS_AHEAD < count) {
             const int64_t next = edges.at[k + FACTORS_AHEAD] * heads;
@@ -71,24 +81,24 @@ void load_factors(const Gradient<T>& given, int64_t h, TransposedEdges<Sum<T>>& 
 }
 
 // Multiplies the factors of edges by the edges' weights.
-template <class T>
-void multiply_weights(const Gradient<T>& given, TransposedEdges<Sum<T>>& edges) {
-    const int64_t heads = given.heads.heads;
-    Sum<T>* factor = edges.by_row.factors.data();
+template <class S>
+void multiply_weights(const Uses<S>& given, TransposedEdges<S>& edges) {
+    const int64_t heads = given.num_heads;
+    S* factor = edges.by_row.factors.data();
     for (const int64_t e : edges.at) {
         if (e < given.block.num_edges)
-            for (int64_t h = 0; h < heads; ++h) factor[h] *= static_cast<Sum<T>>(given.weight[e]);
+            for (int64_t h = 0; h < heads; ++h) factor[h] *= static_cast<S>(given.weight[e]);
         factor += heads;
     }
 }
 
 // Edges from..to of every source of a piece, with their factors.
-template <class T>
-void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from, int64_t to, TransposedEdges<Sum<T>>& edges) {
+template <class S>
+void list_uses(const Uses<S>& given, const Piece& piece, int64_t from, int64_t to, TransposedEdges<S>& edges) {
     int64_t most = 0, k = 0;
     for (int64_t s = piece.from; s < piece.to; ++s)
         most += 1 + std::min<int64_t>(to - from, given.transposed.starts[s + 1] - given.transposed.starts[s]);
-    edges.by_row.resize(piece.to - piece.from, most, given.heads.heads);
+    edges.by_row.resize(piece.to - piece.from, most, given.num_heads);
     edges.at.resize(most);
     edges.sources.resize(most);
     for (int64_t s = piece.from; s < piece.to; ++s) {
@@ -101,7 +111,7 @@ void list_uses(const Gradient<T>& given, const Piece& piece, int64_t from, int64
     }
     edges.by_row.rows.resize(k);
     edges.at.resize(k);
-    each_heads(given.heads.heads, [&](auto count, int64_t h) { load_factors<count.value>(given, h, edges); });
+    each_heads(given.num_heads, [&](auto count, int64_t h) { load_factors<count.value>(given, h, edges); });
     if (given.weight) multiply_weights(given, edges);
 }
 
@@ -117,7 +127,7 @@ void multiply(const Gradient<T>& given, const TransposedEdges<Sum<T>>& edges, in
                 __builtin_prefetch(next + c), __builtin_prefetch(own + c);
         }
         head_dots(given.grad + edges.by_row.rows[k] * width, given.rows + edges.sources[k] * width, given.cuts,
-                  given.of_score + edges.at[k] * given.heads.heads);
+                  given.of_score + edges.at[k] * given.num_heads);
     }
 }
 
@@ -128,16 +138,23 @@ void pull_piece(const Gradient<T>& given, const Piece& piece, TransposedEdges<Su
     if (piece.column_end - piece.column < width) {
         int64_t from = 0;
         spread_hub(given.grad, given.heads, edges.by_row, piece, partial, given.of_rows + piece.from * width, [&] {
-            list_uses(given, piece, from, from + PIECE_EDGES, edges);
+            list_uses<Sum<T>>(given, piece, from, from + PIECE_EDGES, edges);
             from += PIECE_EDGES;
             return !edges.at.empty();
         });
         return;
     }
     check_transposed(given.transposed, piece, given.block.num_edges);
-    list_uses(given, piece, 0, std::numeric_limits<int32_t>::max(), edges);
-    spread_rows(given.grad, given.heads, edges.by_row, piece.from, given.transposed.num_src, given.of_rows,
-                [&](int64_t from, int64_t to) { multiply(given, edges, from, to); });
+    list_uses<Sum<T>>(given, piece, 0, std::numeric_limits<int32_t>::max(), edges);
+    // The inner products of some rows' edges ask for the rows of later ones, and leave those of these edges in the first cache for the sums.
+    RowStream<T> stream(given.of_rows, width, given.transposed.num_src * width * sizeof(T));
+    const auto& begins = edges.by_row.begins;
+    const int64_t num_rows = piece.to - piece.from, most = std::max<int64_t>(1, NEAR_BYTES / (width * sizeof(T) + 1));
+    for (int64_t from = 0, to; from < num_rows; from = to) {
+        for (to = from + 1; to < num_rows && to - from + begins[to + 1] - begins[from] <= most;) ++to;
+        multiply(given, edges, begins[from], begins[to]);
+        spread_rows(given.grad, given.heads, edges.by_row, piece.from, from, to, false, given.of_rows, stream);
+    }
 }
 
 // The inner products of a hub's edges from..to.
@@ -145,31 +162,30 @@ struct HubEdges {
     int64_t source, from, to;
 };
 
-template <class T>
-std::vector<HubEdges> cut_hubs(const Gradient<T>& given, const std::vector<Piece>& pieces) {
+std::vector<HubEdges> cut_hubs(const Transposed& transposed, int64_t num_edges, int64_t width, const std::vector<Piece>& pieces) {
     std::vector<HubEdges> parts;
-    for (const Piece& hub : hubs_of(pieces, given.heads.width)) {
-        check_transposed(given.transposed, hub, given.block.num_edges);
-        const int64_t edges = given.transposed.starts[hub.to] - given.transposed.starts[hub.from] + 1;
+    for (const Piece& hub : hubs_of(pieces, width)) {
+        check_transposed(transposed, hub, num_edges);
+        const int64_t edges = transposed.starts[hub.to] - transposed.starts[hub.from] + 1;
         for (int64_t from = 0; from < edges; from += HUB_EDGES) parts.push_back({hub.from, from, from + HUB_EDGES});
     }
     return parts;
 }
 
-// For COUNT heads from h on, of a destination: gradients of its edges' scores from their inner products, and its own gradient.
-template <int COUNT, class T>
-void grade(const Gradient<T>& given, int64_t i, int64_t h) {
-    using Few = HeadVector<Sum<T>, COUNT>;
-    const int64_t heads = given.heads.heads;
-    const Sum<T>* const alpha = given.alpha + h;
-    Sum<T>* const of_score = given.of_score + h;
-    const Few right = load_heads<COUNT>(given.right + i * heads + h);
-    Few mean{}, total{};
+// For COUNT heads from h on, of a destination: multiplies the inner products of its edges by masks and weights, and returns their sum
+// by weights of the softmax. It serves all types of rows whose sums have one type.
+template <int COUNT, class S>
+__attribute__((noinline)) HeadVector<S, COUNT> mean_product(const Uses<S>& given, int64_t i, int64_t h) {
+    using Few = HeadVector<S, COUNT>;
+    const int64_t heads = given.num_heads;
+    const S* const alpha = given.alpha + h;
+    S* const of_score = given.of_score + h;
+    Few mean{};
     if (given.weight) {  // masks and weights beforehand, so that the loop below stays as short as it is without weights
         each_edge(given.block, i, [&](int64_t e, int64_t) {
             Few product = load_heads<COUNT>(of_score + e * heads);
             if (given.mask) product *= load_mask<COUNT>(given.mask + e * heads + h, given.scale);
-            if (e < given.block.num_edges) product *= static_cast<Sum<T>>(given.weight[e]);
+            if (e < given.block.num_edges) product *= static_cast<S>(given.weight[e]);
             store_heads<COUNT>(of_score + e * heads, product);
         });
     }
@@ -182,6 +198,18 @@ void grade(const Gradient<T>& given, int64_t i, int64_t h) {
         }
         mean += load_heads<COUNT>(alpha + e * heads) * product;
     });
+    return mean;
+}
+
+// For COUNT heads from h on, of a destination: gradients of its edges' scores from their inner products, and its own gradient.
+template <int COUNT, class T>
+void grade(const Gradient<T>& given, int64_t i, int64_t h) {
+    using Few = HeadVector<Sum<T>, COUNT>;
+    const int64_t heads = given.num_heads;
+    const Few mean = mean_product<COUNT, Sum<T>>(given, i, h), right = load_heads<COUNT>(given.right + i * heads + h);
+    const Sum<T>* const alpha = given.alpha + h;
+    Sum<T>* const of_score = given.of_score + h;
+    Few total{};
     each_edge(given.block, i, [&](int64_t e, int64_t s) {
         const Few raw = load_heads<COUNT>(given.left + s * heads + h) + right;
         const Few full = load_heads<COUNT>(alpha + e * heads) * (load_heads<COUNT>(of_score + e * heads) - mean);
@@ -195,7 +223,7 @@ void grade(const Gradient<T>& given, int64_t i, int64_t h) {
 // For COUNT heads from h on: the gradients of a piece of sources' halves of the scores.
 template <int COUNT, class T>
 void pull_scores(const Gradient<T>& given, const Piece& piece, int64_t h) {
-    const int64_t heads = given.heads.heads;
+    const int64_t heads = given.num_heads;
     const Transposed& transposed = given.transposed;
     const Sum<T>* const of_score = given.of_score + h;
     for (int64_t s = piece.from; s < piece.to; ++s) {
@@ -209,24 +237,25 @@ void pull_scores(const Gradient<T>& given, const Piece& piece, int64_t h) {
     }
 }
 
+}  // namespace
+
 template <class T>
-void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
-                     Array<int32_t> t_start, Array<int32_t> t_edge, Array<int32_t> t_dst, Array<T> z,
-                     Array<T> left, Array<T> right, Sum<T> slope, Optional<uint8_t> kept, Sum<T> scale,
-                     Optional<float> weight, Array<Sum<T>> alpha, Array<T> grad, Array<Sum<T>> grad_score, Array<T> grad_z,
-                     Array<T> grad_left, Array<T> grad_right, int threads) {
+void attend_backward(Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices, Optional<const int32_t> dst_pos,
+                     Array<const int32_t> t_start, Array<const int32_t> t_edge, Array<const int32_t> t_dst, Array<const T> z,
+                     Array<const T> left, Array<const T> right, Sum<T> slope, Optional<const uint8_t> kept, Sum<T> scale,
+                     Optional<const float> weight, Array<const Sum<T>> alpha, Array<const T> grad, Array<Sum<T>> grad_score,
+                     Array<T> grad_z, Array<T> grad_left, Array<T> grad_right, int threads) {
     const int64_t num_heads = left.shape(1), width = z.shape(1);
-    Gradient<T> given{view_of(start, end, indices, dst_pos, z.shape(0)),
-                      {t_start.data(), t_edge.data(), t_dst.data(), z.shape(0), start.size(), t_dst.size()},
-                      nullptr, {num_heads, width}, {num_heads, width}, z.data(), left.data(), right.data(), grad.data(),
-                      slope, scale, kept ? kept->data() : nullptr, weight ? weight->data() : nullptr, alpha.data(),
-                      grad_score.mutable_data(), grad_z.mutable_data(), grad_left.mutable_data(), grad_right.mutable_data()};
-    py::gil_scoped_release unlocked;
-    const auto by_source = cut_transposed(given.transposed, width, HUB_VECTORS * LANES<T>, threads);
-    const auto by_dst = cut_block(given.block, width, 0, threads);
-    const auto parts = cut_hubs(given, by_source);
-    const auto own = own_rows(given.block.num_src, given.block.num_dst, given.block.place);
-    given.own = own.data();
+    const BlockView block = view_of(start, end, indices, dst_pos, z.shape(0));
+    const Transposed transposed{t_start.data(), t_edge.data(), t_dst.data(), block.num_src, block.num_dst, t_dst.size()};
+    const auto by_source = cut_transposed(transposed, width, HUB_VECTORS * LANES<T>, threads);
+    const auto by_dst = cut_block(block, width, 0, threads);
+    const auto parts = cut_hubs(transposed, block.num_edges, width, by_source);
+    const auto own = own_rows(block.num_src, block.num_dst, block.place);
+    const Gradient<T> given{{block, transposed, own.data(), num_heads, slope, scale, pointer(kept), pointer(weight), alpha.data(),
+                             grad_score.data()},
+                            {num_heads, width}, {num_heads, width}, z.data(), left.data(), right.data(), grad.data(),
+                            grad_z.data(), grad_left.data(), grad_right.data()};
     parallel_for(parts.size() + by_source.size(), 1, threads, [&](int64_t first, int64_t last) {
         TransposedEdges<Sum<T>> edges;
         std::vector<Sum<T>> partial;
@@ -236,43 +265,28 @@ void attend_backward(Array<int32_t> start, Array<int32_t> end, Array<int32_t> in
                 pull_piece(given, by_source[number], edges, partial);
                 continue;
             }
-            list_uses(given, {parts[p].source, parts[p].source + 1, 0, width}, parts[p].from, parts[p].to, edges);
+            list_uses<Sum<T>>(given, {parts[p].source, parts[p].source + 1, 0, width}, parts[p].from, parts[p].to, edges);
             multiply(given, edges, 0, edges.at.size());
         }
     });
     parallel_for(by_dst.size(), 1, threads, [&](int64_t first, int64_t last) {
         for (int64_t p = first; p < last; ++p) {
-            check_sources(given.block, by_dst[p]);
+            check_sources(block, by_dst[p]);
             each_heads(num_heads, [&](auto count, int64_t h) {
                 for (int64_t i = by_dst[p].from; i < by_dst[p].to; ++i) grade<count.value>(given, i, h);
             });
         }
     });
-    const auto whole = cut_transposed(given.transposed, width, 0, threads);
+    const auto whole = cut_transposed(transposed, width, 0, threads);
     parallel_for(whole.size(), 1, threads, [&](int64_t first, int64_t last) {
         for (int64_t p = first; p < last; ++p)
             each_heads(num_heads, [&](auto count, int64_t h) { pull_scores<count.value>(given, whole[p], h); });
     });
 }
 
-template <class T>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("attend_backward", &attend_backward<T>, arg("start").noconvert(), arg("end").noconvert(),
-          arg("indices").noconvert(), arg("dst_pos").noconvert(), arg("t_start").noconvert(), arg("t_edge").noconvert(),
-          arg("t_dst").noconvert(), arg("z").noconvert(), arg("left").noconvert(), arg("right").noconvert(),
-          arg("slope"), arg("kept").noconvert(), arg("scale"), arg("weight").noconvert(), arg("alpha").noconvert(),
-          arg("grad").noconvert(), arg("grad_score").noconvert(), arg("grad_z").noconvert(),
-          arg("grad_left").noconvert(), arg("grad_right").noconvert(), arg("threads"));
-}
-
-}  // namespace
-
-void bind_attention_backward(py::module_& m) {
-    bind<float>(m);
-    bind<double>(m);
-    bind<Half>(m);
-    bind<BFloat>(m);
-}
+template decltype(attend_backward<float>) attend_backward<float>;
+template decltype(attend_backward<double>) attend_backward<double>;
+template decltype(attend_backward<Half>) attend_backward<Half>;
+template decltype(attend_backward<BFloat>) attend_backward<BFloat>;
 
 }  // namespace graphmill

@@ -1,11 +1,11 @@
 // Counter-based dropout; see kernels/layers/dropout.py.
+#include "layers/layers.h"
+
 #include <algorithm>
 #include <vector>
 
-#include "base/arrays.h"
 #include "base/parallel.h"
 #include "base/rng.h"
-#include "layers/block_view.h"
 
 namespace graphmill {
 namespace {
@@ -34,13 +34,17 @@ int64_t rows_of_piece(int64_t width) { return std::max<int64_t>(8, 65536 / std::
 template <class T>
 T scale_of(uint32_t threshold) { return T(65536) / static_cast<T>(65536 - threshold); }
 
+template <class T>
+T rectified(T value) { return value < T(0) ? T(0) : value; }  // what is not a number stays so
+
+}  // namespace
+
 template <class T, class Id>
-void dropout(Array<T> x, Array<Id> ids, uint64_t key, uint32_t threshold, Array<T> out, int threads) {
+void dropout(Array<const T> x, Array<const Id> ids, uint64_t key, uint32_t threshold, Array<T> out, int threads) {
     const T* input = x.data();
     const Id* node = ids.data();
-    T* output = out.mutable_data();
+    T* output = out.data();
     const int64_t count = x.shape(0), width = x.shape(1);
-    py::gil_scoped_release unlocked;
     const T scale = scale_of<T>(threshold);
     parallel_for(count, rows_of_piece(width), threads, [=](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
@@ -51,15 +55,11 @@ void dropout(Array<T> x, Array<Id> ids, uint64_t key, uint32_t threshold, Array<
     });
 }
 
-template <class T>
-T rectified(T value) { return value < T(0) ? T(0) : value; }  // what is not a number stays so
-
 template <class T, class Id>
-void relu_dropout(Array<T> x, Optional<T> bias, Array<Id> ids, uint64_t key, uint32_t threshold, int threads) {
-    T* rows = x.mutable_data();
+void relu_dropout(Array<T> x, Optional<const T> bias, Array<const Id> ids, uint64_t key, uint32_t threshold, int threads) {
+    T* rows = x.data();
     const Id* node = ids.data();
     const int64_t count = x.shape(0), width = x.shape(1);
-    py::gil_scoped_release unlocked;
     const std::vector<T> zeros(bias ? 0 : width);
     const T* added = bias ? bias->data() : zeros.data();
     const T scale = scale_of<T>(threshold);
@@ -77,11 +77,10 @@ void relu_dropout(Array<T> x, Optional<T> bias, Array<Id> ids, uint64_t key, uin
 }
 
 template <class T>
-void relu_dropout_backward(Array<T> result, Array<T> grad, uint32_t threshold, Array<T> out, int threads) {
+void relu_dropout_backward(Array<const T> result, Array<const T> grad, uint32_t threshold, Array<T> out, int threads) {
     const T *kept = result.data(), *above = grad.data();
-    T* below = out.mutable_data();
+    T* below = out.data();
     const int64_t width = result.shape(1);
-    py::gil_scoped_release unlocked;
     const T scale = scale_of<T>(threshold);
     parallel_for(result.shape(0), rows_of_piece(width), threads, [=](int64_t begin, int64_t end) {
         for (int64_t e = begin * width; e < end * width; ++e) {
@@ -91,29 +90,17 @@ void relu_dropout_backward(Array<T> result, Array<T> grad, uint32_t threshold, A
     });
 }
 
-template <class T, class Id>
-void bind(py::module_& m) {
-    m.def("dropout", &dropout<T, Id>, py::arg("x").noconvert(), py::arg("node_ids").noconvert(), py::arg("key"),
-          py::arg("threshold"), py::arg("out").noconvert(), py::arg("threads"));
-    m.def("relu_dropout", &relu_dropout<T, Id>, py::arg("x").noconvert(), py::arg("bias").noconvert(),
-          py::arg("node_ids").noconvert(), py::arg("key"), py::arg("threshold"), py::arg("threads"));
-}
+template decltype(dropout<float, int32_t>) dropout<float, int32_t>;
+template decltype(dropout<float, int64_t>) dropout<float, int64_t>;
+template decltype(dropout<double, int32_t>) dropout<double, int32_t>;
+template decltype(dropout<double, int64_t>) dropout<double, int64_t>;
 
-template <class T>
-void bind_backward(py::module_& m) {
-    m.def("relu_dropout_backward", &relu_dropout_backward<T>, py::arg("result").noconvert(),
-          py::arg("grad").noconvert(), py::arg("threshold"), py::arg("out").noconvert(), py::arg("threads"));
-}
+template decltype(relu_dropout<float, int32_t>) relu_dropout<float, int32_t>;
+template decltype(relu_dropout<float, int64_t>) relu_dropout<float, int64_t>;
+template decltype(relu_dropout<double, int32_t>) relu_dropout<double, int32_t>;
+template decltype(relu_dropout<double, int64_t>) relu_dropout<double, int64_t>;
 
-}  // namespace
-
-void bind_dropout(py::module_& m) {
-    bind<float, int32_t>(m);
-    bind<float, int64_t>(m);
-    bind<double, int32_t>(m);
-    bind<double, int64_t>(m);
-    bind_backward<float>(m);
-    bind_backward<double>(m);
-}
+template decltype(relu_dropout_backward<float>) relu_dropout_backward<float>;
+template decltype(relu_dropout_backward<double>) relu_dropout_backward<double>;
 
 }  // namespace graphmill

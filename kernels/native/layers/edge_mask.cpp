@@ -1,4 +1,6 @@
 // Which attention weights are dropped; see kernels/layers/attention.py.
+#include "layers/layers.h"
+
 #include <vector>
 
 #include "base/parallel.h"
@@ -27,14 +29,15 @@ std::vector<int32_t> occurrences(const BlockView& block) {
     return result;
 }
 
+}  // namespace
+
 template <class Id>
-void edge_mask(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Optional<int32_t> dst_pos,
-               Array<Id> src_ids, uint64_t key, uint32_t threshold, Array<uint8_t> kept, int threads) {
+void edge_mask(Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices, Optional<const int32_t> dst_pos,
+               Array<const Id> src_ids, uint64_t key, uint32_t threshold, Array<uint8_t> kept, int threads) {
     const BlockView block = view_of(start, end, indices, dst_pos, src_ids.size());
     const Id* names = src_ids.data();
-    uint8_t* out = kept.mutable_data();
+    uint8_t* out = kept.data();
     const int64_t heads = kept.shape(1);
-    py::gil_scoped_release unlocked;
     check_block(block.num_dst, block.num_src, block.begins, block.ends, block.sources, block.num_edges);
     const std::vector<int32_t> order = occurrences(block);
     parallel_for(block.num_dst, PIECE, threads, [&](int64_t from, int64_t to) {
@@ -52,19 +55,7 @@ void edge_mask(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices,
     });
 }
 
-template <class Id>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("edge_mask", &edge_mask<Id>, arg("start").noconvert(), arg("end").noconvert(), arg("indices").noconvert(),
-          arg("dst_pos").noconvert(), arg("src_ids").noconvert(), arg("key"), arg("threshold"),
-          arg("kept").noconvert(), arg("threads"));
-}
-
-}  // namespace
-
-void bind_edge_mask(py::module_& m) {
-    bind<int32_t>(m);
-    bind<int64_t>(m);
-}
+template decltype(edge_mask<int32_t>) edge_mask<int32_t>;
+template decltype(edge_mask<int64_t>) edge_mask<int64_t>;
 
 }  // namespace graphmill

@@ -13,16 +13,21 @@
 
 namespace graphmill {
 
-// What the weights of one block are made from and written to.
-template <class T>
-struct Scores {
+// What the weights of one block are written to, and what is made of scores.
+template <class S>
+struct Softmax {
     BlockView block;
-    const T *left, *right;
-    Sum<T> slope, scale;
+    S slope, scale;
     const uint8_t* mask;
     const float* weight;  // factors of edges after the softmax; own terms have none
-    Sum<T>* alpha;
+    S* alpha;
     int64_t heads;
+};
+
+// The same and the two halves of the scores.
+template <class T>
+struct Scores : Softmax<Sum<T>> {
+    const T *left, *right;
 };
 
 // The source rows of a piece's edges, row by row, own terms included.
@@ -75,9 +80,8 @@ inline void score(const Scores<T>& given, const Piece& piece, int64_t h, Edges<S
 }
 
 // For COUNT heads from h on: each edge's share of its row's sum, to alpha and to the factors.
-template <int COUNT, class T>
-inline void normalise(const Scores<T>& given, const Piece& piece, int64_t h, Edges<Sum<T>>& edges) {
-    using S = Sum<T>;
+template <int COUNT, class S>
+inline void normalise(const Softmax<S>& given, const Piece& piece, int64_t h, Edges<S>& edges) {
     using Few = HeadVector<S, COUNT>;
     const int64_t heads = given.heads;
     S *const factors = edges.factors.data() + h, *const alpha = given.alpha + h;
@@ -97,14 +101,22 @@ inline void normalise(const Scores<T>& given, const Piece& piece, int64_t h, Edg
 }
 
 // Multiplies the factors of a piece's edges by the edges' weights.
-template <class T>
-inline void multiply_weights(const Scores<T>& given, const Piece& piece, Edges<Sum<T>>& edges) {
+template <class S>
+inline void multiply_weights(const Softmax<S>& given, const Piece& piece, Edges<S>& edges) {
     const int64_t heads = given.heads;
-    Sum<T>* factor = edges.factors.data();
+    S* factor = edges.factors.data();
     for (int64_t i = piece.from; i < piece.to; ++i, factor += heads) {  // past the own term
         for (int64_t e = given.block.begins[i]; e < given.block.ends[i]; ++e, factor += heads)
-            for (int64_t h = 0; h < heads; ++h) factor[h] *= static_cast<Sum<T>>(given.weight[e]);
+            for (int64_t h = 0; h < heads; ++h) factor[h] *= static_cast<S>(given.weight[e]);
     }
+}
+
+// Scores less the largest of their rows become weights.
+template <class S>
+inline void weigh_scores(const Softmax<S>& given, const Piece& piece, Edges<S>& edges) {
+    exp_all(edges.factors, edges.rows.size() * given.heads);
+    each_heads(given.heads, [&](auto count, int64_t h) { normalise<count.value>(given, piece, h, edges); });
+    if (given.weight) multiply_weights(given, piece, edges);
 }
 
 // Softmax weights of a piece of rows: to alpha, and times their masks and factors to edges.factors.
@@ -112,27 +124,26 @@ template <class T>
 inline void weigh(const Scores<T>& given, const Piece& piece, Edges<Sum<T>>& edges) {
     list_edges(given.block, piece, given.heads, edges);
     each_heads(given.heads, [&](auto count, int64_t h) { score<count.value>(given, piece, h, edges); });
-    exp_all(edges.factors, edges.rows.size() * given.heads);
-    each_heads(given.heads, [&](auto count, int64_t h) { normalise<count.value>(given, piece, h, edges); });
-    if (given.weight) multiply_weights(given, piece, edges);
+    weigh_scores<Sum<T>>(given, piece, edges);
 }
 
 // The next edges of row i, `from` being the first of them counted in the row, with the weights that alpha holds already.
-template <class T>
-inline bool weighed_edges(const Scores<T>& given, int64_t i, int64_t& from, Edges<Sum<T>>& edges) {
+template <class S>
+inline bool weighed_edges(const Softmax<S>& given, int64_t i, int64_t& from, Edges<S>& edges) {
     const BlockView& block = given.block;
     const int64_t heads = given.heads, in_row = block.ends[i] - block.begins[i] + 1;
     const int64_t count = std::min(PIECE_EDGES, in_row - from);
     if (count <= 0) return false;
     edges.resize(1, count, heads);
+    edges.begins[1] = count;
     for (int64_t k = 0; k < count; ++k) {
         const bool own = from + k + 1 == in_row;
         const int64_t e = own ? block.num_edges + i : block.begins[i] + from + k;
         edges.rows[k] = static_cast<int32_t>(own ? block.own(i) : block.sources[e]);
         for (int64_t h = 0; h < heads; ++h) {
-            const Sum<T> kept = given.mask ? given.mask[e * heads + h] * given.scale : Sum<T>(1);
-            const Sum<T> factor = given.alpha[e * heads + h] * kept;
-            edges.factors[k * heads + h] = given.weight && !own ? factor * static_cast<Sum<T>>(given.weight[e]) : factor;
+            const S kept = given.mask ? given.mask[e * heads + h] * given.scale : S(1);
+            const S factor = given.alpha[e * heads + h] * kept;
+            edges.factors[k * heads + h] = given.weight && !own ? factor * static_cast<S>(given.weight[e]) : factor;
         }
     }
     from += count;

@@ -1,24 +1,24 @@
 // The memory traffic of an aggregation and nothing else: the roofline that benchmarks/aggregate.py measures it against.
+#include "layers/layers.h"
+
 #include <atomic>
 
-#include "base/arrays.h"
 #include "base/nontemporal.h"
 #include "base/parallel.h"
 #include "base/simd.h"
-#include "layers/sum_rows.h"
+#include "layers/tiles.h"
+#include "rows/row_prefetch.h"
 
 namespace graphmill {
-namespace {
 
 // Reads the rows of a table that ids name, asked for ahead, and streams as many bytes as `out` has to it. The sum makes sure that no row
 // is left out. Ids must be in range.
-float row_traffic(Array<float> table, Array<int32_t> ids, Array<float> out, int threads) {
+float row_traffic(Array<const float> table, Array<const int32_t> ids, Array<float> out, int threads) {
     const float* rows = table.data();
     const int32_t* row_of = ids.data();
-    char* output = reinterpret_cast<char*>(out.mutable_data());
-    const int64_t width = table.shape(1), num_ids = ids.size(), bytes = out.nbytes(), step = 32 * 1024;
+    char* output = reinterpret_cast<char*>(out.data());
+    const int64_t width = table.shape(1), num_ids = ids.size(), bytes = out.size() * int64_t(sizeof(float)), step = 32 * 1024;
     std::atomic<int64_t> sum{0};
-    py::gil_scoped_release unlocked;
     const int64_t piece = piece_work(num_ids, threads);
     parallel_for(num_ids, piece, threads, [&](int64_t begin, int64_t end) {
         Vector<float> mine{};
@@ -43,13 +43,6 @@ float row_traffic(Array<float> table, Array<int32_t> ids, Array<float> out, int 
         }
     });
     return static_cast<float>(sum.load());
-}
-
-}  // namespace
-
-void bind_row_traffic(py::module_& m) {
-    m.def("row_traffic", &row_traffic, py::arg("table").noconvert(), py::arg("ids").noconvert(),
-          py::arg("out").noconvert(), py::arg("threads"));
 }
 
 }  // namespace graphmill

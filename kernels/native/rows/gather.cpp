@@ -1,11 +1,11 @@
 // Copies chosen rows of tables and converts them on the way; see kernels/rows/gather.py.
-#include <array>
-#include <cstring>
-#include <optional>
-#include <vector>
+#include "rows/rows.h"
 
-#include "base/arrays.h"
+#include <cstring>
+#include <string>
+
 #include "base/half.h"
+#include "base/input_error.h"
 #include "base/parallel.h"
 #include "rows/row_prefetch.h"
 #include "rows/row_stream.h"
@@ -22,8 +22,7 @@ struct Rows {
     int64_t stride = 0, count = -1;  // -1: there is no such tier
 
     Rows() = default;
-    explicit Rows(const py::array& table)
-        : first(static_cast<const char*>(table.data())), stride(table.strides(0)), count(table.shape(0)) {}
+    explicit Rows(const Table& table) : first(table.data), stride(table.stride), count(table.num_rows) {}
 };
 
 // kernels/rows/slots.py states what a slot means.
@@ -146,73 +145,79 @@ struct Target {
     int64_t bytes() const { return count * out_row_bytes; }
 };
 
-// find(i) is the row of output row i, or nullptr for zeros. Every output row is written once; where `joined` is set, past the caches, whole
-// lines of several rows at a time.
-template <class Copy, class Find>
-void copy_rows(const Find& find, const Target& to, bool joined = false) {
-    const int64_t piece = std::max<int64_t>(16, 65536 / std::max<int64_t>(1, to.out_row_bytes));
-    parallel_for(to.count, piece, to.threads, [&](int64_t begin, int64_t end) {
-        RowStream<char> rows(to.out, to.out_row_bytes, joined ? to.bytes() : 0);
-        for (int64_t i = begin; i < end; ++i) {
-            if (i + ROWS_AHEAD < end) {
-                if (const char* next = find(i + ROWS_AHEAD)) prefetch_row(next, to.row_bytes);
-            }
-            const char* row = find(i);
-            char* out = rows.make(i);
-            if (row) Copy::copy(row, out, to.row_bytes);
-            else std::memset(out, 0, to.out_row_bytes);
-            rows.write(i, i + 1);
-        }
-        publish_streamed();
-    });
-}
-
-// `kind` and item size name a dtype as NumPy does; 'u' of 2 bytes is bfloat16. The front doors have checked the pairs.
-template <class To, class Find>
-void copy_converted(char kind, int64_t size, const Find& find, const Target& to) {
-    if (kind == 'f' && size == 4) copy_rows<Convert<float, To>>(find, to);
-    else if (kind == 'f' && size == 2) copy_rows<Convert<Half, To>>(find, to);
-    else if (kind == 'f' && size == 8) copy_rows<Convert<double, To>>(find, to);
-    else if (kind == 'u' && size == 2) copy_rows<Convert<BFloat, To>>(find, to);
-    else if (kind == 'i' && size == 1) copy_rows<Convert<int8_t, To>>(find, to);
-    else if (kind == 'u' && size == 1) copy_rows<Convert<uint8_t, To>>(find, to);
-    else throw InputError("this table dtype cannot be gathered", "use a dtype that kernels.rows.gather names");
-}
-
-// The dtypes on both sides, read while the GIL is held.
-struct Types {
-    char kind, out_kind;
-    int64_t size, out_size;
-    Types(const py::dtype& from, const py::dtype& to)
-        : kind(from.kind()), out_kind(to.kind()), size(from.itemsize()), out_size(to.itemsize()) {}
+// Where the rows of the output come from.
+class Source {
+  public:
+    virtual ~Source() = default;
+    // found[i] = the row of output row first + i, or nullptr for zeros.
+    virtual void find(int64_t first, int64_t count, const char** found) const = 0;
 };
 
-template <class Find>
-void copy_any(const Types& types, const Find& find, const Target& to) {
-    const bool same = types.kind == types.out_kind && types.size == types.out_size;
+// row_of(i) is the row of output row i.
+template <class RowOf>
+class Found final : public Source {
+  public:
+    explicit Found(RowOf row_of) : row_of_(row_of) {}
+    void find(int64_t first, int64_t count, const char** found) const override {
+        for (int64_t i = 0; i < count; ++i) found[i] = row_of_(first + i);
+    }
+
+  private:
+    RowOf row_of_;
+};
+
+// Writes output rows begin to end - 1, each once; where `joined` is set, past the caches, whole lines of several rows at a time.
+template <class Copy>
+void copy_piece(const Source& source, const Target& to, bool joined, int64_t begin, int64_t end) {
+    constexpr int64_t AT_ONCE = 256;  // rows that are found before they are copied
+    const char* found[AT_ONCE + ROWS_AHEAD];
+    RowStream<char> rows(to.out, to.out_row_bytes, joined ? to.bytes() : 0);
+    for (int64_t first = begin; first < end; first += AT_ONCE) {
+        const int64_t known = std::min(AT_ONCE + ROWS_AHEAD, end - first);
+        source.find(first, known, found);
+        for (int64_t i = 0; i < std::min(AT_ONCE, known); ++i) {
+            if (i + ROWS_AHEAD < known && found[i + ROWS_AHEAD]) prefetch_row(found[i + ROWS_AHEAD], to.row_bytes);
+            char* out = rows.make(first + i);
+            if (found[i]) Copy::copy(found[i], out, to.row_bytes);
+            else std::memset(out, 0, to.out_row_bytes);
+            rows.write(first + i, first + i + 1);
+        }
+    }
+    publish_streamed();
+}
+using CopyPiece = decltype(copy_piece<SameBytes>)*;
+
+void copy_rows(CopyPiece copy, const Source& source, const Target& to, bool joined) {
+    const int64_t piece = std::max<int64_t>(16, 65536 / std::max<int64_t>(1, to.out_row_bytes));
+    parallel_for(to.count, piece, to.threads, [&](int64_t begin, int64_t end) { copy(source, to, joined, begin, end); });
+}
+
+// The front doors have checked the pairs.
+template <class To>
+CopyPiece converted(ElementType from) {
+    if (from == ElementType{'f', 4}) return copy_piece<Convert<float, To>>;
+    if (from == ElementType{'f', 2}) return copy_piece<Convert<Half, To>>;
+    if (from == ElementType{'f', 8}) return copy_piece<Convert<double, To>>;
+    if (from == ElementType{'u', 2}) return copy_piece<Convert<BFloat, To>>;
+    if (from == ElementType{'i', 1}) return copy_piece<Convert<int8_t, To>>;
+    if (from == ElementType{'u', 1}) return copy_piece<Convert<uint8_t, To>>;
+    throw InputError("this table dtype cannot be gathered", "use a dtype that graphmill.kernels.rows.gather names");
+}
+
+CopyPiece converted(ElementType from, ElementType to) {
+    if (to == ElementType{'f', 4}) return converted<float>(from);
+    if (to == ElementType{'f', 8}) return converted<double>(from);
+    throw InputError("rows cannot be converted to this dtype", "gather into float32, float64 or the stored dtype");
+}
+
+template <class RowOf>
+void copy_any(ElementType stored, const WrittenTable& out, int threads, RowOf row_of) {
+    const Found<RowOf> source(row_of);
+    const Target to{out.data, out.num_rows, out.width * stored.bytes, out.width * out.type.bytes, threads};
+    if (!(stored == out.type)) return copy_rows(converted(stored, out.type), source, to, false);
     const bool streamed = to.bytes() >= STREAMED, broken = (reinterpret_cast<uintptr_t>(to.out) | to.row_bytes) % 64 != 0;
-    if (same && streamed && broken && to.row_bytes < JOINED) copy_rows<SameBytes>(find, to, true);
-    else if (same && streamed) copy_rows<StreamedBytes>(find, to);
-    else if (same) copy_rows<SameBytes>(find, to);
-    else if (types.out_kind == 'f' && types.out_size == 4) copy_converted<float>(types.kind, types.size, find, to);
-    else if (types.out_kind == 'f' && types.out_size == 8) copy_converted<double>(types.kind, types.size, find, to);
-    else throw InputError("rows cannot be converted to this dtype", "gather into float32, float64 or the stored dtype");
-}
-
-Target target(const Types& types, py::array& out, int threads) {
-    return {static_cast<char*>(out.mutable_data()), out.shape(0), out.shape(1) * types.size,
-            out.shape(1) * types.out_size, threads};
-}
-
-template <class Id>
-void gather(py::array table, Array<Id> ids, py::array out, int threads) {
-    const Rows rows(table);
-    const Types types(table.dtype(), out.dtype());
-    const Target to = target(types, out, threads);
-    const Id* node = ids.data();
-    py::gil_scoped_release unlocked;
-    check_ids(node, to.count, rows.count);
-    copy_any(types, [=](int64_t i) { return rows.first + node[i] * rows.stride; }, to);
+    const bool joined = streamed && broken && to.row_bytes < JOINED;
+    copy_rows(streamed && !joined ? copy_piece<StreamedBytes> : copy_piece<SameBytes>, source, to, joined);
 }
 
 // The row of each node, -1 for one without features. Looked up once, so that copying reads them one after the other.
@@ -233,73 +238,58 @@ std::vector<int64_t> rows_of(const Id* node, int64_t count, const Row* row_of, i
     return found;
 }
 
-template <class Id, class Row>
-void gather_by_row(py::array table, Array<Id> ids, Array<Row> row_of, py::array out, int threads) {
+// place[i]: where the row of output row i is, -1 for zeros.
+void copy_placed(ElementType stored, const WrittenTable& out, int threads, const Rows& rows, const int64_t* place) {
+    copy_any(stored, out, threads, [=](int64_t i) { return place[i] < 0 ? nullptr : rows.first + place[i] * rows.stride; });
+}
+
+}  // namespace
+
+template <class Id>
+void gather(Table table, Array<const Id> node_ids, WrittenTable out, int threads) {
     const Rows rows(table);
-    const Types types(table.dtype(), out.dtype());
-    const Target to = target(types, out, threads);
-    const Id* node = ids.data();
-    const Row* row = row_of.data();
-    const int64_t num_nodes = row_of.size();
-    py::gil_scoped_release unlocked;
-    check_ids(node, to.count, num_nodes, " is not one of ", " nodes");
-    const std::vector<int64_t> place = rows_of(node, to.count, row, rows.count, threads);
-    copy_any(types, [&](int64_t i) { return place[i] < 0 ? nullptr : rows.first + place[i] * rows.stride; }, to);
+    const Id* node = node_ids.data();
+    check_ids(node, out.num_rows, rows.count);
+    copy_any(table.type, out, threads, [=](int64_t i) { return rows.first + node[i] * rows.stride; });
 }
 
-using Maybe = std::optional<py::array>;
+template <class Id, class Row>
+void gather_by_row(Table table, Array<const Id> node_ids, Array<const Row> row_of, WrittenTable out, int threads) {
+    const Rows rows(table);
+    const int64_t count = out.num_rows;
+    check_ids(node_ids.data(), count, row_of.size(), " is not one of ", " nodes");
+    const std::vector<int64_t> place = rows_of(node_ids.data(), count, row_of.data(), rows.count, threads);
+    copy_placed(table.type, out, threads, rows, place.data());
+}
 
-void gather_tiered(py::dtype dtype, Maybe device, Maybe host, Maybe staged, std::vector<py::array> peers,
-                   int64_t peer_stride, Array<int32_t> slots, py::array out, int threads) {
+void gather_tiered(ElementType stored, std::optional<Table> device, std::optional<Table> host, std::optional<Table> staged,
+                   const std::vector<Table>& peers, int64_t peer_stride, Array<const int32_t> slots, WrittenTable out, int threads) {
     Tiers tiers;
-    const std::array<Maybe*, 3> own{&device, &host, &staged};
-    for (size_t t = 0; t < own.size(); ++t) {
-        if (*own[t]) tiers.own[t] = Rows(**own[t]);
-    }
-    for (const py::array& peer : peers) tiers.peers.emplace_back(peer);
+    if (device) tiers.own[0] = Rows(*device);
+    if (host) tiers.own[1] = Rows(*host);
+    if (staged) tiers.own[2] = Rows(*staged);
+    for (const Table& peer : peers) tiers.peers.emplace_back(peer);
     tiers.peer_stride = std::max<int64_t>(1, peer_stride);
-    const Types types(dtype, out.dtype());
-    const Target to = target(types, out, threads);
     const int32_t* slot = slots.data();
-    py::gil_scoped_release unlocked;
-    tiers.check(slot, to.count);
-    copy_any(types, [&](int64_t i) { return tiers(slot[i]); }, to);
+    tiers.check(slot, out.num_rows);
+    copy_any(stored, out, threads, [&](int64_t i) { return tiers(slot[i]); });
 }
 
-// The same check for slots that another kernel will follow. counts: rows of the three tiers, -1 for an absent one.
-void check_slots(Array<int32_t> slots, std::array<int64_t, 3> counts, std::vector<int64_t> peer_counts,
+void check_slots(Array<const int32_t> slots, std::array<int64_t, 3> counts, const std::vector<int64_t>& peer_counts,
                  int64_t peer_stride) {
     Tiers tiers;
     for (size_t t = 0; t < counts.size(); ++t) tiers.own[t].count = counts[t];
     tiers.peers.resize(peer_counts.size());
     for (size_t p = 0; p < peer_counts.size(); ++p) tiers.peers[p].count = peer_counts[p];
     tiers.peer_stride = std::max<int64_t>(1, peer_stride);
-    const int32_t* slot = slots.data();
-    const int64_t count = slots.size();
-    py::gil_scoped_release unlocked;
-    tiers.check(slot, count);
+    tiers.check(slots.data(), slots.size());
 }
 
-template <class Id>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("gather", &gather<Id>, arg("table"), arg("node_ids").noconvert(), arg("out").noconvert(), arg("threads"));
-    m.def("gather_by_row", &gather_by_row<Id, int32_t>, arg("table"), arg("node_ids").noconvert(),
-          arg("row_of").noconvert(), arg("out").noconvert(), arg("threads"));
-    m.def("gather_by_row", &gather_by_row<Id, int64_t>, arg("table"), arg("node_ids").noconvert(),
-          arg("row_of").noconvert(), arg("out").noconvert(), arg("threads"));
-}
-
-}  // namespace
-
-void bind_gather(py::module_& m) {
-    bind<int32_t>(m);
-    bind<int64_t>(m);
-    m.def("gather_tiered", &gather_tiered, py::arg("dtype"), py::arg("device"), py::arg("host"), py::arg("staged"),
-          py::arg("peers"), py::arg("peer_stride"), py::arg("slots").noconvert(), py::arg("out").noconvert(),
-          py::arg("threads"));
-    m.def("check_slots", &check_slots, py::arg("slots").noconvert(), py::arg("counts"), py::arg("peer_counts"),
-          py::arg("peer_stride"));
-}
+template decltype(gather<int32_t>) gather<int32_t>;
+template decltype(gather<int64_t>) gather<int64_t>;
+template decltype(gather_by_row<int32_t, int32_t>) gather_by_row<int32_t, int32_t>;
+template decltype(gather_by_row<int32_t, int64_t>) gather_by_row<int32_t, int64_t>;
+template decltype(gather_by_row<int64_t, int32_t>) gather_by_row<int64_t, int32_t>;
+template decltype(gather_by_row<int64_t, int64_t>) gather_by_row<int64_t, int64_t>;
 
 }  // namespace graphmill

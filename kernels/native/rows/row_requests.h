@@ -2,10 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <vector>
-
-#include "base/arrays.h"
 
 namespace graphmill {
 

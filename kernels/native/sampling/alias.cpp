@@ -4,9 +4,10 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <vector>
 
-#include "base/arrays.h"
 #include "base/parallel.h"
+#include "sampling/sampling.h"
 
 namespace graphmill {
 namespace {
@@ -99,93 +100,78 @@ class Maker {
     std::vector<uint32_t> small_, large_;
 };
 
-// Calls body(node, first edge, degree, weight of a position) for rows begin to end - 1.
-template <class Id, class Body>
-void each_row(const int64_t* indptr, const Id* indices, const double* edges, const float* narrow, const double* nodes,
-              int64_t begin, int64_t end, Body body) {
-    for (int64_t v = begin; v < end; ++v) {
-        const int64_t first = indptr[v], degree = indptr[v + 1] - first;
-        if (nodes) body(v, first, degree, [=](int64_t i) { return nodes[indices[first + i]]; });
-        else if (narrow) body(v, first, degree, [=](int64_t i) { return static_cast<double>(narrow[first + i]); });
-        else body(v, first, degree, [=](int64_t i) { return edges[first + i]; });
-    }
-}
-
-// Weights of edges (f32[E] or f64[E]) or of sources (f64[N]).
+// The rows of a graph with the weights of their edges (f32[E] or f64[E]) or of their sources (f64[N]).
 template <class Id>
-struct Weights {
-    const double *edges = nullptr, *nodes = nullptr;
-    const float* narrow = nullptr;
-
-    Weights(const py::array& given, bool of_nodes) {
-        if (of_nodes) nodes = static_cast<const double*>(given.data());
-        else if (given.itemsize() == 4) narrow = static_cast<const float*>(given.data());
-        else edges = static_cast<const double*>(given.data());
+class WeightedRows {
+  public:
+    WeightedRows(Array<const int64_t> indptr, Array<const Id> indices, const Table& weights, bool of_nodes)
+        : indptr_(indptr.data()), indices_(indices.data()) {
+        if (of_nodes) nodes_ = reinterpret_cast<const double*>(weights.data);
+        else if (weights.type.bytes == 4) narrow_ = reinterpret_cast<const float*>(weights.data);
+        else edges_ = reinterpret_cast<const double*>(weights.data);
     }
+
+    // Calls body(node, first edge, degree, weight of a position) for rows begin to end - 1.
+    template <class Body>
+    void each(int64_t begin, int64_t end, Body body) const {
+        const Id* indices = indices_;
+        const double *edges = edges_, *nodes = nodes_;
+        const float* narrow = narrow_;
+        for (int64_t v = begin; v < end; ++v) {
+            const int64_t first = indptr_[v], degree = indptr_[v + 1] - first;
+            if (nodes) body(v, first, degree, [=](int64_t i) { return nodes[indices[first + i]]; });
+            else if (narrow) body(v, first, degree, [=](int64_t i) { return static_cast<double>(narrow[first + i]); });
+            else body(v, first, degree, [=](int64_t i) { return edges[first + i]; });
+        }
+    }
+
+  private:
+    const int64_t* indptr_;
+    const Id* indices_;
+    const double *edges_ = nullptr, *nodes_ = nullptr;
+    const float* narrow_ = nullptr;
 };
-
-// Returns (node, fault) of the first row that is refused, or None.
-template <class Id>
-py::object find_fault(Array<int64_t> indptr, Array<Id> indices, py::array weights, bool of_nodes, bool refuse_empty,
-                      int threads) {
-    const Weights<Id> given(weights, of_nodes);
-    const int64_t* row = indptr.data();
-    const Id* ids = indices.data();
-    const int64_t num_nodes = indptr.size() - 1;
-    std::atomic<int64_t> first{num_nodes};
-    {
-        py::gil_scoped_release unlocked;
-        parallel_for(num_nodes, PIECE, threads, [&](int64_t begin, int64_t end) {
-            if (begin >= first) return;
-            int64_t found = num_nodes;
-            each_row(row, ids, given.edges, given.narrow, given.nodes, begin, end, [&](int64_t v, int64_t, int64_t degree, auto weight) {
-                if (found == num_nodes && fault_of(degree, refuse_empty, weight) >= 0) found = v;
-            });
-            for (int64_t seen = first; found < seen && !first.compare_exchange_weak(seen, found);) {}
-        });
-    }
-    if (first == num_nodes) return py::none();
-    int fault = -1;
-    each_row(row, ids, given.edges, given.narrow, given.nodes, first, first + 1,
-             [&](int64_t, int64_t, int64_t degree, auto weight) { fault = fault_of(degree, refuse_empty, weight); });
-    return py::make_tuple(int64_t{first}, fault);
-}
-
-// Writes table u32[E, 2] and support i32[N]. The weights have been tested.
-template <class Id>
-void alias_tables(Array<int64_t> indptr, Array<Id> indices, py::array weights, bool of_nodes, bool uniform, int64_t begin,
-                  int64_t end, Array<uint32_t> table, Array<int32_t> support, int threads) {
-    const Weights<Id> given(weights, of_nodes);
-    const int64_t* row = indptr.data();
-    const Id* ids = indices.data();
-    AliasEntry* out = reinterpret_cast<AliasEntry*>(table.mutable_data());
-    int32_t* counts = support.mutable_data();
-    const int64_t base = row[begin];
-    py::gil_scoped_release unlocked;
-    parallel_for(end - begin, PIECE, threads, [&](int64_t low, int64_t high) {
-        Maker maker;
-        each_row(row, ids, given.edges, given.narrow, given.nodes, begin + low, begin + high,
-                 [&](int64_t v, int64_t first, int64_t degree, auto weight) {
-                     counts[v - begin] = maker.make(degree, uniform, weight, out + (first - base));
-                 });
-    });
-}
-
-template <class Id>
-void bind(py::module_& m) {
-    using py::arg;
-    m.def("alias_fault", &find_fault<Id>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("weights"), arg("of_nodes"),
-          arg("refuse_empty"), arg("threads"));
-    m.def("alias_tables", &alias_tables<Id>, arg("indptr").noconvert(), arg("indices").noconvert(), arg("weights"),
-          arg("of_nodes"), arg("uniform"), arg("begin"), arg("end"), arg("table").noconvert(), arg("support").noconvert(),
-          arg("threads"));
-}
 
 }  // namespace
 
-void bind_alias(py::module_& m) {
-    bind<int32_t>(m);
-    bind<int64_t>(m);
+template <class Id>
+std::optional<std::pair<int64_t, int>> alias_fault(Array<const int64_t> indptr, Array<const Id> indices, Table weights, bool of_nodes,
+                                                   bool refuse_empty, int threads) {
+    const WeightedRows<Id> rows(indptr, indices, weights, of_nodes);
+    const int64_t num_nodes = indptr.size() - 1;
+    std::atomic<int64_t> first{num_nodes};
+    parallel_for(num_nodes, PIECE, threads, [&](int64_t begin, int64_t end) {
+        if (begin >= first) return;
+        int64_t found = num_nodes;
+        rows.each(begin, end, [&](int64_t v, int64_t, int64_t degree, auto weight) {
+            if (found == num_nodes && fault_of(degree, refuse_empty, weight) >= 0) found = v;
+        });
+        for (int64_t seen = first; found < seen && !first.compare_exchange_weak(seen, found);) {}
+    });
+    if (first == num_nodes) return std::nullopt;
+    int fault = -1;
+    rows.each(first, first + 1, [&](int64_t, int64_t, int64_t degree, auto weight) { fault = fault_of(degree, refuse_empty, weight); });
+    return std::make_pair(int64_t{first}, fault);
 }
+
+template <class Id>
+void alias_tables(Array<const int64_t> indptr, Array<const Id> indices, Table weights, bool of_nodes, bool uniform, int64_t begin,
+                  int64_t end, Array<uint32_t> table, Array<int32_t> support, int threads) {
+    const WeightedRows<Id> rows(indptr, indices, weights, of_nodes);
+    AliasEntry* out = reinterpret_cast<AliasEntry*>(table.data());
+    int32_t* counts = support.data();
+    const int64_t base = indptr[begin];
+    parallel_for(end - begin, PIECE, threads, [&](int64_t low, int64_t high) {
+        Maker maker;
+        rows.each(begin + low, begin + high, [&](int64_t v, int64_t first, int64_t degree, auto weight) {
+            counts[v - begin] = maker.make(degree, uniform, weight, out + (first - base));
+        });
+    });
+}
+
+template decltype(alias_fault<int32_t>) alias_fault<int32_t>;
+template decltype(alias_fault<int64_t>) alias_fault<int64_t>;
+template decltype(alias_tables<int32_t>) alias_tables<int32_t>;
+template decltype(alias_tables<int64_t>) alias_tables<int64_t>;
 
 }  // namespace graphmill

@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <vector>
 
-#include "base/arrays.h"
+#include "base/input_error.h"
 #include "base/rng.h"
 
 namespace graphmill {
@@ -16,6 +15,12 @@ constexpr uint64_t ALIAS_WHOLE = uint64_t{1} << 32;  // the mass of one place of
 struct AliasEntry {
     uint32_t threshold;  // of the place itself, of ALIAS_WHOLE; 0 only where its neighbour has no weight
     uint32_t alias;      // position that has the rest
+};
+
+// The alias tables of a topology. Where `support` is null, every neighbour has weight.
+struct AliasTables {
+    const AliasEntry* entries = nullptr;
+    const int32_t* support = nullptr;
 };
 
 // The place that 64 random bits fall on, and where in it.

@@ -1,7 +1,9 @@
 // A block while the sampler makes it.
 #pragma once
 
-#include "base/arrays.h"
+#include <cstdint>
+
+#include "base/buffer.h"
 #include "sampling/transpose.h"
 
 namespace graphmill {
@@ -16,13 +18,6 @@ struct SampledBlock {
     Buffer<int64_t> position;  // of each edge in the topology
     Buffer<float> share;       // of each edge in the mean of its row, where neighbours are not drawn uniformly
     Transpose transpose;
-
-    // Hands the arrays to NumPy (needs the GIL).
-    py::tuple release() {
-        return py::make_tuple(num_dst, num_src, start.release(), end.release(), indices.release(), position.release(),
-                              transpose.start.release(), transpose.edge.release(), transpose.dst.release(),
-                              share.release());
-    }
 };
 
 }  // namespace graphmill

@@ -1,22 +1,19 @@
 // The edge weights of a graph convolution; see kernels/sampling/coefficients.py.
+#include "sampling/sampling.h"
+
 #include <cmath>
 #include <vector>
 
-#include "base/arrays.h"
-#include "sampling/transpose.h"
-
 namespace graphmill {
-namespace {
 
 // degree[i] = whole-graph degree of the i-th node; roots are taken once a node and multiplied once an edge, in float64.
-void gcn_weights(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices, Array<int32_t> dst_in,
-                 Array<int32_t> dst_out, Array<int32_t> src_out, bool sampled, Array<float> weight,
+void gcn_weights(Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices, Array<const int32_t> dst_in,
+                 Array<const int32_t> dst_out, Array<const int32_t> src_out, bool sampled, Array<float> weight,
                  Array<float> self_weight) {
     const int32_t *begins = start.data(), *ends = end.data(), *source = indices.data();
     const int32_t *in_degree = dst_in.data(), *own_out = dst_out.data(), *out_degree = src_out.data();
-    float *weights = weight.mutable_data(), *own = self_weight.mutable_data();
+    float *weights = weight.data(), *own = self_weight.data();
     const int64_t num_dst = start.size(), num_src = src_out.size(), num_edges = indices.size();
-    py::gil_scoped_release unlocked;
     check_block(num_dst, num_src, begins, ends, source, num_edges);
     std::vector<double> root(num_src);
     for (int64_t s = 0; s < num_src; ++s) root[s] = 1.0 / std::sqrt(out_degree[s] + 1.0);
@@ -27,15 +24,6 @@ void gcn_weights(Array<int32_t> start, Array<int32_t> end, Array<int32_t> indice
         const double rescaled = sampled ? mine * (double(in_degree[i]) / double(ends[i] - begins[i])) : mine;
         for (int32_t e = begins[i]; e < ends[i]; ++e) weights[e] = static_cast<float>(rescaled * root[source[e]]);
     }
-}
-
-}  // namespace
-
-void bind_coefficients(py::module_& m) {
-    using py::arg;
-    m.def("gcn_weights", &gcn_weights, arg("start").noconvert(), arg("end").noconvert(), arg("indices").noconvert(),
-          arg("dst_in").noconvert(), arg("dst_out").noconvert(), arg("src_out").noconvert(), arg("sampled"),
-          arg("weight").noconvert(), arg("self_weight").noconvert());
 }
 
 }  // namespace graphmill

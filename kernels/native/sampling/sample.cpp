@@ -1,12 +1,14 @@
 // Fused neighbour sampling: FastSample, section 3.2, Algorithm 1. kernels/sampling/sample.py tells the idea and states the rule.
+#include "sampling/sampler.h"
 
 #include <atomic>
 #include <cstring>
-#include <optional>
+#include <string>
 #include <vector>
 
+#include "base/input_error.h"
 #include "base/parallel.h"
-#include "sampling/block.h"
+#include "base/rng.h"
 #include "sampling/local_ids.h"
 #include "sampling/sampled_row.h"
 #include "sampling/topology.h"
@@ -16,29 +18,25 @@
 namespace graphmill {
 namespace {
 
-// Which blocks get a transpose: those above the first need one to pass gradients on.
-enum class Transposes { None = 0, Hidden = 1, All = 2 };
+[[noreturn]] void refuse_repeated(int64_t seed, int64_t first, int64_t second) {
+    throw InputError("seed " + std::to_string(seed) + " stands at positions " + std::to_string(first) + " and " + std::to_string(second),
+                     "give every seed once");
+}
 
 template <class Id, class Map>
-class Sampler {
+class MapSampler final : public Sampler<Id> {
   public:
-    Sampler(Array<int64_t> indptr, Array<Id> indices, std::vector<int64_t> fanouts, bool replace, int threads,
-            bool fused, std::optional<Array<uint32_t>> table, std::optional<Array<int32_t>> support,
-            std::tuple<int64_t, int64_t, uint64_t> walks, std::optional<Array<uint8_t>> edge_types,
-            std::vector<std::vector<int64_t>> by_relation)
-        : topology_(indptr, indices), local_ids_(topology_.num_nodes()), fanouts_(std::move(fanouts)), replace_(replace),
-          threads_(threads), fused_(fused), keep_table_(std::move(table)), keep_support_(std::move(support)),
-          walks_{std::get<0>(walks), std::get<1>(walks), std::get<2>(walks)}, nodes_(topology_.num_nodes() + 1),
-          by_relation_(std::move(by_relation)) {
+    explicit MapSampler(const SamplerSetup<Id>& setup)
+        : topology_(setup.indptr, setup.indices), local_ids_(topology_.num_nodes()), fanouts_(setup.fanouts), replace_(setup.replace),
+          threads_(setup.threads), fused_(setup.fused),
+          tables_{reinterpret_cast<const AliasEntry*>(pointer(setup.table)), pointer(setup.support)}, walks_(setup.walks),
+          nodes_(topology_.num_nodes() + 1), by_relation_(setup.by_relation) {
         by_relation_.resize(fanouts_.size());
-        if (edge_types) topology_.set_relations(*edge_types);
-        if (keep_table_) tables_.entries = reinterpret_cast<const AliasEntry*>(keep_table_->data());
-        if (keep_support_) tables_.support = keep_support_->data();
-        py::gil_scoped_release unlocked;
+        if (setup.edge_types) topology_.set_relations(*setup.edge_types);
         topology_.check();
     }
 
-    py::tuple sample(uint64_t batch_key, Array<Id> seeds, int transposed, bool positions) {
+    SampledBatch<Id> sample(uint64_t batch_key, Array<const Id> seeds, Transposes transposes, bool positions) override {
         if (busy_.exchange(true)) {
             throw InputError("two threads use one Sampler at the same time", "make one Sampler for each thread");
         }
@@ -47,54 +45,39 @@ class Sampler {
             ~Unlock() { flag = false; }
         } unlock{busy_};
         std::vector<SampledBlock> made(fanouts_.size());
-        Buffer<Id> src_ids;
-        {
-            const Id* first = seeds.data();
-            const int64_t num_seeds = seeds.size();
-            py::gil_scoped_release unlocked;
-            name_seeds(first, num_seeds);
-            for (int64_t layer = static_cast<int64_t>(fanouts_.size()) - 1; layer >= 0; --layer) {
-                const size_t place = fanouts_.size() - 1 - layer;
-                const int64_t fanout = fanouts_[place];
-                const std::vector<int64_t>& by_relation = by_relation_[place];
-                const uint64_t layer_key = absorb(batch_key, layer);
-                if (read_ahead_) topology_.ask_for(nodes_.data(), count_);
-                made[layer] = fused_ ? sample_block(layer_key, fanout, by_relation, positions)
-                                     : sample_in_two_steps(layer_key, fanout, positions);
-                if (transposed == int(Transposes::All) || (transposed == int(Transposes::Hidden) && layer > 0)) {
-                    add_transpose(made[layer]);
-                }
-            }
-            src_ids = Buffer<Id>(count_);
-            most_nodes_ = std::max(most_nodes_, count_);
-            parallel_for(count_, 1 << 16, threads_, [&](int64_t begin, int64_t end) {
-                std::memcpy(src_ids.data() + begin, nodes_.data() + begin, (end - begin) * sizeof(Id));
-            });
+        name_seeds(seeds.data(), seeds.size());
+        for (int64_t layer = static_cast<int64_t>(fanouts_.size()) - 1; layer >= 0; --layer) {
+            const size_t place = fanouts_.size() - 1 - layer;
+            const int64_t fanout = fanouts_[place];
+            const uint64_t layer_key = absorb(batch_key, layer);
+            if (read_ahead_) topology_.ask_for(nodes_.data(), count_);
+            made[layer] = fused_ ? sample_block(layer_key, fanout, by_relation_[place], positions)
+                                 : sample_in_two_steps(layer_key, fanout, positions);
+            if (transposes == Transposes::All || (transposes == Transposes::Hidden && layer > 0)) add_transpose(made[layer]);
         }
-        py::list blocks;
-        for (SampledBlock& block : made) blocks.append(block.release());
-        return py::make_tuple(src_ids.release(), blocks);
+        Buffer<Id> src_ids(count_);
+        most_nodes_ = std::max(most_nodes_, count_);
+        parallel_for(count_, 1 << 16, threads_, [&](int64_t begin, int64_t end) {
+            std::memcpy(src_ids.data() + begin, nodes_.data() + begin, (end - begin) * sizeof(Id));
+        });
+        return {std::move(src_ids), std::move(made)};
     }
 
-    void read_ahead() { read_ahead_ = true; }
+    void read_ahead() override { read_ahead_ = true; }
 
-    // Bytes that stay between batches; parts of the map that were never touched are counted too.
-    int64_t scratch_bytes() const { return local_ids_.num_bytes() + most_nodes_ * static_cast<int64_t>(sizeof(Id)); }
+    int64_t scratch_bytes() const override { return local_ids_.num_bytes() + most_nodes_ * static_cast<int64_t>(sizeof(Id)); }
 
-    // Adds the visits since the last call to `counts`, and forgets them.
-    void take_visits(Array<uint32_t> counts) {
-        uint32_t* out = counts.mutable_data();
-        py::gil_scoped_release unlocked;
-        local_ids_.take_visits(out);
-    }
+    bool counts_visits() const override { return Map::COUNTS_VISITS; }
+
+    void take_visits(Array<uint32_t> counts) override { local_ids_.take_visits(counts.data()); }
 
   private:
-    static constexpr int64_t LAG = 8;     // rows between two steps: their reads are in flight together
     static constexpr int64_t SHORTEST = 128, LONGEST = 1024;  // rows that one thread takes: a pipeline is filled for each piece
     static constexpr int64_t LONG_PIECE = 1 << 14;  // edges that one thread takes of rows that are taken whole
     static constexpr int64_t AHEAD = 24;  // edges between the prefetch of a node's entry and its use
     static constexpr int64_t NAMED_AT_ONCE = 1 << 14;  // edges between two looks at whether the map has space
     static constexpr int64_t NEAR = SampledRow<Id>::NEAR;  // entries of a row's nodes that are prefetched a step ahead
+    static constexpr int64_t LAG = SampledRow<Id>::LAG;
 
     // Starts a new stamp, so that every entry of the map is stale, and gives the seeds the first local ids. The front door has
     // checked that they are in range.
@@ -105,11 +88,7 @@ class Sampler {
         const auto names = local_ids_.view();
         for (int64_t i = 0; i < num_seeds; ++i) {
             uint64_t& entry = names.entry(seeds[i]);
-            if (names.has_name(entry)) {
-                throw InputError("seed " + std::to_string(seeds[i]) + " stands at positions " +
-                                     std::to_string(names.local_id(entry)) + " and " + std::to_string(i),
-                                 "give every seed once");
-            }
+            if (names.has_name(entry)) refuse_repeated(seeds[i], names.local_id(entry), i);
             entry = names.named(entry, seeds[i], i);
             nodes_[i] = seeds[i];
         }
@@ -148,7 +127,7 @@ class Sampler {
     int64_t pick_block(SampledBlock& block, int64_t fanout) {
         if (fanout < 0 && threads_ > 1 && !shared() && !block.by_relation) return pick_whole(block);
         const int64_t piece = std::clamp(block.num_dst / (8 * threads_), SHORTEST, LONGEST);
-        if (!shared() && (threads_ == 1 || block.num_dst <= piece)) return pick_rows<true>(block, fanout, 0, block.num_dst, nullptr);
+        if (!shared() && (threads_ == 1 || block.num_dst <= piece)) return pick_and_name(block, fanout);
         return pick_pieces(block, fanout, piece);
     }
 
@@ -218,73 +197,56 @@ class Sampler {
     void pick_piece(SampledBlock& block, int64_t fanout, int64_t begin, int64_t end, Waiting<Id>& edges) {
         if (walks_.paths > 0) pick_visited(topology_, walks_, block, fanout, nodes_.data(), begin, end, edges);
         else if (tables_.entries) pick_weighted(topology_, tables_, block, fanout, nodes_.data(), begin, end, edges);
-        else pick_rows<false>(block, fanout, begin, end, &edges);
+        else pick_uniform(topology_, block, fanout, nodes_.data(), begin, end, edges);
     }
 
     // The ablation: see kernels/sampling/two_step.py.
     SampledBlock sample_in_two_steps(uint64_t layer_key, int64_t fanout, bool positions) {
         SampledBlock block;
         block.num_dst = count_;
-        auto edges = sample_edges(topology_.indptr(), topology_.indices(), nodes_.data(), count_, fanout, replace_ && fanout >= 0,
-                                  layer_key, positions, threads_);
+        const auto edges = sample_edges(topology_.indptr(), topology_.indices(), nodes_.data(), count_, fanout, replace_ && fanout >= 0,
+                                        layer_key, positions, threads_);
         local_ids_.reserve(edges.src.size(), nodes_.data(), count_);
+        const Buffer<int32_t> row = rename_ends(edges.dst), column = rename_ends(edges.src);
+        edges_to_block(row, column, edges.position, block);
+        block.num_src = count_;
+        return block;
+    }
+
+    // Returns the local ids of one side of an edge list; a new node gets the next one.
+    Buffer<int32_t> rename_ends(const Buffer<Id>& ends) {
+        Buffer<int32_t> local_ids(ends.size());
         const auto names = local_ids_.view();
-        const auto local_of = [&](Id node) {
+        for (int64_t e = 0; e < ends.size(); ++e) {
+            if (e + AHEAD < ends.size()) names.prefetch(ends[e + AHEAD]);
+            const Id node = ends[e];
             if (node < 0 || node >= topology_.num_nodes()) topology_.refuse(node);
             uint64_t& entry = names.entry(node);
             if (!names.has_name(entry)) {
                 entry = names.named(entry, node, count_);
                 nodes_[count_++] = node;
             }
-            return names.local_id(entry);
-        };
-        edges_to_block(edges, local_of, [&](Id node) { names.prefetch(node); }, block);
-        block.num_src = count_;
-        return block;
-    }
-
-    // Three steps per row, each LAG rows behind the one before, so that what it reads is on its way: choose positions, read the
-    // ids there, rename them. Misses of one row overlap the arithmetic of others. Rows start at the first edge of this call, of
-    // which there are as many as it returns. If not NAMING, the edges wait for their names.
-    template <bool NAMING>
-    int64_t pick_rows(SampledBlock& block, int64_t fanout, int64_t begin, int64_t end, Waiting<Id>* waiting) {
-        SampledRow<Id> rows[LAG];
-        std::vector<Id> ids[LAG];  // of rows that are named here
-        Chooser chooser;
-        int64_t num_edges = 0;
-        for (int64_t i = begin; i < end + 2 * LAG; ++i) {
-            const int64_t read = i - LAG, named = read - LAG;
-            if (NAMING && named >= begin && named < end) {
-                const int64_t first = block.start[named];
-                relabel<NEAR>(ids[named % LAG].data(), block.end[named] - first, block.indices.data() + first);
-            }
-            if (read >= begin && read < end) {
-                if (NAMING) read_row(block, read, rows[read % LAG], ids[read % LAG]);
-                else read_row(block, read, rows[read % LAG], *waiting);
-            }
-            if (i + LAG < end) topology_.prefetch(nodes_[i + LAG]);
-            if (block.by_relation && i + LAG / 2 < end) topology_.prefetch_relations(nodes_[i + LAG / 2]);
-            if (i >= end) continue;
-            block.start[i] = static_cast<int32_t>(num_edges);
-            num_edges += rows[i % LAG].choose(topology_, block, fanout, nodes_[i], chooser);
-            block.end[i] = static_cast<int32_t>(num_edges);
+            local_ids[e] = names.local_id(entry);
         }
-        return num_edges;
+        return local_ids;
     }
 
-    // For naming it soon.
-    void read_row(SampledBlock& block, int64_t i, const SampledRow<Id>& row, std::vector<Id>& ids) {
-        const int64_t taken = row.taken();
-        if (ids.size() < static_cast<size_t>(taken)) ids.resize(taken);
-        row.read(topology_, ids.data(), block.position.data() ? block.position.data() + block.start[i] : nullptr);
-        const auto names = local_ids_.view();
-        for (int64_t j = 0; j < std::min(taken, NEAR); ++j) names.prefetch(ids[j]);
-    }
-
-    void read_row(SampledBlock& block, int64_t i, const SampledRow<Id>& row, Waiting<Id>& waiting) {
-        const int64_t first = block.start[i], last = block.end[i];
-        waiting.grow(last, block);
-        row.read(topology_, waiting.ids.data() + first, waiting.position.data() ? waiting.position.data() + first : nullptr);
+    // Picks all rows and names their edges at once.
+    int64_t pick_and_name(SampledBlock& block, int64_t fanout) {
+        std::vector<Id> ids[LAG];  // of rows that are named next
+        const auto read = [&](int64_t i, const SampledRow<Id>& row) {
+            const int64_t taken = row.taken();
+            std::vector<Id>& own = ids[i % LAG];
+            if (own.size() < static_cast<size_t>(taken)) own.resize(taken);
+            row.read(topology_, own.data(), block.position.data() ? block.position.data() + block.start[i] : nullptr);
+            const auto names = local_ids_.view();
+            for (int64_t j = 0; j < std::min(taken, NEAR); ++j) names.prefetch(own[j]);
+        };
+        const auto name = [&](int64_t i) {
+            const int64_t first = block.start[i];
+            relabel<NEAR>(ids[i % LAG].data(), block.end[i] - first, block.indices.data() + first);
+        };
+        return pick_rows(topology_, block, fanout, nodes_.data(), 0, block.num_dst, read, name);
     }
 
     static void add_transpose(SampledBlock& block) {
@@ -333,8 +295,6 @@ class Sampler {
     int threads_;
     bool fused_;
     bool read_ahead_ = false;  // whether the pages of a layer's rows are asked for before they are read
-    std::optional<Array<uint32_t>> keep_table_;
-    std::optional<Array<int32_t>> keep_support_;
     AliasTables tables_;  // where neighbours have weights
     Walks walks_;         // where they are visited by walks
     std::atomic<bool> busy_{false};
@@ -344,32 +304,15 @@ class Sampler {
     std::vector<std::vector<int64_t>> by_relation_;  // of each fan-out, the numbers of each relation; empty where they are alike
 };
 
-template <class Id, class Map>
-void bind(py::module_& m, const char* name) {
-    using Bound = Sampler<Id, Map>;
-    py::class_<Bound>(m, name)
-        .def(py::init<Array<int64_t>, Array<Id>, std::vector<int64_t>, bool, int, bool, std::optional<Array<uint32_t>>,
-                      std::optional<Array<int32_t>>, std::tuple<int64_t, int64_t, uint64_t>, std::optional<Array<uint8_t>>,
-                      std::vector<std::vector<int64_t>>>(),
-             py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("fanouts"), py::arg("replace"),
-             py::arg("threads"), py::arg("fused") = true, py::arg("table") = py::none(), py::arg("support") = py::none(),
-             py::arg("walks") = std::make_tuple(int64_t{0}, int64_t{0}, uint64_t{0}),
-             py::arg("edge_types") = py::none(), py::arg("by_relation") = std::vector<std::vector<int64_t>>{})
-        .def_property_readonly("scratch_bytes", &Bound::scratch_bytes)
-        .def_property_readonly("counts_visits", [](const Bound&) { return Map::COUNTS_VISITS; })
-        .def("sample", &Bound::sample, py::arg("batch_key"), py::arg("seeds").noconvert(), py::arg("transposed"),
-             py::arg("positions"))
-        .def("read_ahead", &Bound::read_ahead)
-        .def("take_visits", &Bound::take_visits, py::arg("counts").noconvert());
-}
-
 }  // namespace
 
-void bind_sample(py::module_& m) {
-    bind<int32_t, DirectMap>(m, "Sampler32");
-    bind<int32_t, HashedMap>(m, "HashedSampler32");
-    bind<int64_t, DirectMap>(m, "Sampler64");
-    bind<int64_t, HashedMap>(m, "HashedSampler64");
+template <class Id>
+std::unique_ptr<Sampler<Id>> make_sampler(const SamplerSetup<Id>& setup, bool hashed) {
+    if (hashed) return std::make_unique<MapSampler<Id, HashedMap>>(setup);
+    return std::make_unique<MapSampler<Id, DirectMap>>(setup);
 }
+
+template decltype(make_sampler<int32_t>) make_sampler<int32_t>;
+template decltype(make_sampler<int64_t>) make_sampler<int64_t>;
 
 }  // namespace graphmill

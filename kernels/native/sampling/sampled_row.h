@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/rng.h"
 #include "sampling/block.h"
 #include "sampling/choose.h"
 #include "sampling/topology.h"
@@ -14,6 +15,7 @@ template <class Id>
 class SampledRow {
   public:
     static constexpr int64_t NEAR = 64;  // entries of a row that are prefetched; what a row taken whole has beyond is a stream
+    static constexpr int64_t LAG = 8;    // rows between two steps: their reads are in flight together
 
     // Chooses positions in the row of a node and asks for what lies there. Returns how many are taken.
     int64_t choose(const Topology<Id>& topology, const SampledBlock& block, int64_t fanout, Id node, Chooser& chooser) {
@@ -83,5 +85,29 @@ class SampledRow {
     bool whole_ = false;  // taken as it is, without choosing
     std::vector<uint32_t> chosen_;
 };
+
+// Picks rows begin to end - 1. Three steps per row, each LAG rows behind the one before, so that what it reads is on its way: choose
+// positions, read(i, row) the ids there, name(i) them. Misses of one row overlap the arithmetic of others. Rows start at the first edge of
+// this call, of which there are as many as it returns.
+template <class Id, class Read, class Name>
+int64_t pick_rows(const Topology<Id>& topology, SampledBlock& block, int64_t fanout, const Id* nodes, int64_t begin, int64_t end, Read read,
+                  Name name) {
+    constexpr int64_t LAG = SampledRow<Id>::LAG;
+    SampledRow<Id> rows[LAG];
+    Chooser chooser;
+    int64_t num_edges = 0;
+    for (int64_t i = begin; i < end + 2 * LAG; ++i) {
+        const int64_t near = i - LAG, named = near - LAG;
+        if (named >= begin && named < end) name(named);
+        if (near >= begin && near < end) read(near, rows[near % LAG]);
+        if (i + LAG < end) topology.prefetch(nodes[i + LAG]);
+        if (block.by_relation && i + LAG / 2 < end) topology.prefetch_relations(nodes[i + LAG / 2]);
+        if (i >= end) continue;
+        block.start[i] = static_cast<int32_t>(num_edges);
+        num_edges += rows[i % LAG].choose(topology, block, fanout, nodes[i], chooser);
+        block.end[i] = static_cast<int32_t>(num_edges);
+    }
+    return num_edges;
+}
 
 }  // namespace graphmill

@@ -1,6 +1,11 @@
 // Counting sort of a block's edges by source; see kernels/sampling/transpose.py.
 #include "sampling/transpose.h"
 
+#include <string>
+
+#include "base/input_error.h"
+#include "sampling/sampling.h"
+
 namespace graphmill {
 
 Transpose build_transpose(int64_t num_dst, int64_t num_src, const int32_t* start, const int32_t* end,
@@ -46,25 +51,9 @@ void check_block(int64_t num_dst, int64_t num_src, const int32_t* start, const i
     }
 }
 
-namespace {
-
-py::tuple transpose(int64_t num_src, Array<int32_t> start, Array<int32_t> end, Array<int32_t> indices) {
-    Transpose result;
-    {
-        const int32_t *starts = start.data(), *ends = end.data(), *local_ids = indices.data();
-        const int64_t num_dst = start.size(), num_indices = indices.size();
-        py::gil_scoped_release unlocked;
-        check_block(num_dst, num_src, starts, ends, local_ids, num_indices);
-        result = build_transpose(num_dst, num_src, starts, ends, local_ids);
-    }
-    return py::make_tuple(result.start.release(), result.edge.release(), result.dst.release());
-}
-
-}  // namespace
-
-void bind_transpose(py::module_& m) {
-    m.def("transpose", &transpose, py::arg("num_src"), py::arg("start").noconvert(), py::arg("end").noconvert(),
-          py::arg("indices").noconvert());
+Transpose transpose(int64_t num_src, Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices) {
+    check_block(start.size(), num_src, start.data(), end.data(), indices.data(), indices.size());
+    return build_transpose(start.size(), num_src, start.data(), end.data(), indices.data());
 }
 
 }  // namespace graphmill

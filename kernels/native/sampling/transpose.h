@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/arrays.h"
+#include "base/buffer.h"
 
 namespace graphmill {
 

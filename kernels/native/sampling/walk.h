@@ -6,18 +6,10 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "sampling/sampler.h"
 #include "sampling/topology.h"
 
 namespace graphmill {
-
-struct Walks {
-    int64_t paths = 0, length = 0;
-    uint64_t restart = 0;  // of 2^32
-
-    int64_t visits() const { return paths * length; }
-    // Largest number of neighbours that a node gets.
-    int64_t most(int64_t fanout) const { return fanout < 0 ? visits() : std::min(fanout, visits()); }
-};
 
 // Walks from several nodes at once, so that the reads of all paths are on their way together.
 template <class Id>

@@ -10,12 +10,6 @@
 
 namespace graphmill {
 
-// The alias tables of a topology. Where `support` is null, every neighbour has weight.
-struct AliasTables {
-    const AliasEntry* entries = nullptr;
-    const int32_t* support = nullptr;
-};
-
 template <class Id>
 class WeightedRow {
   public:

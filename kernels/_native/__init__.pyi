@@ -1,7 +1,15 @@
-# The native module as type checkers see it; kernels/native/*/*.cpp are the sources. Use the front doors, not this.
+# The native module as type checkers see it; the bind.cpp of each room of kernels/native/ has its names. Use the front doors, not this.
 from typing import Any
 
-from kernels.types import Array
+from graphmill.kernels.types import Array
+
+VARIABLE: str
+LEVELS: dict[str, set[str]]
+BUILD: str
+BUILD_FILE: str
+
+def processor_flags() -> set[str]: ...
+def choose_build(builds: set[str], flags: set[str], level: str = "") -> str: ...
 
 class Sampler32:
     def __init__(

@@ -1,0 +1,94 @@
+// The kernels of this room as bind.cpp sees them; the modules of kernels/chunks/ are their front doors and say what they compute.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/array.h"
+#include "base/buffer.h"
+
+namespace graphmill {
+
+// One pass over the nodes in `order`, in that of ids if it is empty. Returns how many nodes it moved.
+template <class Id>
+int64_t ldg(Array<const int64_t> indptr, Array<const Id> indices, Array<const Id> order, Array<const int64_t> weights,
+            Array<const int64_t> capacity, int num_parts, Array<int32_t> part_of);
+
+// Adds up edges between parts: counts[i * num_parts + j] edges lead from part j to part i.
+template <class Id>
+void cut_matrix(Array<const int64_t> indptr, Array<const Id> indices, Array<const int32_t> part_of, int num_parts,
+                Array<int64_t> counts);
+
+// How many parts have an in-edge from, or hold, each node: the sum over nodes.
+template <class Id>
+int64_t replicas(Array<const int64_t> indptr, Array<const Id> indices, Array<const Id> by_part, Array<const int64_t> bounds);
+
+// (xadj i64[v + 1], adjacency i32[..]): symmetrised, each neighbour once, ascending, without self-loops. Numbers are places in `nodes`.
+template <class Id>
+std::pair<Buffer<int64_t>, Buffer<int32_t>> part_graph(Array<const int64_t> indptr, Array<const Id> indices, Array<const Id> nodes,
+                                                       Array<const int32_t> local, int threads);
+
+Buffer<int32_t> reverse_cuthill_mckee(Array<const int64_t> xadj, Array<const int32_t> adjacency);
+
+// The permutation k of columns that maximises the sum of gain[j, k[j]].
+Buffer<int64_t> assign_most(Array<const int64_t> gains);
+
+// Improves `order` in place; returns the evaluations that are left.
+int64_t improve_path(Array<const int64_t> overlap, Array<int64_t> order, int64_t work);
+
+// (rows that were saved, words of work that are left)
+std::pair<int64_t, int64_t> swap_chunks(Array<const uint64_t> others, Array<const uint64_t> own, Array<int64_t> chosen, int64_t work,
+                                        int threads);
+
+template <class Id>
+void neighbour_sets(Array<const int64_t> indptr, Array<const Id> indices, Array<const Id> node_ids, Array<const int64_t> ptr,
+                    bool self_term, int threads, Array<uint64_t> out);
+
+// Of all pairs of a set of `left` and one of `right`, the nodes in both: i64[a * b].
+Buffer<int64_t> set_overlaps(Array<const uint64_t> left, Array<const uint64_t> right, int threads);
+
+// The same sets, one after the other, over those nodes alone that two or more of them hold.
+Buffer<uint64_t> shared_sets(Array<const uint64_t> bits, int threads);
+
+Buffer<int64_t> set_sizes(Array<const uint64_t> bits, int threads);
+
+// The nodes in both of sets j and j - 1, for j = 1, 2, ...
+Buffer<int64_t> chain_overlaps(Array<const uint64_t> bits, int threads);
+
+// out[j] = union of sets rows[i, j] over i; a row of -1 is the empty set.
+void set_unions(Array<const uint64_t> bits, Array<const int64_t> rows, int threads, Array<uint64_t> out);
+
+// Copies that a device fetches in a step from the peer that comes `hop` devices after it.
+struct Fetch {
+    int hop;
+    Buffer<int32_t> peer_rows, own_rows;
+};
+
+// What one device does in a step.
+template <class Id>
+struct DeviceStep {
+    Buffer<int32_t> start, end, indices, dst_pos, load_rows;  // dst_pos is never made without self_term
+    Buffer<Id> src_ids, load_ids;
+    std::vector<Fetch> fetch;
+    int64_t num_transition = 0;
+};
+
+// Makes the steps of a pass in turn; the arrays that it is made of must live as long.
+template <class Id>
+class StepMaker {
+  public:
+    StepMaker(Array<const int64_t> indptr, Array<const Id> indices, Array<const int32_t> part_of, int num_parts, bool self_term,
+              int threads);
+    ~StepMaker();
+
+    // Makes the next step, in which device i computes the destinations dst[i].
+    std::vector<DeviceStep<Id>> next(const std::vector<Array<const Id>>& dst);
+
+  private:
+    class Buffers;
+    std::unique_ptr<Buffers> buffers_;
+};
+
+}  // namespace graphmill
