@@ -1,6 +1,7 @@
 # make demo   sets everything up, trains on a real graph, prints a leaderboard
 # make test   sets everything up, runs the tests; what fails runs once more, alone, and is FLAKY if it passes (STRICT=1: fails)
 # make test-slow   the long forms of tests, each with what it alone covers
+# make test-wheel   builds the wheel and tries it in an environment of its own, without a compiler
 # make adversary MINUTES=60   attacks the store, the steps and the command line, and prints what became of it
 # make ui     opens the web UI on this machine (prints the address)
 PYTHON ?= python3.11
@@ -28,7 +29,7 @@ step = @mkdir -p build && echo "$(1) ..." && begun=$$(date +%s) && \
 	{ { $(3); } > build/$(2).log 2>&1 || { cat build/$(2).log; false; }; } && \
 	echo "$(1): $$(($$(date +%s) - begun)) s"
 
-.PHONY: setup native wheel demo ui test test-slow check docs bench adversary clean
+.PHONY: setup native wheel demo ui test test-slow test-wheel check docs bench adversary clean
 setup: $(READY_DEV) native
 
 $(BIN)/python:
@@ -73,6 +74,14 @@ test:
 test-slow:
 	@$(PREPARE) setup
 	$(RUN_TESTS) $(PYTEST_ARGS) -m slow
+
+# The wheel by itself: a new environment, no clone and no compiler on the path, and the tests that are marked `smoke`.
+APART := build/apart
+test-wheel: wheel
+	@rm -rf $(APART) && mkdir -p $(APART)/bin && cp -r tests pyproject.toml $(APART)/
+	@for tool in sh bash env uname cat ls rm; do ln -s "$$(command -v $$tool)" $(APART)/bin/; done
+	$(call step,installing the wheel,apart,$(PYTHON) -m venv $(APART)/venv && $(APART)/venv/bin/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt dist/*.whl pytest hypothesis)
+	cd $(APART) && env -u PYTHONPATH PATH="$(CURDIR)/$(APART)/venv/bin:$(CURDIR)/$(APART)/bin" GRAPHMILL_HOME=home sh -c "graphmill demo && python -m pytest -m smoke -q"
 
 check: $(READY_DEV) native
 	@mkdir -p build/typed/graphmill && ln -sfn $(addprefix $(CURDIR)/,assets jobs kernels trainers $(wildcard graphmill/*.py)) build/typed/graphmill/

@@ -13,6 +13,8 @@ import graphmill
 from tests.jobs.conftest import quick_launches as quick_launches
 from tests.recipes import load_tiny, recipe, sbm
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, quick_launches: None) -> Iterator[tuple[Path, Path]]:

@@ -60,10 +60,11 @@ void aggregate_backward(Array<const int32_t> start, Array<const int32_t> end, Op
     if (reduce == int(Reduce::Mean)) {
         inverse.resize(transposed.num_dst);
         for (size_t i = 0; i < inverse.size(); ++i) inverse[i] = Sum<T>(1) / static_cast<Sum<T>>(end[i] - start[i]);
-        sums.by_source = inverse.data();
+        sums.inverses = inverse.data();
+        sums.at = transposed.dsts;
     } else if (reduce == int(Reduce::Weighted)) {
         sums.weights = pointer(t_weight ? t_weight : weight);
-        if (!t_weight) sums.edges = transposed.edges;
+        if (!t_weight) sums.at = transposed.edges;
         if (self_weight) {
             own = own_rows(transposed.num_src, transposed.num_dst, pointer(dst_pos));
             sums.own_weights = pointer(self_weight);

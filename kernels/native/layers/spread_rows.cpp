@@ -32,7 +32,7 @@ struct Spread {
 
 template <class T, class Out, int LENGTH>
 void spread_tile(const Spread<T>& given, const Tile<Out>& tile) {
-    const int64_t num_heads = given.heads.heads, width = given.heads.width, last = int64_t(given.edges.rows.size()) - 1;
+    const int64_t num_heads = given.heads.heads, width = given.heads.width, last = given.edges.rows.size();
     const int32_t* const rows = given.edges.rows.data();
     const Sum<T>* const factors = given.edges.factors.data();
     const auto* const picks = given.heads.picks.data() + tile.column / LANES<T>;
@@ -44,10 +44,11 @@ void spread_tile(const Spread<T>& given, const Tile<Out>& tile) {
         const int64_t begin = given.edges.begins[i - given.first_row], end = given.edges.begins[i + 1 - given.first_row];
         Vector<T> sum[LENGTH];
         for (int v = 0; v < LENGTH; ++v) sum[v] = given.more ? load(out + at(v)) : Vector<T>{};
+        const int32_t* const later = rows + std::min(EDGES_AHEAD, last - end);
         const auto add_all = [&](const auto& factor_of) {
             for (int64_t e = begin; e < end; ++e) {
                 if (ahead) {
-                    const T* next = input + rows[std::min(e + EDGES_AHEAD, last)] * width;
+                    const T* next = input + later[e] * width;
                     for (int v = 0; v < std::min<int>(LENGTH, SPREAD_LINES_AHEAD); ++v) __builtin_prefetch(next + at(v));
                 }
                 const T* row = input + rows[e] * width;

@@ -2,6 +2,7 @@
 #include "layers/sum_rows.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "layers/tiles.h"
@@ -11,17 +12,24 @@
 namespace graphmill {
 namespace {
 
-// Factors of edges; most sums take them as they lie.
+// Factors of edges.
 template <class T>
 struct Factors {
     const float* weights;
-    const int32_t *edges, *sources;
-    const Sum<T>* by_source;
-    explicit Factors(const Sums<T>& sums)
-        : weights(sums.weights), edges(sums.edges), sources(sums.sources), by_source(sums.by_source) {}
+    const Sum<T>* inverses;
+    const int32_t* at;
+    explicit Factors(const Sums<T>& sums) : weights(sums.weights), inverses(sums.inverses), at(sums.at) {
+        if constexpr (std::is_same_v<Sum<T>, float>) {
+            if (inverses) weights = inverses;
+        }
+    }
+    bool given() const { return weights || inverses; }
     Sum<T> operator()(int64_t e) const {
-        if (__builtin_expect(by_source != nullptr, false)) return by_source[sources[e]];
-        return static_cast<Sum<T>>(weights[__builtin_expect(edges != nullptr, false) ? edges[e] : e]);
+        const int64_t k = __builtin_expect(at != nullptr, false) ? at[e] : e;
+        if constexpr (!std::is_same_v<Sum<T>, float>) {
+            if (inverses) return inverses[k];
+        }
+        return weights[k];
     }
 };
 
@@ -39,21 +47,29 @@ inline OwnTerm<T> own_term(const Sums<T>& sums, int64_t i) {
     return {sums.input + row * sums.width, static_cast<Sum<T>>(sums.own_weights[sums.own_of_input ? row : i])};
 }
 
+// 0: none.
+template <class T>
+inline Sum<T> divisor_of(const Sums<T>& sums, int64_t i) {
+    return sums.mean ? static_cast<Sum<T>>(sums.ends[i] - sums.begins[i]) : 0;
+}
+
 // Where `past`, rows consist of whole lines and are written past the caches.
 template <class T, bool SCALED, int LENGTH>
 void sum_tile(const Sums<T>& sums, const Tile<T>& tile, bool past) {
     // Copies stay in registers: as far as the compiler knows, what is stored might change the originals.
     const Factors<T> factor_of(sums);
     const T* const input = sums.input + tile.column;
-    const int32_t* const sources = sums.sources;
-    const int64_t width = sums.width, last = sums.last - 1;
+    const int32_t *const sources = sums.sources;
+    const int64_t width = sums.width, last = sums.last;
     const auto at = [tail = tile.tail](int v) { return v + 1 < LENGTH ? v * LANES<T> : tail; };
     T* out = tile.out;
     for (int64_t i = tile.first; i < tile.last; ++i, out += width) {
         Vector<T> sum[LENGTH];
         for (int v = 0; v < LENGTH; ++v) sum[v] = Vector<T>{};
-        for (int64_t e = sums.begins[i], end = sums.ends[i]; e < end; ++e) {
-            const T* next = input + sources[std::min(e + EDGES_AHEAD, last)] * width;
+        const int64_t end = sums.ends[i];
+        const int32_t* const later = sources + std::min(EDGES_AHEAD, last - end);
+        for (int64_t e = sums.begins[i]; e < end; ++e) {
+            const T* next = input + later[e] * width;
             constexpr int A_LINE = sizeof(Sum<T>) / sizeof(T);  // vectors that one cache line fills
             for (int v = 0; v < std::min<int>(LENGTH, LINES_AHEAD * A_LINE); v += A_LINE) __builtin_prefetch(next + at(v));
             const T* row = input + sources[e] * width;
@@ -67,9 +83,9 @@ void sum_tile(const Sums<T>& sums, const Tile<T>& tile, bool past) {
         if constexpr (SCALED) {
             if (const OwnTerm<T> own = own_term(sums, i); own.row)
                 for (int v = 0; v < LENGTH; ++v) sum[v] += load(own.row + tile.column + at(v)) * own.factor;
-        } else if (sums.mean && sums.begins[i] < sums.ends[i]) {
-            const auto count = static_cast<Sum<T>>(sums.ends[i] - sums.begins[i]);
-            for (int v = 0; v < LENGTH; ++v) sum[v] /= count;
+        } else {
+            if (const Sum<T> divisor = divisor_of(sums, i); divisor != 0)
+                for (int v = 0; v < LENGTH; ++v) sum[v] /= divisor;
         }
         if constexpr (sizeof(T) == sizeof(Sum<T>)) {
             if (past) {
@@ -86,7 +102,7 @@ using SumTile = void (*)(const Sums<T>&, const Tile<T>&, bool past);
 
 // By the number of vectors less 1.
 template <class T, bool SCALED, int... SHORTER>
-inline SumTile<T> sum_tile_of(int64_t length, std::integer_sequence<int, SHORTER...>) {
+SumTile<T> sum_tile_of(int64_t length, std::integer_sequence<int, SHORTER...>) {
     static constexpr SumTile<T> TILES[] = {sum_tile<T, SCALED, SHORTER + 1>...};
     return TILES[length - 1];
 }
@@ -94,12 +110,11 @@ inline SumTile<T> sum_tile_of(int64_t length, std::integer_sequence<int, SHORTER
 // Rows narrower than a vector: the same operations in the same order.
 template <class T>
 void sum_narrow(const Sums<T>& sums, int64_t i) {
-    const bool scaled = sums.weights || sums.by_source;
     const Factors<T> factor_of(sums);
     Sum<T> sum[LANES<T>] = {};
     for (int64_t e = sums.begins[i]; e < sums.ends[i]; ++e) {
         const T* row = sums.input + sums.sources[e] * sums.width;
-        if (scaled) {
+        if (factor_of.given()) {
             const Sum<T> factor = factor_of(e);
             for (int64_t c = 0; c < sums.width; ++c) sum[c] += widen(row[c]) * factor;
         } else {
@@ -107,9 +122,9 @@ void sum_narrow(const Sums<T>& sums, int64_t i) {
         }
     }
     const OwnTerm<T> own = own_term(sums, i);
-    const auto count = static_cast<Sum<T>>(sums.ends[i] - sums.begins[i]);
+    const Sum<T> divisor = divisor_of(sums, i);
     for (int64_t c = 0; c < sums.width; ++c) {
-        if (sums.mean && count != 0) sum[c] /= count;
+        if (divisor != 0) sum[c] /= divisor;
         if (own.row) sum[c] += widen(own.row[c]) * own.factor;
         sums.output[i * sums.width + c] = narrow<T>(sum[c]);
     }
@@ -124,9 +139,10 @@ void sum_rows(const Sums<T>& sums, const Piece& piece) {
         for (int64_t i = piece.from; i < piece.to; ++i) sum_narrow(sums, i);
         return;
     }
-    const bool whole = piece.column_end - piece.column == width, scaled = sums.weights || sums.by_source;
+    const bool whole = piece.column_end - piece.column == width;
     RowStream<T> stream(sums.output, width, whole ? sums.num_rows * width * sizeof(T) : 0);
     const bool past = sizeof(T) == sizeof(Sum<T>) && stream.whole_lines();
+    const bool scaled = Factors<T>(sums).given();
     constexpr std::make_integer_sequence<int, MOST_VECTORS> lengths;
     each_tile<T>(piece, stream, sums.output, past, [&](const Tile<T>& tile) {
         (scaled ? sum_tile_of<T, true>(tile.length, lengths) : sum_tile_of<T, false>(tile.length, lengths))(sums, tile, past);

@@ -17,10 +17,10 @@ struct Sums {
     int64_t num_rows, width, last;
     const int32_t *begins, *ends, *sources;
 
-    // Factors of edges: weights[e], or weights[edges[e]] where `edges` is given, or by_source[sources[e]]; 1 where all are nullptr.
+    // The factor of edge e is weights[k] or inverses[k], where k is at[e], or e itself where `at` is nullptr; 1 where both are nullptr.
     const float* weights = nullptr;
-    const int32_t* edges = nullptr;
-    const Sum<T>* by_source = nullptr;
+    const Sum<T>* inverses = nullptr;
+    const int32_t* at = nullptr;
 
     bool mean = false;  // sums without factors are divided by the number of edges
 

@@ -22,6 +22,8 @@ from graphmill.kernels.sampling.transpose import order_weights, transpose, trans
 from graphmill.kernels.types import BatchKey, Block
 from tests.kernels.graphs import blocks, random_topology
 
+pytestmark = pytest.mark.smoke
+
 REDUCES = ("sum", "mean", "weighted")
 DTYPES = st.sampled_from(STORED_FLOATS)
 WIDTHS = st.one_of(st.sampled_from([0, 1, 15, 16, 17, 64, 129, 256, 300, 513]), st.integers(1, 1030))

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.gather import TABLE_DTYPES, gather, gather_reference
 
+pytestmark = pytest.mark.smoke
+
 
 @given(
     st.sampled_from(TABLE_DTYPES),

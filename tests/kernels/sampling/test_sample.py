@@ -16,7 +16,7 @@ from graphmill.kernels.sampling.transpose import transpose_reference
 from graphmill.kernels.types import BatchKey, Topology
 from tests.kernels.graphs import assert_same_blocks, random_topology, topologies, topology
 
-pytestmark = pytest.mark.usefixtures("each_map")
+pytestmark = [pytest.mark.smoke, pytest.mark.usefixtures("each_map")]
 KEY = BatchKey(0, 1, 2)
 FANOUTS = st.lists(st.sampled_from([-1, 1, 2, 3, 7]), min_size=1, max_size=3)
 
