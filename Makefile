@@ -71,6 +71,7 @@ docs: $(READY_DEV) $(BUILT)
 	$(BIN)/python -m tests.docs.cli_page
 	$(BIN)/python -m tests.docs.stage_pages
 	$(BIN)/python -m tests.docs.options_page
+	$(BIN)/python -m tests.docs.measured
 
 MINUTES ?= 60
 KINDS ?=
@@ -79,7 +80,7 @@ adversary: $(READY_DEV) $(BUILT)
 	$(BIN)/python -m tests.adversary --minutes $(MINUTES) --seed $(SEED) $(KINDS)
 
 bench: $(READY_DEV) $(BUILT)
-	$(BIN)/python -m benchmarks --quick
+	$(BIN)/python -m benchmarks --quick --dirty
 
 clean:
 	rm -rf $(VENV) build *.egg-info kernels/_native*.so
