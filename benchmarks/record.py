@@ -73,7 +73,9 @@ def require_clean_tree(dirty: bool) -> None:
         sys.stderr.write("rows go to benchmarks/results/dirty/, which nothing cites\n")
         Recorder.dirty = True
     elif changed := changed_files():
-        raise SystemExit(f"uncommitted changes ({changed[0]} ...): commit them, or measure with --dirty, which no page cites")
+        raise SystemExit(
+            f"uncommitted changes ({changed[0]} ...): commit them, or measure with --dirty, which no page cites"
+        )
 
 
 class Recorder:

@@ -5,22 +5,32 @@ at which commit and on which processor the rows were measured:
 
     <!--rows: a = sampling graph.num_nodes=2000000; b = disk part=packing-->...<!--/-->
 
-A row is the newest one of benchmarks/results/NAME.jsonl of which all conditions hold. A condition is `key=value` with dots between nested keys,
-`has=key`, `cpu=part of the processor's name`, `commit=beginning of the commit`, or `since=date`. With `each=key,key` it is a list: the
-newest row for each value of these keys. Rows of quick runs are not taken unless a condition
-names their `scale` or `quick`. Rows of a tree with uncommitted changes (`-dirty`) are never taken.
+A row is the newest one of benchmarks/results/NAME.jsonl of which all conditions hold. Rows of a tree with uncommitted changes (`-dirty`) are
+never taken, those of quick runs only if a condition names their `scale` or `quick`. A condition is one of
+
+    key=value          with dots between nested keys
+    has=key
+    cpu=text           part of the processor's name
+    commit=text        beginning of the commit
+    since=date
+    each=key,key       the name is a list: the newest row for each value of these keys
 
 Numbers stand between two marks, the first of which has a Python expression over these names:
 
     It is <!--= max(a.lines(threads=2).ratio)-->4.9<!--/-->x as fast.
     | degree | <!--= a.bytes.degree / 1e6-->158.3 | 84.0 | 50.8<!--/--> |
 
-The values of the expression replace the numbers between the marks, in order and with as many digits behind the point as stand there. Nothing
-else changes. `x.key` is a field, of every element if x is a list; `x["a", "b"]` are several; `x(key=value)` are the elements of a list that have that value, the
-element itself if there is one; arithmetic with lists goes by elements. `FUNCTIONS` has the other names.
+The values of the expression replace the numbers between the marks, in order and with as many digits behind the point as stand there.
+Nothing else changes. `FUNCTIONS` has the names besides those of rows.
+
+    x.key              a field, of every element if x is a list; x["key"] is the same
+    x["a", "b"]        several fields
+    x(key=value)       the elements of a list that have that value; the element itself if there is one
+    x(key__inner=1)    the same for a value that lies deeper
+    x / 1e6            arithmetic with a list goes by elements
 
 `unmeasured:` in place of `rows:` marks a section whose benchmark has not run on a clean tree: its numbers stay as they stand, and it says
-so. As soon as all its rows are there, the program writes `rows:` and the numbers.
+so. As soon as all its clean rows are there (with `since=date`: new ones), the program writes `rows:` and the numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +53,7 @@ END = "<!--/-->"
 ROWS = re.compile(r"<!--(rows|unmeasured): (.*?)-->(.*?)<!--/-->")
 NUMBERS = re.compile(r"<!--= (.*?)-->(.*?)<!--/-->")
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?!\d)")
-WAITING = "numbers of a tree with uncommitted changes, to be measured again"
+WAITING = "to be measured again: numbers of uncommitted or older code"
 TRADE = re.compile(r"\((?:R|TM)\)")
 
 
@@ -70,6 +80,10 @@ class Record:
     def values(self) -> Many:
         """Returns all values, in the order of the row."""
         return Many(self._fields.values())
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Returns keys and values, in the order of the row."""
+        return [(key, wrapped(value)) for key, value in self._fields.items()]
 
 
 class Many(list[Any]):
@@ -119,13 +133,17 @@ def wrapped(value: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Any] = {
+    "abs": abs,
+    "zip": zip,
     "min": min,
     "max": max,
+    "ends": lambda values: [min(values), max(values)],
     "sum": sum,
     "len": len,
     "median": statistics.median,
     "mean": statistics.fmean,
     "deviation": statistics.stdev,
+    "first_number": lambda text: float(NUMBER.findall(text)[0].replace(",", "")),
     "MB": 1e6,
     "GB": 1e9,
     "MiB": 2**20,
@@ -199,7 +217,7 @@ def stamp(rows: Sequence[tuple[str, dict[str, Any]]]) -> str:
     found: dict[str, None] = {}
     for name, row in rows:
         machine = [" ".join(TRADE.sub("", row["machine"]["cpu"]).split())]
-        machine += [str(row["gpu"])] if row.get("gpu") else []
+        machine += [str(row[key]) for key in ("gpu", "device") if "NVIDIA" in str(row.get(key))]
         found[f"{name} {row['time'][:10]} ({row['commit']}, {', '.join(machine)})"] = None
     return "; ".join(found)
 
@@ -249,9 +267,14 @@ def section_written(text: str, folder: Path = RESULTS) -> str:
             if match[1] == "rows":
                 raise
             waiting.update(name for name, _ in pairs)
-            return f"<!--unmeasured: {match[2]}-->{WAITING}{END}"
+            benchmarks = ", ".join(dict.fromkeys(description.split()[0] for _, description in pairs))
+            return f"<!--unmeasured: {match[2]}-->{benchmarks} {WAITING}{END}"
         names.update((name, value) for (name, _), (value, _) in zip(pairs, found, strict=True))
-        cited = [(description.split()[0], row) for (_, description), (_, rows) in zip(pairs, found, strict=True) for row in rows]
+        cited = [
+            (description.split()[0], row)
+            for (_, description), (_, rows) in zip(pairs, found, strict=True)
+            for row in rows
+        ]
         return f"<!--rows: {match[2]}-->{stamp(cited)}{END}"
 
     def numbers(match: re.Match[str]) -> str:

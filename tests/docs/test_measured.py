@@ -71,7 +71,12 @@ def test_a_number_changed_by_hand_is_found(path: Path) -> None:
 
 def waiting_names(text: str) -> set[str]:
     """Returns the names of rows that are not measured yet."""
-    return {part.partition("=")[0].strip() for match in ROWS.finditer(text) if match[1] == "unmeasured" for part in match[2].split(";")}
+    return {
+        part.partition("=")[0].strip()
+        for match in ROWS.finditer(text)
+        if match[1] == "unmeasured"
+        for part in match[2].split(";")
+    }
 
 
 def test_no_row_of_a_dirty_tree_is_cited() -> None:
@@ -84,7 +89,10 @@ def test_no_row_of_a_dirty_tree_is_cited() -> None:
 def test_numbers_are_written_with_the_digits_of_the_text(tmp_path: Path) -> None:
     results(tmp_path, {})
     assert written(SECTION, tmp_path) == SECTION
-    assert written(SECTION.replace("4.03<", "5.00<").replace("12<", "99<").replace("18d73ab", "aaaaaaa"), tmp_path) == SECTION
+    assert (
+        written(SECTION.replace("4.03<", "5.00<").replace("12<", "99<").replace("18d73ab", "aaaaaaa"), tmp_path)
+        == SECTION
+    )
 
 
 def test_the_newest_clean_row_is_taken(tmp_path: Path) -> None:
