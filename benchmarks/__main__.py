@@ -74,12 +74,13 @@ ON_DEMAND = (
     "limited",
     "plans",
     "predicted",
+    "published",
     "quality",
     "subset",
     "typed_quality",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",
-"factored_staleness", "limited" and "quality" take longer than a minute even when quick."""
+"factored_staleness", "limited", "published" and "quality" take longer than a minute even when quick."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -5,8 +5,8 @@ at which commit and on which processor the rows were measured:
 
     <!--rows: a = sampling graph.num_nodes=2000000; b = disk part=packing-->...<!--/-->
 
-A row is the newest one of benchmarks/results/NAME.jsonl of which all conditions hold. Rows of a tree with uncommitted changes (`-dirty`) are
-never taken, those of quick runs only if a condition names their `scale` or `quick`. A condition is one of
+A row is the newest one of benchmarks/results/NAME.jsonl of which all conditions hold. Rows of a tree with uncommitted changes (`-dirty`)
+are never taken, those of quick runs only if a condition names their `scale` or `quick`. A condition is one of
 
     key=value          with dots between nested keys
     has=key
@@ -42,7 +42,7 @@ import shlex
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,12 @@ FUNCTIONS: dict[str, Any] = {
 def recorded(name: str, folder: Path = RESULTS) -> list[dict[str, Any]]:
     """Returns the rows of a benchmark, oldest first; none if it has no file."""
     path = folder / f"{name}.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    return _rows(path, path.stat().st_mtime_ns) if path.is_file() else []
+
+
+@cache
+def _rows(path: Path, _changed: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def rows_of(description: str, folder: Path = RESULTS) -> tuple[Any, list[dict[str, Any]]]:
