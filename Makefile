@@ -93,6 +93,7 @@ docs: $(READY_DEV) native
 	$(BIN)/python -m tests.docs.cli_page
 	$(BIN)/python -m tests.docs.stage_pages
 	$(BIN)/python -m tests.docs.options_page
+	$(BIN)/python -m tests.docs.measured
 
 MINUTES ?= 60
 KINDS ?=
@@ -101,7 +102,7 @@ adversary: $(READY_DEV) native
 	$(BIN)/python -m tests.adversary --minutes $(MINUTES) --seed $(SEED) $(KINDS)
 
 bench: $(READY_DEV) native
-	$(BIN)/python -m benchmarks --quick
+	$(BIN)/python -m benchmarks --quick --dirty
 
 clean:
 	rm -rf $(VENV) build dist kernels/_native/*.so

@@ -6,6 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import require_clean_tree
+
 NAMES = (
     "aggregate",
     "cache",
@@ -72,12 +74,13 @@ ON_DEMAND = (
     "limited",
     "plans",
     "predicted",
+    "published",
     "quality",
     "subset",
     "typed_quality",
 )  # fmt: skip
 """In need of a GPU, of graphs that the project does not contain, or of rows of another; "big", "ends",
-"factored_staleness", "limited" and "quality" take longer than a minute even when quick."""
+"factored_staleness", "limited", "published" and "quality" take longer than a minute even when quick."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -85,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", default=NAMES, help=f"which of: {', '.join(NAMES + ON_DEMAND)}")
     parser.add_argument("--quick", action="store_true", help="under a minute each")
+    parser.add_argument("--dirty", action="store_true", help="on uncommitted changes; no page cites these rows")
     parser.add_argument(
         "--scale",
         type=lambda text: float(Fraction(text)),
@@ -104,6 +108,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
+    require_clean_tree(options.dirty)
     kept: dict[str, Any] = {"home": options.home, "parts": options.parts, "again": options.again}
     extra = {
         "big": kept | {"scale": options.scale},

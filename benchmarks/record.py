@@ -1,4 +1,8 @@
-"""Timing in drawn order, and the rows that benchmarks leave in benchmarks/results/."""
+"""Timing in drawn order, and the rows that benchmarks leave in benchmarks/results/.
+
+A row says at which commit it was measured, so a tree with uncommitted changes has none: `require_clean_tree` refuses it before anything
+is measured. With `--dirty` the rows go to benchmarks/results/dirty/, which git ignores and no page cites.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import platform
 import random
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -19,6 +24,9 @@ from graphmill.assets.storage.machine import processor_name
 
 T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"
+UNRECORDED = ("benchmarks/results", "docs", "README.md", "CHANGELOG.md")
+"""Files that rows and pages are written to: no benchmark runs them, so changes there do not make a tree dirty."""
+PROCESSORS = Path("/proc/cpuinfo")
 
 
 def in_turn(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
@@ -52,24 +60,79 @@ def ratio(seconds: Mapping[str, list[float]], baseline: str, ours: str) -> float
     return statistics.median(seconds[baseline]) / statistics.median(seconds[ours])
 
 
+def require_clean_tree(dirty: bool) -> None:
+    """Refuses a tree with uncommitted changes.
+
+    Args:
+        dirty: whether the command line has `--dirty`; the tree is taken as it is then.
+
+    Raises:
+        SystemExit: the tree has uncommitted changes.
+    """
+    if dirty:
+        sys.stderr.write("rows go to benchmarks/results/dirty/, which nothing cites\n")
+        Recorder.dirty = True
+    elif changed := changed_files():
+        raise SystemExit(
+            f"uncommitted changes ({changed[0]} ...): commit them, or measure with --dirty, which no page cites"
+        )
+
+
+class Recorder:
+    """What `record` does with rows of this process."""
+
+    dirty = False
+    # Rows go to results/dirty/.
+
+
 def record(name: str, row: Mapping[str, Any], packages: tuple[str, ...] = ("torch", "numpy")) -> None:
-    """Appends a row to results/NAME.jsonl with the versions, the commit and the machine, and prints where."""
-    RESULTS.mkdir(exist_ok=True)
+    """Appends a row to results/NAME.jsonl with the versions, the commit and the machine, and prints where.
+
+    Raises:
+        SystemExit: the tree has uncommitted changes, without `--dirty`. The row is in results/dirty/ then.
+    """
+    changed = changed_files()
     stamp = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "machine": {"cpu": processor_name(), "cpus": os.cpu_count(), "python": platform.python_version()},
+        "commit": commit() + ("-dirty" if changed else ""),
+        "machine": machine(),
         "versions": {package: _version(package) for package in packages},
     }
-    path = RESULTS / f"{name}.jsonl"
+    folder = RESULTS / "dirty" if Recorder.dirty or changed else RESULTS
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.jsonl"
     with path.open("a") as file:
         file.write(json.dumps(dict(row) | stamp) + "\n")
     print(f"row appended to {path.relative_to(RESULTS.parent.parent)}")
+    if changed and not Recorder.dirty:
+        raise SystemExit(f"the tree has uncommitted changes ({changed[0]} ...), so no page may cite this row")
 
 
-def _commit() -> str:
-    command = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+def machine() -> dict[str, Any]:
+    """Returns what a row says of the machine. Virtual machines hide a processor's name; its family and model tell generations apart."""
+    kind = {}
+    if PROCESSORS.is_file():
+        lines = (line.partition(":") for line in PROCESSORS.read_text().partition("\n\n")[0].splitlines())
+        kind = {name.strip(): value.strip() for name, _, value in lines}
+    numbers = {key: int(kind[name]) for key, name in (("family", "cpu family"), ("model", "model")) if name in kind}
+    return {"cpu": processor_name(), **numbers, "cpus": os.cpu_count(), "python": platform.python_version()}
+
+
+def commit() -> str:
+    """Returns the commit of the tree, abbreviated."""
+    return _git("describe", "--always").strip()
+
+
+def changed_files() -> list[str]:
+    """Returns the tracked files with uncommitted changes, without those of `UNRECORDED`."""
+    left_out = [f":(exclude,top){path}" for path in UNRECORDED]
+    lines = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", *left_out).splitlines()
+    return [line[3:] for line in lines]
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(RESULTS.parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def _version(package: str) -> str:

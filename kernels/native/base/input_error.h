@@ -7,7 +7,7 @@
 
 namespace graphmill {
 
-// Becomes kernels.errors.InputError in Python (base/module.cpp translates).
+// Becomes graphmill.kernels.errors.InputError in Python (base/module.cpp translates).
 struct InputError : std::runtime_error {
     std::string remedy;
     InputError(const std::string& problem, std::string what_to_do)
