@@ -67,7 +67,7 @@ class Side:
         """Ends the program unless the checkout's packages are imported from the checkout, its native module included."""
         tops = sorted(path.parent.name for path in self.folder.glob("*/__init__.py"))
         # The layers of older checkouts are packages of their own.
-        native = self.entry()[0].removesuffix("graphmill.jobs.cli") + "graphmill.kernels._native"
+        native = self.entry()[0].removesuffix("jobs.cli") + "kernels._native"
         code = f"import {', '.join(tops)}, {native} as n\nfor m in ({', '.join(tops)}, n): print(m.__file__)"
         command = [sys.executable, "-c", code]
         found = subprocess.run(
