@@ -14,7 +14,9 @@ TOOLS  := $(VENV)/.tools
 # Modules are compiled to bytecode when they are first imported: most of what the packages hold never is.
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt
 SOURCES := pyproject.toml constraints.txt
-# Of what an editable install leaves, the path of the tree is enough: a finder would be loaded by every process, and come before PYTHONPATH.
+# The native module has a rule of its own. Of an editable install the path of the tree is enough: a finder would be loaded by every process,
+# and come before PYTHONPATH.
+EDITABLE := --no-build-isolation -C wheel.cmake=false -C editable.mode=inplace -e
 BY_PATH := sed -i '/^import /d' $(VENV)/lib/python3*/site-packages/_editable_skbc_graphmill.pth
 EXTRAS := dev,dgl,pyg,postgres,ray,object-store
 NATIVE := build/native
@@ -47,11 +49,11 @@ native: $(TOOLS)
 	  cmake --build $(NATIVE))
 
 $(READY): $(TOOLS) $(SOURCES)
-	$(call step,installing packages,packages,$(INSTALL) --no-build-isolation -e . && $(BY_PATH))
+	$(call step,installing packages,packages,$(INSTALL) $(EDITABLE) . && $(BY_PATH))
 	@touch $@
 
 $(READY_DEV): $(TOOLS) $(SOURCES)
-	$(call step,installing packages,packages,$(INSTALL) --no-build-isolation -e ".[$(EXTRAS)]" && $(BY_PATH))
+	$(call step,installing packages,packages,$(INSTALL) $(EDITABLE) ".[$(EXTRAS)]" && $(BY_PATH))
 	@touch $(READY) $@
 
 # A file that installs on machines with another processor and without a compiler: docs/deployment.md.

@@ -3,7 +3,6 @@
 import ast
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,6 +65,3 @@ def test_a_clone_beside_a_script_does_not_hide_the_package(tmp_path: Path) -> No
     (tmp_path / "graphmill" / "graphmill").mkdir(parents=True)
     code = f"import sys; sys.path.append({str(ROOT)!r}); import graphmill; print(graphmill.__file__)"
     assert python(code, folder=tmp_path).strip() == str(ROOT / "graphmill" / "__init__.py")
-    # This mode puts the tree itself on the path; the other installs a finder, which is asked before the path.
-    (editable,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["overrides"]
-    assert "editable" in editable["if"]["state"] and editable["editable"]["mode"] == "inplace"

@@ -37,43 +37,62 @@ T scale_of(uint32_t threshold) { return T(65536) / static_cast<T>(65536 - thresh
 template <class T>
 T rectified(T value) { return value < T(0) ? T(0) : value; }  // what is not a number stays so
 
-}  // namespace
+// Ids of nodes, of either type: they are looked at once a row.
+class NodeIds {
+  public:
+    explicit NodeIds(Array<const int32_t> ids) : narrow_(ids.data()) {}
+    explicit NodeIds(Array<const int64_t> ids) : wide_(ids.data()) {}
+    uint64_t operator[](int64_t i) const { return static_cast<uint64_t>(wide_ ? wide_[i] : int64_t{narrow_[i]}); }
 
-template <class T, class Id>
-void dropout(Array<const T> x, Array<const Id> ids, uint64_t key, uint32_t threshold, Array<T> out, int threads) {
+  private:
+    const int32_t* narrow_ = nullptr;
+    const int64_t* wide_ = nullptr;
+};
+
+template <class T>
+void drop(Array<const T> x, NodeIds node, uint64_t key, uint32_t threshold, Array<T> out, int threads) {
     const T* input = x.data();
-    const Id* node = ids.data();
     T* output = out.data();
-    const int64_t count = x.shape(0), width = x.shape(1);
+    const int64_t width = x.shape(1);
     const T scale = scale_of<T>(threshold);
-    parallel_for(count, rows_of_piece(width), threads, [=](int64_t begin, int64_t end) {
+    parallel_for(x.shape(0), rows_of_piece(width), threads, [=](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-            const uint64_t row_key = absorb(key, static_cast<uint64_t>(node[i]));
             const T* row = input + i * width;
-            drop_row(output + i * width, width, row_key, threshold, scale, [=](int64_t c) { return row[c]; });
+            drop_row(output + i * width, width, absorb(key, node[i]), threshold, scale, [=](int64_t c) { return row[c]; });
         }
     });
 }
 
-template <class T, class Id>
-void relu_dropout(Array<T> x, Optional<const T> bias, Array<const Id> ids, uint64_t key, uint32_t threshold, int threads) {
+template <class T>
+void relu_drop(Array<T> x, Optional<const T> bias, NodeIds node, uint64_t key, uint32_t threshold, int threads) {
     T* rows = x.data();
-    const Id* node = ids.data();
-    const int64_t count = x.shape(0), width = x.shape(1);
+    const int64_t width = x.shape(1);
     const std::vector<T> zeros(bias ? 0 : width);
     const T* added = bias ? bias->data() : zeros.data();
     const T scale = scale_of<T>(threshold);
-    parallel_for(count, rows_of_piece(width), threads, [=](int64_t begin, int64_t end) {
+    parallel_for(x.shape(0), rows_of_piece(width), threads, [=](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             T* row = rows + i * width;
             const auto value = [=](int64_t c) { return rectified(row[c] + added[c]); };
             if (threshold) {
-                drop_row(row, width, absorb(key, static_cast<uint64_t>(node[i])), threshold, scale, value);
+                drop_row(row, width, absorb(key, node[i]), threshold, scale, value);
             } else {
                 for (int64_t c = 0; c < width; ++c) row[c] = value(c);
             }
         }
     });
+}
+
+}  // namespace
+
+template <class T, class Id>
+void dropout(Array<const T> x, Array<const Id> node_ids, uint64_t key, uint32_t threshold, Array<T> out, int threads) {
+    drop<T>(x, NodeIds(node_ids), key, threshold, out, threads);
+}
+
+template <class T, class Id>
+void relu_dropout(Array<T> x, Optional<const T> bias, Array<const Id> node_ids, uint64_t key, uint32_t threshold, int threads) {
+    relu_drop<T>(x, bias, NodeIds(node_ids), key, threshold, threads);
 }
 
 template <class T>
