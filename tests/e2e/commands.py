@@ -35,7 +35,7 @@ def graphmill(
     home: Path,
     cwd: Path | None = None,
     extra: Mapping[str, str] | None = None,
-    guarded: bool = False,
+    forked: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `graphmill ARGUMENTS` to its end, in a fork of a process that has imported what commands need (tests/forks.py).
 
@@ -44,9 +44,9 @@ def graphmill(
         home: its home.
         cwd: the folder that it runs in, by default that of the home.
         extra: more environment variables.
-        guarded: whether it starts trainings as it does for users: a process behind a guard, which imports torch.
+        forked: whether its trainings are forks, too, and not processes behind a guard, each of which imports torch.
     """
-    words = COMMAND[1:] if guarded else FORKED
+    words = FORKED if forked else COMMAND[1:]
     return forks.run([*words, *arguments], cwd=cwd or home.parent, env=environment(home, extra), imports=forks.COMMANDS)
 
 
