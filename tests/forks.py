@@ -1,4 +1,4 @@
-"""Runs Python programs as processes of their own, in forks of one that has imported what they need.
+"""Runs Python programs as processes of their own, in forks of one that has imported what they need (tests/fork_server.py).
 
 A program that trains spends two seconds on imports before it does anything, and tests start hundreds. `run` takes what `subprocess.run`
 would be told and answers as it does; its program has its own process, environment, folder, output and end, and may kill itself. What it
@@ -12,20 +12,19 @@ starts them anew after a fork.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
-import gc
-import importlib
+import hashlib
 import json
 import os
+import select
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
@@ -61,6 +60,7 @@ def run(
     cwd: Path,
     env: Mapping[str, str] | None = None,
     imports: tuple[str, ...] = (),
+    input: str = "",
     timeout: float = 300,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `python WORDS` to its end and returns exit code and output, as `subprocess.run` does.
@@ -70,147 +70,144 @@ def run(
         cwd: the folder that it runs in.
         env: its environment variables; those of this process by default.
         imports: modules that are imported before the fork. Programs with the same ones share a process.
+        input: its standard input.
         timeout: seconds after which it is killed.
     """
-    return _server(imports).run(words, cwd, dict(os.environ if env is None else env), timeout)
+    with (
+        tempfile.TemporaryFile("w+") as given,
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+    ):
+        given.write(input)
+        given.flush()
+        started = start(words, cwd=cwd, env=env, imports=imports, given=given, out=out, err=err)
+        try:
+            code = started.wait(timeout)
+        except TimeoutError:
+            started.send_signal(signal.SIGKILL)
+            started.wait()
+            raise subprocess.TimeoutExpired([sys.executable, *words], timeout, _text(out), _text(err)) from None
+        return subprocess.CompletedProcess([sys.executable, *words], code, _text(out), _text(err))
+
+
+def start(
+    words: Sequence[str],
+    *,
+    cwd: Path,
+    out: IO[str],
+    err: IO[str],
+    given: IO[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    imports: tuple[str, ...] = (),
+    new_session: bool = False,
+) -> Started:
+    """Starts what `run` runs. It is killed when this process ends before it.
+
+    Args:
+        words, cwd, env, imports: as in `run`.
+        out, err: the files that its output is appended to.
+        given: the file that is its standard input.
+        new_session: whether it leads a process group of its own and heeds interrupts, as a command at a terminal does.
+    """
+    files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (out, err)]
+    order = {"words": list(words), "cwd": str(cwd), "env": dict(os.environ if env is None else env), "files": files}
+    order["given"] = f"/proc/{os.getpid()}/fd/{given.fileno()}" if given else os.devnull
+    return Started(_address(imports), order | {"new_session": new_session})
+
+
+def command(path: Path, words: Sequence[str], imports: tuple[str, ...]) -> None:
+    """Writes an executable file that runs `python WORDS` and its arguments in a fork. It has no standard input.
+
+    Args:
+        path: the file.
+        words, imports: as in `run`.
+    """
+    path.write_text(f"#!{sys.executable} -IS\n{CLIENT.format(address=_address(imports), words=list(words))}")
+    path.chmod(0o755)
+
+
+CLIENT = """
+import json, os, socket, sys
+files = [f"/proc/{{os.getpid()}}/fd/{{number}}" for number in (1, 2)]
+order = {{"words": {words!r} + sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}}
+order |= {{"files": files, "given": os.devnull}}
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect({address!r})
+    connection.sendall((json.dumps(order) + "\\n").encode())
+    answers = connection.makefile()
+    answers.readline()
+    code = int(answers.readline())
+sys.exit(code if code >= 0 else 128 - code)
+"""
+"""A program that has another one run in a fork, with its own folder, environment and output."""
+
+
+class Started:
+    """A program that runs in a fork."""
+
+    def __init__(self, address: str, order: Mapping[str, object]):
+        self.connection = socket.socket(socket.AF_UNIX)
+        self.connection.connect(address)
+        self.connection.sendall((json.dumps(order) + "\n").encode())
+        self.answers = self.connection.makefile()
+        self.pid = int(self.answers.readline())
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end and returns its exit code, negative for a signal.
+
+        Raises:
+            TimeoutError: it did not end in this number of seconds.
+        """
+        if not select.select([self.connection], [], [], timeout)[0]:
+            raise TimeoutError
+        answer = self.answers.readline()
+        self.connection.close()
+        return int(answer)
 
 
 def parent(imports: tuple[str, ...]) -> int:
     """Returns the id of the process that programs with these `imports` are children of, for one that ends with its parent."""
-    return _server(imports).process.pid
+    return _server(imports).pid
+
+
+FOLDER = "GRAPHMILL_TEST_FORKS"
+"""Environment variable with the folder of the sockets that are asked. Programs in forks inherit it and use the processes that are there."""
+
+
+def _address(imports: tuple[str, ...]) -> str:
+    """Returns the socket of the process with these modules, which is started if there is none."""
+    path = _socket(imports)
+    if not os.path.exists(path):
+        _server(imports)
+    return path
+
+
+def _socket(imports: tuple[str, ...]) -> str:
+    if FOLDER not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="forks-")
+        atexit.register(folder.cleanup)
+        os.environ[FOLDER] = folder.name
+    return os.path.join(os.environ[FOLDER], hashlib.sha256(" ".join(imports).encode()).hexdigest()[:12])
 
 
 @functools.cache
-def _server(imports: tuple[str, ...]) -> _Server:
-    return _Server(imports)
-
-
-class _Server:
-    """The process that is forked, and one request after the other."""
-
-    def __init__(self, imports: tuple[str, ...]):
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.forks", *imports],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+def _server(imports: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    """The process that is forked. It ends with this one, which holds the other end of its standard input."""
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.bind(_socket(imports))
+        asked.listen()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fork_server", str(asked.fileno()), *imports],
+            cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[asked.fileno()],
         )  # fmt: skip
-        atexit.register(self.process.terminate)
-
-    def run(
-        self, words: Sequence[str], cwd: Path, env: dict[str, str], timeout: float
-    ) -> subprocess.CompletedProcess[str]:
-        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (out, err)]
-            order = {"words": list(words), "cwd": str(cwd), "env": env, "files": files, "timeout": timeout}
-            code = self._ask(order)
-            said = [_text(file) for file in (out, err)]
-        if code is None:
-            raise subprocess.TimeoutExpired([sys.executable, *words], timeout, *said)
-        return subprocess.CompletedProcess([sys.executable, *words], code, *said)
-
-    def _ask(self, order: dict[str, object]) -> int | None:
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        assert answer, f"the process that is forked ended with {self.process.wait()}"
-        return json.loads(answer)
+    atexit.register(os.unlink, _socket(imports))
+    atexit.register(process.terminate)
+    return process
 
 
 def _text(file: IO[str]) -> str:
     file.seek(0)
     return file.read()
-
-
-# The other side.
-
-
-def serve() -> None:
-    """Forks a child for each line of standard input and answers with its exit code, negative for a signal, null when time was up."""
-    orders, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # what libraries print while they are imported is no answer
-    for line in orders:
-        order = json.loads(line)
-        child = os.fork()
-        if not child:
-            orders.close()
-            answers.close()
-            _finish(order)
-        answers.write(json.dumps(_wait(child, order["timeout"])) + "\n")
-        answers.flush()
-
-
-def _wait(child: int, timeout: float) -> int | None:
-    """Waits for a child and returns its exit code; kills it, and returns None, when time is up."""
-    import select
-    import signal
-
-    place = os.pidfd_open(child)
-    try:
-        ended = select.select([place], [], [], timeout)[0]
-        if not ended:
-            os.kill(child, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        return code if ended else None
-    finally:
-        os.close(place)
-
-
-def _finish(order: dict) -> NoReturn:
-    """Runs the program and ends this process as Python ends, its modules apart.
-
-    To take down hundreds of modules would touch, and so copy, the memory that is shared with the process that was forked: most of a second.
-    """
-    code: Any = 0
-    try:
-        _become(order)
-    except KeyboardInterrupt:
-        raise  # Python ends by the signal
-    except SystemExit as exit:
-        code = 0 if exit.code is None else exit.code
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        code = 1
-    if not isinstance(code, int):
-        print(code, file=sys.stderr)
-        code = 1
-    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]  # waits for threads, as Python does
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code & 0xFF)
-
-
-def _become(order: dict) -> None:
-    """Turns this process into the program that was asked for, as far as a program can tell."""
-    import runpy
-
-    for number, path in zip((1, 2), order["files"], strict=True):
-        os.dup2(os.open(path, os.O_RDWR | os.O_APPEND), number)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=False)  # pyright: ignore[reportAttributeAccessIssue]
-    os.chdir(order["cwd"])
-    os.environ.clear()
-    os.environ.update(order["env"])
-    sys.orig_argv = [sys.executable, *order["words"]]  # what a program that begins again calls
-    option, name, *arguments = order["words"]
-    # Processes that multiprocessing starts import what they find here: a program's own, not this file.
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    if not os.environ.get("PYTHONSAFEPATH"):  # then the first folder stays that of PYTHONPATH, the project's
-        sys.path[0] = order["cwd"] if option == "-m" else ""
-    if option == "-m":
-        sys.argv = [name, *arguments]
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = ["-c", *arguments]
-        exec(compile(name, "<string>", "exec"), sys.modules["__main__"].__dict__)
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
-    for module in sys.argv[1:]:
-        importlib.import_module(module)
-    gc.collect()
-    gc.freeze()  # a collection in a child would touch, and so copy, all that was imported
-    serve()

@@ -15,7 +15,7 @@ import pytest
 
 from tests import forks
 from tests.docs.pages import ROOT, WALKED, fences
-from tests.e2e.commands import COMMAND
+from tests.e2e.commands import FORKED
 
 pytestmark = pytest.mark.first
 
@@ -58,7 +58,7 @@ def run(command: str, folder: Path) -> str:
     variables = {key: value for key, value in os.environ.items() if key not in hidden}
     variables["PYTHONPATH"] = str(ROOT)
     if words[0] == "graphmill":
-        done = forks.run([*COMMAND[1:], *words[1:]], cwd=folder, env=variables, imports=forks.COMMANDS)
+        done = forks.run([*FORKED, *words[1:]], cwd=folder, env=variables, imports=forks.COMMANDS)
     else:
         program = f"import runpy; runpy.run_path({words[1]!r}, run_name='__main__')"
         done = forks.run(["-c", program, *words[2:]], cwd=folder, env=variables, imports=forks.TRAININGS)

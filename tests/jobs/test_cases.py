@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.commands import ROOT
+from tests import forks
+from tests.e2e.commands import FORKED, ROOT
 
 CASES = Path(os.environ.get("GRAPHMILL_TEST_DATA", "/nowhere")).parent / "cases"
 QUICK = ("B-04", "B-05", "B-13", "B-16", "B-23", "R-06")
@@ -30,8 +31,7 @@ MARKED = [
 @pytest.mark.parametrize("script", MARKED or [None])
 def test_a_case_holds(script: Path, tmp_path: Path) -> None:
     command = tmp_path / "graphmill"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -c "from graphmill.jobs.cli import main; main()" "$@"\n')
-    command.chmod(0o755)
+    forks.command(command, FORKED, forks.COMMANDS)
     told = {"GRAPHMILL": str(command), "PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         ["sh", str(script)],

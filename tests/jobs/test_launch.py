@@ -22,6 +22,7 @@ from graphmill.jobs.runs.instance import open_instance
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.checkpoint_head import waiting_run
+from tests import forks
 from tests.jobs.runs.processes import heed_interrupts, stubborn_pids, wait_for, wait_until_gone
 from tests.recipes import load_tiny, write_tiny
 
@@ -41,7 +42,7 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def first(home, tmp_path_factory):
+def first(home, tmp_path_factory, quick_launches):
     lines = []
     pipeline = load_tiny(tmp_path_factory.mktemp("pipelines"))
     saved = {name: os.environ.get(name) for name in ("GRAPHMILL_HOME", "DAGSTER_HOME")}
@@ -114,15 +115,23 @@ def test_the_second_run_reuses_every_artifact(first, home):
     assert all(event.metadata["reused"].value is True for event in _materializations(home, again.run_id).values())
 
 
-def test_each_step_in_a_process_of_its_own_builds_the_same(first, home, tmp_path):
+def test_each_step_in_a_process_of_its_own_builds_the_same_in_turn(first, tmp_path, capfd):
     """It also shows that the text travels with the run: the file is gone when the steps load it."""
-    outcome = first[1]
+    outcome, home = first[1], tmp_path / "home"
     copy = load_tiny(tmp_path / "elsewhere")
     copy.path.unlink()
-    other = launch(Launch(pipeline=copy, home=tmp_path / "home", in_process=False, names=("sage",)))
+    other = launch(Launch(pipeline=copy, home=home, in_process=False))
     assert {name: found[0].version for name, found in other.artifacts.items()} == {
-        name: found[0].version for name, found in outcome.artifacts.items() if name != "gcn"
+        name: found[0].version for name, found in outcome.artifacts.items()
     }
+    said = "".join(capfd.readouterr())
+    assert "waits for" not in said and "DEBUG" not in said and "gcn: trained" in said
+    with open_instance(home) as instance:
+        steps = {each.step_key: each for each in instance.get_run_step_stats(other.run_id)}
+        events = [entry.dagster_event for entry in instance.all_logs(other.run_id) if entry.dagster_event]
+    assert any(event.event_type == dg.DagsterEventType.STEP_WORKER_STARTED for event in events)
+    trainings = sorted((steps[f"tiny__{name}"] for name in ("sage", "gcn")), key=lambda step: step.start_time)
+    assert trainings[0].end_time <= trainings[1].start_time
 
 
 def test_training_alone_names_the_command_for_what_is_missing(tmp_path):
@@ -135,8 +144,6 @@ def test_training_alone_names_the_command_for_what_is_missing(tmp_path):
 def test_what_comes_from_outside_is_observed_and_read_versions_are_recorded(tmp_path):
     from graphmill.assets.definitions import Surroundings, raw_asset
     from graphmill.assets.pipeline.data_steps import preprocessing_steps
-    from graphmill.assets.pipeline.file import load_pipeline
-    from graphmill.trainers.recipe.config import TrainTable
 
     text = write_tiny(tmp_path, "raw").read_text()
     path = tmp_path / "raw.toml"
@@ -179,9 +186,6 @@ def test_unknown_names_are_refused_before_anything_runs(tmp_path):
 def test_an_input_error_of_a_training_comes_through(first, home, tmp_path):
     text = first[0].text.replace('name = "sage"\n', 'name = "sage"\nworkspace = "1KiB"\nhidden = 9\n', 1)
     (tmp_path / "tiny.toml").write_text(text.replace("hidden = 9\nhidden = 8\n", "hidden = 9\n"))
-    from graphmill.assets.pipeline.file import load_pipeline
-    from graphmill.trainers.recipe.config import TrainTable
-
     pipeline = load_pipeline(tmp_path / "tiny.toml", TrainTable)
     with pytest.raises(InputError, match=r"(?i)workspace|budget|bytes"):
         launch(Launch(pipeline=pipeline, home=home, selection="train", names=("sage",)))
@@ -222,9 +226,6 @@ def test_a_check_that_does_not_block_is_a_warning_with_numbers(tmp_path, monkeyp
     monkeypatch.setattr(stage, "node_checks", warn)
     pipeline = load_tiny(tmp_path)
     (tmp_path / "tiny.toml").write_text(pipeline.text + '[hotness]\npolicy = "degree"\n')
-    from graphmill.assets.pipeline.file import load_pipeline
-    from graphmill.trainers.recipe.config import TrainTable
-
     pipeline = load_pipeline(tmp_path / "tiny.toml", TrainTable)
     launch(Launch(pipeline=pipeline, home=tmp_path / "home", selection="preprocess"))
     assert {"graph", "hotness"} <= {each.stage for each in Store(tmp_path / "home").artifacts()}
@@ -266,13 +267,19 @@ except KeyboardInterrupt:
 """
 
 
+def _launched(folder: Path, home: Path) -> tuple[forks.Started, list[int]]:
+    """Starts a run whose training ignores signals; returns its process, and the ids of those of the training."""
+    pid_file, stubborn = folder / "pids", Path(__file__).parent / "runs" / "stubborn.py"
+    words = ["-c", LAUNCHER, *map(str, (write_tiny(folder), home, stubborn, pid_file))]
+    with open(folder / "said", "w") as said:
+        process = forks.start(words, cwd=ROOT, out=said, err=said, imports=forks.COMMANDS, new_session=True)
+    return process, stubborn_pids(pid_file)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_with_130_and_leaves_nothing_behind(tmp_path, number):
-    pid_file, home = tmp_path / "pids", tmp_path / "home"
-    stubborn = Path(__file__).parent / "runs" / "stubborn.py"
-    command = [sys.executable, "-c", LAUNCHER, write_tiny(tmp_path), home, stubborn, pid_file]
-    process = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
-    pids = stubborn_pids(pid_file)
+    home = tmp_path / "home"
+    process, pids = _launched(tmp_path, home)
     process.send_signal(number)
     assert process.wait(120) == 130
     wait_until_gone(pids)
@@ -321,11 +328,8 @@ if __name__ == "__main__":
 
 def test_a_run_of_the_command_line_can_be_cancelled_in_the_ui(tmp_path):
     """The UI cannot reach the process; it can mark the run."""
-    pid_file, home = tmp_path / "pids", tmp_path / "home"
-    stubborn = Path(__file__).parent / "runs" / "stubborn.py"
-    command = [sys.executable, "-c", LAUNCHER, write_tiny(tmp_path), home, stubborn, pid_file]
-    process = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
-    pids = stubborn_pids(pid_file)
+    home = tmp_path / "home"
+    process, pids = _launched(tmp_path, home)
     with open_instance(home) as instance:
         (run,) = instance.get_runs()
         instance.report_run_canceling(run)
@@ -356,13 +360,9 @@ def test_a_stage_ends_at_its_next_step_when_its_run_is_cancelled(tmp_path, monke
 
 
 def test_a_killed_launcher_leaves_no_process_and_the_next_one_ends_its_run(tmp_path):
-    pid_file, home = tmp_path / "pids", tmp_path / "home"
-    stubborn = Path(__file__).parent / "runs" / "stubborn.py"
-    path = write_tiny(tmp_path)
-    command = [sys.executable, "-c", LAUNCHER, path, home, stubborn, pid_file]
-    process = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
-    pids = stubborn_pids(pid_file)
-    process.kill()
+    home = tmp_path / "home"
+    process, pids = _launched(tmp_path, home)
+    process.send_signal(signal.SIGKILL)
     process.wait()
     wait_until_gone(pids)
     lines = []

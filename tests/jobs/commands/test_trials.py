@@ -35,7 +35,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def said(home: Path, *words: object, code: int = 0) -> str:
     """Runs a command and returns what it printed."""
-    ended = run_graphmill(*map(str, words), home=home)
+    ended = run_graphmill(*map(str, words), home=home, forked=True)
     assert ended.returncode == code, ended.stdout + ended.stderr
     return ended.stdout
 

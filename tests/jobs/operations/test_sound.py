@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
+from graphmill.assets.storage.home import ROOT
 from graphmill.jobs.operations.sound import require_sound
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
+from tests import forks
 from tests.laws.asked import MODULE, Ask, pipeline_text, write_beside
 
 
@@ -41,10 +44,26 @@ def test_devices_are_a_multiple_of_the_ranks(tmp_path: Path) -> None:
         parsed(tmp_path, "fullgraph", Ask(own={"devices": 1, "ranks": 2}))
 
 
+class InFork:
+    """Stands for a process that makes models: it runs in a fork of one that has imported torch."""
+
+    returncode: int
+
+    def __init__(self, command: list[str], **options: object):
+        self.words = command[1:]
+
+    def communicate(self, given: str) -> tuple[str, str]:
+        done = forks.run(self.words, cwd=ROOT, imports=forks.TRAININGS, input=given)
+        self.returncode = done.returncode
+        return done.stdout, done.stderr
+
+    def kill(self) -> None:
+        """It has ended."""
+
+
 @pytest.mark.parametrize(
     ("trainer", "model", "own", "problem"),
     [
-        ("fresh", "Whole", {}, "is one module over whole blocks, but .* two halves of a layer"),
         ("factored", "counting", {}, "has buffers, but .* on replicas"),
         ("fullgraph", "counting", {}, "has buffers, but .* in chunks would change them"),
         ("fullgraph", "counting", {"mode": "device"}, ""),
@@ -54,8 +73,9 @@ def test_devices_are_a_multiple_of_the_ranks(tmp_path: Path) -> None:
     ],
 )
 def test_own_models_are_made_once_and_refused_at_their_line(
-    tmp_path: Path, trainer: str, model: str, own: dict[str, Any], problem: str
+    tmp_path: Path, trainer: str, model: str, own: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("graphmill.jobs.operations.sound.start_child", InFork)
     pipeline = parsed(tmp_path, trainer, Ask(keys={"model": f"{MODULE}:{model}"}, own=own))
     if not problem:
         return require_sound(pipeline)
@@ -63,3 +83,11 @@ def test_own_models_are_made_once_and_refused_at_their_line(
     with pytest.raises(InputError, match=rf"mine\.toml:{line}: .*{problem}"):
         require_sound(pipeline)
     return None
+
+
+def test_own_models_are_made_in_a_process_of_their_own(tmp_path: Path) -> None:
+    pipeline = parsed(tmp_path, "fresh", Ask(keys={"model": f"{MODULE}:Whole"}))
+    problem = r"mine\.toml:\d+: .*is one module over whole blocks, but .* two halves of a layer"
+    with pytest.raises(InputError, match=problem):
+        require_sound(pipeline)
+    assert MODULE not in sys.modules

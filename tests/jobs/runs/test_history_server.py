@@ -6,6 +6,7 @@ import logging
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -125,9 +126,9 @@ SERVER = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"))), None)
 NEEDED = ("dagster_postgres", "psycopg2")
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
-    """The address of a Postgres server that this test started, and the command that stops it at once."""
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[Path, list[str]]]:
+    """The folder of a Postgres server, and the command that stops it at once, for the last test."""
     if SERVER is None or not all(find_spec(name) for name in NEEDED):
         pytest.skip("needs Debian's postgresql and the extra postgres")
     user = [] if subprocess.check_output(["id", "-u"]).strip() != b"0" else ["runuser", "-u", "postgres", "--"]
@@ -140,28 +141,23 @@ def server(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
         )
         options = f"-c listen_addresses= -c fsync=off -k {folder}"
         subprocess.run([*control, "-o", options, "-l", str(folder / "log"), "start"], check=True)
-        yield f"postgresql+psycopg2://me@/postgres?host={folder}", [*control, "-m", "immediate", "stop"]
+        yield folder, [*control, "-m", "immediate", "stop"]
     finally:
         subprocess.run([*control, "-m", "immediate", "stop"], check=False)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_run_whose_history_is_on_a_server(
-    server: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRAPHMILL_HOME", "unset-by-the-test")
-    monkeypatch.setenv("DAGSTER_HOME", "unset-by-the-test")
-    address, stop = server
-    monkeypatch.setenv("GRAPHMILL_POSTGRES_URL", address)
-    home = tmp_path / "home"
+@pytest.fixture
+def database(running: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home whose history is an empty database of the server."""
+    home, name = tmp_path / "home", f"history_{time.time_ns()}"
+    for variable in ("GRAPHMILL_HOME", "DAGSTER_HOME"):
+        monkeypatch.setenv(variable, str(home))
+    command = [str(SERVER / "createdb"), "-h", str(running[0]), "-U", "me", name]
+    subprocess.run(command, check=True)
+    monkeypatch.setenv("GRAPHMILL_POSTGRES_URL", f"postgresql+psycopg2://me@/{name}?host={running[0]}")
     edited(home, {"postgres": {"postgres_url": {"env": "GRAPHMILL_POSTGRES_URL"}}})
-    pipeline = load_tiny(tmp_path)
-    launch(Launch(pipeline=pipeline, home=home, report=lambda line: None))
-    with open_instance(home) as instance:
-        assert instance.get_runs_count() == 1
-    subprocess.run(stop, check=True)
-    with pytest.raises(InputError, match=r"the history of runs in .* cannot be used"):
-        launch(Launch(pipeline=pipeline, home=home, report=lambda line: None))
+    return home
 
 
 ASKED_BY_THE_UI = """
@@ -240,14 +236,10 @@ def run_many(home: Path, folder: Path, count: int, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("count", [FEW, pytest.param(20, marks=pytest.mark.slow("a history of 20 runs on a server"))])
 @pytest.mark.usefixtures("quick_launches")
 def test_a_history_of_many_runs_on_a_server(
-    server: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Runs that built, reused, failed and were cancelled: the lists of the UI, what is materialised, and forgetting old runs."""
-    home = tmp_path / "home"
-    for name in ("GRAPHMILL_HOME", "DAGSTER_HOME"):
-        monkeypatch.setenv(name, str(home))
-    monkeypatch.setenv("GRAPHMILL_POSTGRES_URL", server[0])
-    edited(home, {"postgres": {"postgres_url": {"env": "GRAPHMILL_POSTGRES_URL"}}})
+    home = database
     ended = run_many(home, tmp_path, count, monkeypatch)
     found = asked_by_the_ui(home)
     runs = found["runsOrError"]
@@ -279,3 +271,16 @@ def assert_forgets(home: Path, count: int, kept: set[str], monkeypatch: pytest.M
         assert {each.run_id for each in instance.get_runs()} == kept
         data = [dg.AssetKey(["tiny", name]) for name in ("graph", "features")]
         assert all(instance.fetch_materializations(key, limit=1).records for key in data)
+
+
+def test_a_server_that_stops_between_two_runs_is_one_message(
+    database: Path, running: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    """The last test of the server."""
+    order = Launch(pipeline=load_tiny(tmp_path), selection="preprocess", home=database, report=lambda line: None)
+    launch(order)
+    with open_instance(database) as instance:
+        assert instance.get_runs_count() == 1
+    subprocess.run(running[1], check=True)
+    with pytest.raises(InputError, match=r"the history of runs in .* cannot be used"):
+        launch(order)

@@ -1,4 +1,4 @@
-"""Trainings of one run begin one after the other, as many at a time as the pool has slots; none waits for its own run."""
+"""Trainings of one run begin one after the other, as many at a time as the pool has slots (tests/jobs/test_launch.py runs some)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from graphmill.assets.building.stage import Silent
 from graphmill.assets.definitions import SLOT_TAG, Surroundings
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs
-from graphmill.jobs.launch import Launch, launch
 from graphmill.jobs.runs.in_turn import in_turn
 from graphmill.jobs.runs.instance import open_instance
 from graphmill.jobs.runs.slot import MEMORY_POOL, POOL
@@ -20,20 +19,6 @@ from tests.recipes import load_tiny
 @dg.job
 def nothing():
     """A job without steps."""
-
-
-def test_a_run_in_processes_waits_for_no_slot_and_shows_no_lines_of_dagster(tmp_path, monkeypatch, capfd):
-    monkeypatch.setenv("GRAPHMILL_HOME", "unset-by-the-test")
-    monkeypatch.setenv("DAGSTER_HOME", "unset-by-the-test")
-    outcome = launch(Launch(pipeline=load_tiny(tmp_path), home=tmp_path / "home", in_process=False))
-    said = "".join(capfd.readouterr())
-    assert "waits for" not in said and "DEBUG" not in said and "gcn: trained" in said
-    with open_instance(tmp_path / "home") as instance:
-        steps = {each.step_key: each for each in instance.get_run_step_stats(outcome.run_id)}
-        events = [entry.dagster_event for entry in instance.all_logs(outcome.run_id) if entry.dagster_event]
-    assert any(event.event_type == dg.DagsterEventType.STEP_WORKER_STARTED for event in events)
-    first, second = sorted((steps[f"tiny__{name}"] for name in ("sage", "gcn")), key=lambda step: step.start_time)
-    assert first.end_time <= second.start_time
 
 
 @pytest.mark.parametrize(("size", "limit"), [(1, 1), (3, 3), (0, 1)])

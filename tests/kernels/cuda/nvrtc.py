@@ -37,14 +37,8 @@ def compile_ptx(path: Path, architecture: int, options: Iterable[str] = ()) -> s
     Raises:
         AssertionError: it does not compile; the message is the compiler's.
     """
-    ptx = _compile(path, [f"--gpu-architecture=compute_{architecture}", *options], "PTX")
-    assert _compile(path, [f"--gpu-architecture=sm_{architecture}", *options], "CUBIN")
-    return ptx.decode()
-
-
-def _compile(path: Path, options: list[str], kind: str) -> bytes:
     include = f"--include-path={_find('include/cuda_fp16.h').parent}"
-    flags = [flag.encode() for flag in (*COMPILE_OPTIONS, include, *options)]
+    flags = [flag.encode() for flag in (*COMPILE_OPTIONS, include, f"--gpu-architecture=sm_{architecture}", *options)]
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     library = _library()
     _check(library.nvrtcCreateProgram(ctypes.byref(program), path.read_bytes(), path.name.encode(), 0, None, None))
@@ -54,9 +48,11 @@ def _compile(path: Path, options: list[str], kind: str) -> bytes:
         log = ctypes.create_string_buffer(size.value)
         _check(library.nvrtcGetProgramLog(program, log))
         assert not failed, f"{path.name} {options}:\n{log.value.decode()}"
-        _check(getattr(library, f"nvrtcGet{kind}Size")(program, ctypes.byref(size)))
-        code = ctypes.create_string_buffer(size.value)
-        _check(getattr(library, f"nvrtcGet{kind}")(program, code))
-        return code.raw
+        _check(library.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+        assert size.value, "no machine code"
+        _check(library.nvrtcGetPTXSize(program, ctypes.byref(size)))
+        ptx = ctypes.create_string_buffer(size.value)
+        _check(library.nvrtcGetPTX(program, ptx))
+        return ptx.value.decode()
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))

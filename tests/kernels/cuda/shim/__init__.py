@@ -255,18 +255,30 @@ def _load(text: str, defines: tuple[tuple[str, str], ...], checked: bool) -> cty
     flags = (*FLAGS, "-O0", "-fsanitize=thread") if checked else (*FLAGS, "-O1")
     # The sources of the runtime are linked into every module, so that each has its own state and its own shared memory.
     runtime = [_compile((HERE / name).read_text(), (*FLAGS, "-O2"), ".o") for name in ("threads.cpp", "memory.cpp")]
-    module = _compile(kernel, flags, ".o")
+    module = _compile(kernel, (f"-I{_headers(flags)}", *flags), ".o")
     library = ctypes.CDLL(str(_link([module, *runtime])))
     library.shim_launch.restype = ctypes.c_char_p
     return library
 
 
 def _compile(text: str, flags: tuple[str, ...], suffix: str) -> Path:
+    return _made(BUILD / f"{_digest(text, flags)}{suffix}", ["-x", "c++", "-c", "-", *flags], text)
+
+
+@functools.cache
+def _headers(flags: tuple[str, ...]) -> Path:
+    """Returns a folder with shim.h as the compiler has read it, which takes most of the time of a small kernel."""
+    folder = BUILD / _digest("", flags)
+    folder.mkdir(parents=True, exist_ok=True)
+    _made(folder / "shim.h.gch", ["-x", "c++-header", str(HERE / "shim.h"), *flags], "")
+    return folder
+
+
+def _digest(text: str, flags: tuple[str, ...]) -> str:
     base = NATIVE / "base"
     included = sorted([*HERE.glob("*.h"), *SOURCES.rglob("*.cuh"), base / "half.h", base / "rng.h"])
     headers = "".join(path.read_text() for path in included)
-    digest = hashlib.sha256("\0".join([headers, text, *flags]).encode()).hexdigest()[:24]
-    return _made(BUILD / f"{digest}{suffix}", ["-x", "c++", "-c", "-", *flags], text)
+    return hashlib.sha256("\0".join([headers, text, *flags]).encode()).hexdigest()[:24]
 
 
 def _link(objects: list[Path]) -> Path:
