@@ -47,8 +47,20 @@ TRAININGS = (
     "graphmill.trainers.training.stage",
     "graphmill.trainers.loop.loop",
     "graphmill.trainers.training.open_rows",
+    "graphmill.trainers.training.probe_step",
+    "graphmill.trainers.inference.evaluation",
+    "graphmill.trainers.techniques.forecasts",
+    "graphmill.trainers.techniques.needs",
+    "graphmill.trainers.techniques.disk",
+    "graphmill.trainers.techniques.factored.executor",
+    "graphmill.trainers.techniques.fresh.executor",
+    "graphmill.trainers.techniques.fullgraph.executor",
+    "graphmill.assets.hotness.rankings",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+    "torch.profiler",
 )
-"""What trainings import."""
+"""What trainings import, and what they import when they are needed."""
 
 READERS = ("graphmill.assets.sources.dgl.reader", "dgl")
 """What the processes that read files of DGL import."""

@@ -7,6 +7,7 @@ files do not count as used: the kernel takes them back before it ends a process.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 MOUNT, OWN, MACHINE = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/proc/meminfo")
@@ -43,7 +44,7 @@ def fits_memory(num_bytes: int) -> bool:
 def kills() -> int:
     """Returns how many processes of this process's groups the kernel has ended so far for want of memory."""
     counted = 0
-    for top, group in _memberships("memory"):
+    for top, group in _memberships(_text(OWN), MOUNT, "memory"):
         folder = top / group.lstrip("/")
         for name in ("memory.events.local", "memory.oom_control"):
             counted += _numbers(folder / name).get("oom_kill", 0)
@@ -57,62 +58,68 @@ def most_cores() -> float | None:
 
 def _granted() -> Iterator[float]:
     """Yields the seconds of processor time per second of each group of this process that has a limit."""
-    for top, group in _memberships("cpu"):
-        for folder in _folders(top, group):
-            # Version 2 has both numbers in one file, version 1 in two.
-            words = _text(folder / "cpu.max").split()
-            words = words or [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
-            if len(words) == 2 and all(word.isdigit() and int(word) for word in words):
-                yield int(words[0]) / int(words[1])
+    for folder in _folders(_text(OWN), MOUNT, "cpu"):
+        # Version 2 has both numbers in one file, version 1 in two.
+        words = _text(f"{folder}/cpu.max").split()
+        words = words or [_text(f"{folder}/cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+        if len(words) == 2 and all(word.isdigit() and int(word) for word in words):
+            yield int(words[0]) / int(words[1])
 
 
-def _limits() -> Iterator[tuple[Path, str, int]]:
+def _limits() -> Iterator[tuple[str, str, int]]:
     """Yields folder, name of the limit's file and limit of each group of this process that has one, itself first."""
-    for top, group in _memberships("memory"):
-        for folder in _folders(top, group):
-            for name in _FILES:
-                text = _text(folder / name).strip()
-                if text.isdigit() and int(text) < UNLIMITED:
-                    yield folder, name, int(text)
+    for folder in _folders(_text(OWN), MOUNT, "memory"):
+        for name in _FILES:
+            text = _text(f"{folder}/{name}").strip()
+            if text.isdigit() and int(text) < UNLIMITED:
+                yield folder, name, int(text)
 
 
-def _folders(top: Path, group: str) -> Iterator[Path]:
-    """Yields the folders of a group and of those above it."""
-    inner = top / group.lstrip("/")
-    # In a container the path may be the host's, of which only the mount is seen.
-    for folder in (inner, *inner.parents):
-        if not folder.is_relative_to(top):
-            break
-        yield folder
+@lru_cache(maxsize=16)  # a training asks dozens of times
+def _folders(own: str, mount: Path, controller: str) -> tuple[str, ...]:
+    """Returns the folders of a process's groups of a controller, and of the groups above each; arguments as `_memberships`."""
+    found: list[str] = []
+    for top, group in _memberships(own, mount, controller):
+        inner = top / group.lstrip("/")
+        # In a container the path may be the host's, of which only the mount is seen.
+        found += (str(folder) for folder in (inner, *inner.parents) if folder.is_relative_to(top))
+    return tuple(found)
 
 
-def _memberships(controller: str) -> Iterator[tuple[Path, str]]:
-    """Yields the mounted hierarchies of a controller ("memory", "cpu"), and this process's group in each."""
-    for line in _text(OWN).splitlines():
+def _memberships(own: str, mount: Path, controller: str) -> Iterator[tuple[Path, str]]:
+    """Yields the mounted hierarchies of a controller, and a process's group in each.
+
+    Args:
+        own: text of the process's file `OWN`.
+        mount: folder of the hierarchies.
+        controller: "memory" or "cpu".
+    """
+    for line in own.splitlines():
         _, controllers, group = line.split(":", 2)
         if not controllers:
-            yield MOUNT, group
-            yield MOUNT / "unified", group
+            yield mount, group
+            yield mount / "unified", group
         elif controller in controllers.split(","):
-            yield MOUNT / controller, group
+            yield mount / controller, group
 
 
-def _used(folder: Path, limit_name: str) -> int:
+def _used(folder: str, limit_name: str) -> int:
     usage_name, prefix = _FILES[limit_name]
-    stat = _numbers(folder / "memory.stat")
-    usage = _text(folder / usage_name).strip()
+    stat = _numbers(f"{folder}/memory.stat")
+    usage = _text(f"{folder}/{usage_name}").strip()
     pages = sum(stat.get(f"{prefix}{name}", 0) for name in ("active_file", "inactive_file", "slab_reclaimable"))
     return max(0, int(usage) - pages) if usage.isdigit() else 0
 
 
-def _numbers(path: Path) -> dict[str, int]:
+def _numbers(path: str | Path) -> dict[str, int]:
     """Returns first word -> second word of each line, if that is a number."""
     words = (line.split() for line in _text(path).splitlines())
     return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdigit()}
 
 
-def _text(path: Path) -> str:
+def _text(path: str | Path) -> str:
     try:
-        return path.read_text()
+        with open(path) as file:
+            return file.read()
     except OSError:
         return ""

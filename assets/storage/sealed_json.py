@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,20 @@ def unseal_bytes(data: bytes, name: str) -> dict[str, Any]:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{name} is no JSON: {error}") from error
-    # Comparing bytes, not only the digest, finds damage in white space and in the digest itself.
-    try:
-        intact = isinstance(document, dict) and _sealed(document) == data
-    except ValueError:  # damage can spell values that were never sealed, such as NaN
-        intact = False
-    if not intact:
+    if not _is_intact(data):
         raise ValueError(f"{name} does not match its own digest")
     return document
+
+
+@lru_cache(maxsize=64)  # a command reads the documents of a few artifacts again and again
+def _is_intact(data: bytes) -> bool:
+    """Returns whether bytes of JSON are those of a sealed document."""
+    document = json.loads(data)
+    # Comparing bytes, not only the digest, finds damage in white space and in the digest itself.
+    try:
+        return isinstance(document, dict) and _sealed(document) == data
+    except ValueError:  # damage can spell values that were never sealed, such as NaN
+        return False
 
 
 def unseal_if_sound(path: Path) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,11 @@ import pytest
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.accelerator.places import Place
 from tests.laws.test_typed_trainers import RECIPES, TYPED
-from tests.laws.trainings import KEPT, Case, Recipe, result
-from tests.trainers.runs import losses
+from tests.laws.trainings import KEPT, STOP, Case, Recipe, result
+from tests.trainers.runs import content, losses
 
 RESUMED: dict[str, dict[str, Any]] = {
-    "fullgraph": {"epochs": 4, "accumulate": 1},
+    "fullgraph": {"epochs": 2, "accumulate": 1},
     "fresh": {"settings": KEPT},
     "fresh-factored": {"settings": KEPT},
     "fresh-distributed": {"settings": KEPT},
@@ -28,36 +29,54 @@ BOTH = ("everything", "rows of nodes")
 """What the simulated accelerator runs, too; the others differ by kernels that its own tests cover."""
 
 
-def case_of(name: str, place: Place, folder: Path) -> Case:
+ON_CPU = {"minibatch": "plain", "disk": "plain", "factored": "plain", "fresh": "kept", "fresh-factored": "kept"}
+ON_CPU |= {"distributed": "shared"}
+"""Technique -> the model of a case that has its losses; that it has them, tests/laws/test_typed_trainers.py shows."""
+
+
+@pytest.fixture(scope="module")
+def case_named(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
+    """Returns the case of a recipe, the same one for all tests."""
+    return cache(lambda name: Case(tmp_path_factory.mktemp("case"), RECIPE_OF[name]))
+
+
+@pytest.fixture
+def made(case_named: Callable[[str], Case], place: Place, name: str) -> Case:
     """The case of a recipe, skipped if the simulated accelerator leaves it to a GPU."""
     if place.name.startswith("simulated") and name not in BOTH:
         pytest.skip("for a GPU alone")
-    return Case(folder, RECIPE_OF[name])
+    return case_named(name)
 
 
-def topologies(name: str, trainer: str) -> tuple[str, ...]:
-    """One of the two places of the topology, so that every technique and every recipe has both."""
+def topology(name: str, trainer: str) -> dict[str, str]:
+    """One of the two places of the topology on a device, so that every technique and every recipe has both."""
     places = ("device", "uva")
-    return (places[(list(RECIPE_OF).index(name) + ON_DEVICE.index(trainer)) % 2],) if trainer in ON_DEVICE else ()
+    where = (list(RECIPE_OF).index(name) + ON_DEVICE.index(trainer)) % 2 if trainer in ON_DEVICE else None
+    return {} if where is None else {"topology": places[where]}
 
 
 @pytest.mark.parametrize("trainer", TECHNIQUES)
 @pytest.mark.parametrize("name", RECIPE_OF)
-def test_each_technique_trains_and_resumes(tmp_path: Path, place: Place, name: str, trainer: str) -> None:
-    """The losses of the CPU within rounding; behind a stop in the middle the bits, and the ledger, of a run without one."""
-    made, how = case_of(name, place, tmp_path), RESUMED.get(trainer, {})
+def test_each_technique_trains_and_resumes(made: Case, name: str, trainer: str) -> None:
+    """The losses of the CPU within rounding; behind a stop in the middle the bits, and the ledger, of a run without one.
+
+    What draws on the device is stopped while it does, and has the bits of batches that the CPU draws.
+    """
+    how = RESUMED.get(trainer, {})
     straight = made.train(trainer, device="cuda", **how)
-    np.testing.assert_allclose(losses(straight), losses(made.train(trainer, **how)), rtol=1e-3)
-    after = 2 if trainer == "fullgraph" else 9
-    assert result(made.resumed(trainer, after=after, device="cuda", **how)) == result(straight)
-    for topology in topologies(name, trainer):
-        assert result(made.train(trainer, device="cuda", topology=topology, **how)) == result(straight)
+    on_cpu = getattr(made, ON_CPU[trainer]) if trainer in ON_CPU else made.train(trainer, **how)
+    np.testing.assert_allclose(losses(straight), losses(on_cpu), rtol=1e-3)
+    after = 1 if trainer == "fullgraph" else STOP
+    resumed = made.resumed(trainer, after=after, device="cuda", **topology(name, trainer), **how)
+    assert result(resumed) == result(straight)
+    if trainer not in ON_DEVICE:
+        assert content(resumed) == content(straight)
 
 
 @pytest.mark.slow("techniques that draw on a device with the topology in its other place")
 @pytest.mark.parametrize("trainer", ON_DEVICE)
 @pytest.mark.parametrize("name", RECIPE_OF)
-def test_each_place_of_the_topology_gives_the_bits(tmp_path: Path, place: Place, name: str, trainer: str) -> None:
-    made, how = case_of(name, place, tmp_path), RESUMED.get(trainer, {})
+def test_each_place_of_the_topology_gives_the_bits(made: Case, name: str, trainer: str) -> None:
+    how = RESUMED.get(trainer, {})
     found = [result(made.train(trainer, device="cuda", topology=where, **how)) for where in ("device", "uva", "host")]
     assert found[0] == found[1] == found[2]

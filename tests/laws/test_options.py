@@ -1,16 +1,16 @@
 """The law of options: every cell of the table of options x techniques, and no cell untested.
 
 A cell that works is validated, trained, stopped in the middle, gone on with and predicted with. Its weights are those that the docstring of
-`SAME` promises. A cell that does not work is refused by what `graphmill validate` calls, at the line of one of its keys, or, where a file
-shares tables among trainings, noted.
+`SAME` promises. Options that change no weight are asked for together, in as few files of each technique as may have them; alone they are
+tried with "minibatch", and in the long run with each technique. A cell that does not work is refused by what `graphmill validate` calls,
+at the line of one of its keys, or, where a file shares tables among trainings, noted.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +18,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.materialize import materialize, materialize_together
-from graphmill.assets.building.stage import OnePass, Progress
-from graphmill.assets.pipeline.data_steps import preprocessing_steps
-from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
-from graphmill.assets.pipeline.steps import Versions, find_inputs
+from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.store import Store
-from graphmill.jobs.definitions import execution_of
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.predict import predict_table
-from graphmill.trainers.models.own_limits import model_problems
-from graphmill.trainers.ranks.group import ALONE, Ranks
-from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.inputs import find_table_inputs
 from graphmill.trainers.recipe.limits import Limit
 from graphmill.trainers.recipe.options import CONDITIONS, OPTIONS
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from graphmill.trainers.recipe.together import useless_lines
-from graphmill.trainers.run import train_table
-from tests.laws.asked import ASKED, OTHERWISE, SAMPLING, WHEN, Ask, pipeline_text, write_beside
-from tests.trainers.ranks.threads import run_threads
-from tests.trainers.runs import Stops, content, losses
+from tests.laws.asked import ASKED, OTHERWISE, SAMPLING, WHEN, Ask, pipeline_text
+from tests.laws.made import Made
+from tests.trainers.runs import content, losses
 
 SAME = {
     *(
@@ -63,6 +52,8 @@ SAME = {
 one part where it has parts; one that approximates has them where nothing is kept; and a pass over the whole graph has the losses of one
 batch of everything."""
 SAME |= {"self_term", "part_plan"}
+ALONE_IN_FILE = {"cache", "features", "sharing"}
+"""Options among them that a file has alone: they turn off what others ask for, or need more memory than others give."""
 DRAWN = {"own_fanouts", "weighted", "walks", "own_sampling", "by_relation", "schedule", "sampling_seed"}
 """Options that a pass over the whole graph reads in a sampled evaluation alone, so that its losses are those without them."""
 UNREPEATABLE = {"staleness"}
@@ -89,79 +80,38 @@ def cells() -> Iterator[Any]:
             found = limits(option.name, trainer)
             yield from (pytest.param(option.name, trainer, limit, id=f"{name}-{limit.when}") for limit in found)
             if all(limit.when for limit in found):
-                slow = (
-                    [pytest.mark.slow("options that change weights, with each technique")]
-                    if is_slow(option.name, trainer)
-                    else []
-                )
                 gpu = [pytest.mark.gpu] if option.name == "topology" else []
-                yield pytest.param(option.name, trainer, None, id=name, marks=[*slow, *gpu])
+                yield pytest.param(option.name, trainer, None, id=name, marks=[*slow_marks(option.name, trainer), *gpu])
 
 
-def is_slow(option: str, trainer: str) -> bool:
-    """Whether a cell has a test of its own elsewhere, too, and so is left to the long run."""
-    return option not in SAME and trainer != "minibatch"
+def slow_marks(option: str, trainer: str) -> list[pytest.MarkDecorator]:
+    """The mark of a cell that is left to the long run, since its option is tried with the technique in another test, too."""
+    if trainer == "minibatch" or option == "topology":
+        return []
+    same = option in SAME
+    what = "options that change no weight, each alone" if same else "options that change weights"
+    return [pytest.mark.slow(f"{what}, with each technique")]
 
 
-class Made:
-    """A folder of pipeline files, and a store that has what they ask for."""
+def together(trainer: str, is_file: Callable[[Ask], bool]) -> list[tuple[list[str], Ask]]:
+    """Groups the options that work with a technique and change no weight: the options of a file, and what it asks for.
 
-    def __init__(self, folder: Path):
-        self.folder, self.store = folder, Store(folder / "home")
-        write_beside(folder)
-        self._plain: dict[str, Artifact] = {}
-
-    def parse(self, text: str) -> Pipeline:
-        """The pipeline of a text, with what only a user's code says checked, too."""
-        pipeline = parse_pipeline(self.folder / "mine.toml", text.encode(), TrainTable)
-        pipeline.require([*model_problems(pipeline)])
-        return pipeline
-
-    def build(self, pipeline: Pipeline) -> None:
-        """Builds the data of a pipeline."""
-        versions, steps = Versions(), preprocessing_steps(pipeline, self.store.home)
-        source = [step for step in reversed(steps) if isinstance(step.recipe, OnePass)]
-        materialize_together(self.store, [(step.recipe, step.configs[0]) for step in source], Threads(threads=1))
-        for step in steps:
-            if step not in source:
-                given = find_inputs(self.store, step, versions)
-                materialize(self.store, step.recipe, step.configs[0], execution_of(step.recipe, 1), given)
-
-    def train(self, pipeline: Pipeline, resume: bool = False, progress: Progress | None = None) -> Artifact:
-        """Trains the only model of a pipeline; its ranks are threads."""
-        (table,) = pipeline.train
-        found = find_table_inputs(pipeline, table, self.store, {})
-        how: dict[str, Any] = {"reads": found.reads, "resume": resume, "progress": progress}
-
-        def work(ranks: Ranks) -> Any:
-            given = self.store, found.inputs, table, pipeline.sampling, pipeline.seed
-            return train_table(*given, ranks=ranks, report=lambda line: None, **how)
-
-        world = table.own_settings.ranks
-        (model,) = work(ALONE) if world == 1 else run_threads(world, work)[0]
-        return model
-
-    def straight(self, trainer: str, ask: Ask, **keys: Any) -> Artifact:
-        """The model that a technique trains without a stop; each is trained once."""
-        text = pipeline_text(trainer, ask, **keys)
-        if text not in self._plain:
-            pipeline = self.parse(text)
-            self.build(pipeline)
-            self._plain[text] = self.train(pipeline)
-            shutil.rmtree(self.store.home / "checkpoints", ignore_errors=True)
-        return self._plain[text]
-
-    def resumed(self, pipeline: Pipeline, after: int) -> Artifact:
-        """The model of a training that is stopped behind so many batches and gone on with."""
-        self.build(pipeline)
-        checkpoints = self.store.home / "checkpoints"
-        with pytest.raises(ConnectionAbortedError):
-            self.train(pipeline, progress=Stops(after))
-        assert len(list(checkpoints.glob("*.safetensors"))) == 1
-        model = self.train(pipeline, resume=True)
-        assert not model.reused
-        shutil.rmtree(checkpoints)  # from which longer trainings would go on
-        return model
+    Args:
+        trainer: the technique.
+        is_file: whether a file may ask for all of it.
+    """
+    groups: list[tuple[list[str], Ask]] = []
+    for option in sorted(SAME - {"topology"}):
+        if not OPTIONS[option].has_key(TECHNIQUES[trainer]) or any(not limit.when for limit in limits(option, trainer)):
+            continue
+        asked = asked_of(option, trainer)
+        for number, (names, ask) in enumerate(groups):
+            if not ALONE_IN_FILE & {option, *names} and ask | asked == asked | ask and is_file(ask | asked):
+                groups[number] = ([*names, option], ask | asked)
+                break
+        else:
+            groups.append(([option], asked))
+    return groups
 
 
 @pytest.fixture(scope="module")
@@ -208,19 +158,39 @@ def assert_refused(made: Made, option: str, trainer: str, limit: Limit) -> None:
         assert any(note.startswith(f"note: x: [{OPTIONS[option].keys[0].partition('.')[0]}]") for note in notes)
 
 
+@pytest.mark.parametrize("trainer", sorted({*TECHNIQUES} - {"minibatch"}))
+def test_options_that_change_no_weight_change_none_together(made: Made, tmp_path: Path, trainer: str) -> None:
+    groups = together(trainer, lambda ask: made.is_valid(pipeline_text(trainer, ask, **keys_of(trainer))))
+    assert len(groups) < sum(len(names) for names, _ in groups)
+    for names, ask in groups:
+        assert_changes_nothing(made, tmp_path, trainer, ask, trial=" ".join(names))
+
+
+def keys_of(trainer: str) -> dict[str, Any]:
+    """Keys of the train table with which a training has checkpoints to be stopped behind."""
+    return {"epochs": 3} if TECHNIQUES[trainer].whole_graph else {"checkpoint_steps": 1}
+
+
+def assert_changes_nothing(made: Made, folder: Path, trainer: str, ask: Ask, trial: str) -> None:
+    """The file is taken, and its training has the weights of the plain one, whether it is stopped or not, and predicts."""
+    keys = keys_of(trainer)
+    pipeline = made.parse(pipeline_text(trainer, ask, **keys, trial=trial))
+    model = made.resumed(pipeline, after=1 if TECHNIQUES[trainer].whole_graph else 5)
+    assert weights(model) == weights(made.straight(trainer, plain_ask(ask), **keys)), trial
+    assert_predicts(made, folder, pipeline, model)
+
+
 def assert_works(made: Made, folder: Path, option: str, trainer: str) -> None:
     """The file is taken, and its training has the promised weights, whether it is stopped or not, and predicts."""
     technique, ask = TECHNIQUES[trainer], asked_of(option, trainer)
-    exact = EXACT.get(trainer, Ask()) if option not in SAME else Ask()
-    keys: dict[str, Any] = {"epochs": 3} if technique.whole_graph else {"checkpoint_steps": 1}
-    keys |= {"dtype": "float64"} if technique.whole_graph and option not in SAME else {}
-    pipeline = made.parse(pipeline_text(trainer, ask | exact, **keys, trial=option))
+    if option in SAME:
+        assert_changes_nothing(made, folder, trainer, ask, trial=option)
+        return
+    keys = keys_of(trainer) | ({"dtype": "float64"} if technique.whole_graph else {})
+    pipeline = made.parse(pipeline_text(trainer, ask | EXACT.get(trainer, Ask()), **keys, trial=option))
     model = made.resumed(pipeline, after=1 if technique.whole_graph else 5)
     if option in UNREPEATABLE:
         assert model.summary["numbers"]["repeatable"] is False
-    elif option in SAME:
-        plain = plain_ask(option, trainer)
-        assert weights(model) == weights(made.straight(trainer, plain, **keys))
     elif technique.whole_graph and option in DRAWN:
         model_keys = {name: value for name, value in ask.keys.items() if name == "model"}
         assert losses(model) == losses(made.straight(trainer, Ask(keys=model_keys, graph=ask.graph), **keys))
@@ -230,6 +200,11 @@ def assert_works(made: Made, folder: Path, option: str, trainer: str) -> None:
     else:
         fanouts = {name: value for name, value in ask.keys.items() if name == "fanouts"}
         assert weights(model) == weights(made.straight("minibatch", ASKED[option] | Ask(keys=fanouts)))
+    assert_predicts(made, folder, pipeline, model)
+
+
+def assert_predicts(made: Made, folder: Path, pipeline: Pipeline, model: Artifact) -> None:
+    """A model predicts every node, and the checks of its training passed."""
     out = folder / "predicted.parquet"
     num_rows = predict_table(made.store, pipeline, "x", out, probabilities=True)[1]
     found = pl.read_parquet(out)
@@ -246,9 +221,8 @@ def asked_of(option: str, trainer: str) -> Ask:
     return ASKED[option] | plain_of(option, trainer)
 
 
-def plain_ask(option: str, trainer: str) -> Ask:
-    """What the plain training asks for that an option is compared with: the keys that change weights, and none of its own."""
-    ask = ASKED[option] | plain_of(option, trainer)
+def plain_ask(ask: Ask) -> Ask:
+    """What the plain training asks for that a file is compared with: the keys that change weights, and none of its own."""
     kept = {name: value for name, value in ask.keys.items() if name in ("accumulate", "device", "eval")}
     return Ask(keys=kept, sampling=ask.sampling, own={name: ask.own[name] for name in ("mode",) if name in ask.own})
 

@@ -37,9 +37,7 @@ def run_child(
     way = way or next((name for name, chosen in ways.items() if chosen), "plain")
     how = ["resume" if resume else "anew", way]
     words = ["-m", "tests.laws.train_child", str(home), str(kill_at), *how]
-    return forks.run(
-        words, cwd=ROOT, imports=("tests.laws.train_child", "graphmill.trainers.training.stage"), timeout=120
-    )
+    return forks.run(words, cwd=ROOT, imports=("tests.laws.train_child", *forks.TRAININGS), timeout=120)
 
 
 def model_content(home: Path) -> dict[str, str]:

@@ -1,6 +1,8 @@
 """Laws 3 and 4 for cached rows: each needed row comes once, from one tier, byte-equal; no tier holds more than its budget, 0 included."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +32,7 @@ from graphmill.trainers.rows.packed import PackedRows
 from graphmill.trainers.rows.packed_loader import loader_reading
 from graphmill.trainers.rows.source import MappedSource, RowIds
 from graphmill.trainers.training.open_rows import open_rows
-from tests.assets.packed_chunks.packed import build_packed
+from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.trainers.graphs import GraphArtifacts, attributed, random_graph_artifacts
 from tests.trainers.rows.caches import cache_inputs
 from tests.trainers.runs import SAMPLING, TABLE, content, train_packed, train_small
@@ -66,7 +68,7 @@ def expected_rows(table: FeatureTable, ids: np.ndarray) -> np.ndarray:
     return whole[ids]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 2**32),
     budgets,
@@ -135,6 +137,12 @@ def test_exact_inference_reads_the_same_rows_by_windows(
     assert rows.read(37, 301).numpy().tobytes() == expected_rows(table, np.arange(37, 301)).tobytes()
 
 
+@pytest.fixture(scope="module")
+def packed_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Packed]:
+    """Returns the packed rows of a table of `KINDS`, by its number."""
+    return cache(lambda number: build_packed(tmp_path_factory.mktemp("packed"), **KINDS[number]))
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind['dtype']}, 1 in {kind['featureless']}")
 @pytest.mark.parametrize("order", ["filled", "copies"])
 def test_packed_rows_come_once_from_four_levels(tmp_path: Path, kind: dict, order: str) -> None:
@@ -172,8 +180,10 @@ def test_packed_rows_come_once_from_four_levels(tmp_path: Path, kind: dict, orde
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind['dtype']}, 1 in {kind['featureless']}")
-def test_rows_of_pruned_batches_come_once_and_whole_pages_are_booked(tmp_path: Path, kind: dict) -> None:
-    packed = build_packed(tmp_path, **kind)
+def test_rows_of_pruned_batches_come_once_and_whole_pages_are_booked(
+    packed_of: Callable[[int], Packed], kind: dict
+) -> None:
+    packed = packed_of(KINDS.index(kind))
     table, samples = open_features(packed.features), open_samples(packed.samples)
     chunks, rng = PackedChunks(packed.packed_chunks, packed.cache_plan, packed.samples), np.random.default_rng(0)
     rows = PackedRows(
@@ -218,6 +228,12 @@ def pages(rows: np.ndarray, row_bytes: int) -> int:
     )
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The content of the model of rows without a cache."""
+    return content(train_small(tmp_path_factory.mktemp("plain")))
+
+
 @pytest.mark.parametrize(
     "memory",
     [
@@ -229,8 +245,7 @@ def pages(rows: np.ndarray, row_bytes: int) -> int:
         {"device": "40%", "host": "1GiB", "seed": 3},
     ],
 )
-def test_losses_are_bit_equal_with_any_placement(tmp_path: Path, memory: dict) -> None:
-    plain = content(train_small(tmp_path / "plain"))
+def test_losses_are_bit_equal_with_any_placement(tmp_path: Path, plain: dict[str, str], memory: dict) -> None:
     cached = train_small(tmp_path / "cached", memory=memory, samplers=3)
     for name in ("weights.safetensors", "metrics.jsonl"):
         assert content(cached)[name] == plain[name]
@@ -258,12 +273,14 @@ def test_the_budget_of_a_run_is_the_stage_s(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS[1:], ids=lambda kind: f"{kind['dtype']}, 1 in {kind['featureless']}")
-def test_weights_are_bit_equal_from_disk_online_and_with_rows_of_zeros(tmp_path: Path, kind: dict) -> None:
-    packed = build_packed(tmp_path / "rows", **kind)
-    disk = content(train_packed(packed, tmp_path / "disk", "disk"))
-    online = content(train_packed(packed, tmp_path / "online", "minibatch"))
+def test_weights_are_bit_equal_from_disk_online_and_with_rows_of_zeros(
+    tmp_path: Path, packed_of: Callable[[int], Packed], kind: dict
+) -> None:
+    packed = packed_of(KINDS.index(kind))
+    disk = content(train_packed(packed, tmp_path / "disk", "disk", epochs=2))
+    online = content(train_packed(packed, tmp_path / "online", "minibatch", epochs=2))
     zeros = packed._replace(features=with_rows_of_zeros(tmp_path / "zeros", open_features(packed.features)))
-    explicit = content(train_packed(zeros, tmp_path / "explicit", "minibatch"))
+    explicit = content(train_packed(zeros, tmp_path / "explicit", "minibatch", epochs=2))
     for name in ("weights.safetensors", "metrics.jsonl"):
         assert disk[name] == online[name] == explicit[name]
 

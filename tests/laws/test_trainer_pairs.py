@@ -6,18 +6,19 @@ a technique refuses is refused by `graphmill validate`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from graphmill.assets.pipeline.file import parse_pipeline
-from graphmill.assets.sampling.config import FanoutStep, SamplingConfig
+from graphmill.assets.sampling.config import FanoutStep
 from graphmill.assets.storage.user_code import Reference
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.techniques import TECHNIQUES
-from tests.laws.trainings import Case, Recipe, assert_promised, case_of
+from tests.laws.trainings import SAMPLING, Case, Recipe, assert_promised, case_of
 from tests.recipes import recipe, sbm
 from tests.trainers.runs import WALKS, WEIGHTED
 
@@ -28,18 +29,20 @@ LEARNING: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 0.1, "clip_nor
 
 RECIPES = {
     "bfloat16": Recipe(table={"model": "gat", "heads": 2, "dtype": "bf16", "norm": "layer", "input": "linear"}),
-    "rates": Recipe(table={"lr_schedule": "cosine", "warmup": 1, "class_weights": "balanced", **LEARNING}),
+    "rates, drawn by hand": Recipe(
+        table={"model": "gin", "lr_schedule": "cosine", "warmup": 1, "class_weights": "balanced", **LEARNING},
+        sampling=replace(SAMPLING, method=CHOSEN),
+    ),
     "fan-outs by epoch": Recipe(
         table={"residual": True},
-        sampling=SamplingConfig(fanouts=(4, 3), batch_size=32, schedule=STEPS),
+        sampling=replace(SAMPLING, schedule=STEPS),
         refused={"disk": "drawn with one list of fan-outs"},
     ),
-    "drawn by hand": Recipe(
-        table={"model": "gin"}, sampling=SamplingConfig(fanouts=(4, 3), batch_size=32, method=CHOSEN)
+    "early stop, weighted": Recipe(
+        table={"model": "sage", "patience": 2, "epochs": 30, "eval_every": 1, "lr": 0.1},
+        sampling=replace(WEIGHTED, batch_size=SAMPLING.batch_size),
     ),
-    "weighted": Recipe(table={"model": "sage"}, sampling=WEIGHTED),
-    "walks": Recipe(table={"model": "pinsage"}, sampling=WALKS),
-    "early stop": Recipe(table={"patience": 2, "epochs": 30, "eval_every": 1, "lr": 0.1}),
+    "walks": Recipe(table={"model": "pinsage"}, sampling=replace(WALKS, batch_size=SAMPLING.batch_size)),
 }
 
 

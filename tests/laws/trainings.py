@@ -35,19 +35,24 @@ from tests.recipes import recipe as file_text
 from tests.trainers import graphs
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.rows.caches import cache_inputs
-from tests.trainers.runs import SAMPLING, Stops, build_chunks, build_shards, content, count_inputs, losses, stored_rows
+from tests.trainers.runs import Stops, build_chunks, build_shards, content, count_inputs, losses, stored_rows
 
 SMALL: dict[str, Any] = {
     "layers": 2,
     "hidden": 8,
     "epochs": 3,
     "eval_every": 3,
-    "lr": 0.02,
+    "lr": 0.05,
     "accumulate": 3,
     "threads": 1,
 }
 KEPT: dict[str, Any] = {"t_stale": 3, "p_grad": 0.8, "arena": "60%", "policy": "accuracy+features"}
 """Settings with which embeddings of earlier steps are used."""
+
+SAMPLING = SamplingConfig(fanouts=(4, 3), batch_size=64)
+"""Four batches in an epoch, the last of them a step of its own."""
+STOP = 6
+"""Batches behind which a training is stopped: behind the first step of the second of three epochs."""
 
 RESULT = ("weights.safetensors", "metrics.jsonl")
 ONE_BATCH = SamplingConfig(fanouts=(-1, -1), batch_size=1000)
@@ -191,7 +196,7 @@ class Case:
             return self.chunks(*cut)
         return self.parts(cut[0])[name] if name in ("partitions", "shards") else stored_rows(self.packed)[name]
 
-    def resumed(self, trainer: str, after: int = 9, world: int = 1, **how: Any) -> Artifact:
+    def resumed(self, trainer: str, after: int = STOP, world: int = 1, **how: Any) -> Artifact:
         """Stops a training behind so many batches, and goes on from its checkpoint, on so many ranks."""
         place, self._number = f"stopped {self._number}", self._number + 1
         how |= {} if find_technique(trainer).whole_graph else {"checkpoint_steps": 1}
@@ -203,10 +208,17 @@ class Case:
         return self.train(trainer, place, resume=True, **how)
 
 
-def case_of(recipes: Mapping[str, Recipe]) -> Any:
-    """Returns a fixture of a module, the case of each recipe in turn."""
+def case_of(recipes: Mapping[str, Recipe], slow: Mapping[str, str] | None = None) -> Any:
+    """Returns a fixture of a module, the case of each recipe in turn.
 
-    @pytest.fixture(scope="module", params=recipes.values(), ids=list(recipes))
+    Args:
+        recipes: name -> recipe.
+        slow: name of a recipe that is left to the long run -> what it alone covers.
+    """
+    marks = {name: [pytest.mark.slow(text)] for name, text in (slow or {}).items()}
+    params = [pytest.param(recipe, id=name, marks=marks.get(name, [])) for name, recipe in recipes.items()]
+
+    @pytest.fixture(scope="module", params=params)
     def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
         return Case(tmp_path_factory.mktemp("case"), request.param)
 
@@ -282,9 +294,8 @@ def disk(case: Case) -> None:
 
 
 def factored(case: Case) -> None:
-    """The model of mini-batches and its ledger, whoever samples and trains."""
+    """The model of mini-batches and its ledger, whoever samples and trains, and behind a stop."""
     split = {"samplers": 2, "trainers": 2}
-    assert content(case.train("factored", settings=split)) == content(case.plain)
     assert content(case.resumed("factored", settings=split)) == content(case.plain)
 
 
@@ -302,9 +313,8 @@ def fresh(case: Case) -> None:
 def fresh_factored(case: Case) -> None:
     """The model of one history and its ledger, whoever samples and trains, and behind a stop."""
     split = KEPT | {"samplers": 2, "trainers": 2}
-    found = case.train("fresh-factored", settings=split)
+    found = case.resumed("fresh-factored", settings=split)
     assert content(found) == content(case.kept) and passes(found)
-    assert content(case.resumed("fresh-factored", settings=split)) == content(found)
 
 
 def distributed(case: Case) -> None:
@@ -334,7 +344,7 @@ def fullgraph(case: Case) -> None:
     """
     (semantic,) = model_configs(TrainTable(name="x", trainer="fullgraph", **case.recipe.table), case.reused, 5)
     assert semantic.sampling is None
-    whole: dict[str, Any] = {"accumulate": 1, "epochs": 3, "eval_every": 1}
+    whole: dict[str, Any] = {"accumulate": 1, "epochs": 2, "eval_every": 1}
     whole |= {"dtype": case.recipe.table.get("dtype", "float64")}
     bound = 1e-10 if whole["dtype"] == "float64" else 2e-2
     uncut = case.train("fullgraph", settings={"mode": "device"}, **whole)

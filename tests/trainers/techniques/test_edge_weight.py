@@ -27,7 +27,7 @@ from tests.trainers.runs import (
 )
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
-ON: dict[str, Any] = {"edge_weight": True, "norm": "layer"}
+ON: dict[str, Any] = {"edge_weight": True, "norm": "layer", "epochs": 2}
 MODELS: dict[str, dict[str, Any]] = {
     "gcn": {"model": "gcn"},
     "mean": {"model": "sage"},

@@ -22,16 +22,24 @@ from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import build_chunks, content, train_whole
 
 accelerator.load()  # before any backward pass of this process, see tests/accelerator/conftest.py
+EPOCHS = 2
 MODELS = {
-    "gcn": {"model": "gcn"},
-    "sage": {"norm": "layer"},
-    "gin": {"model": "gin", "residual": True},
-    "gat": {"model": "gat", "heads": 2, "attention_dropout": 0.3},
-    "pinsage": {"model": "pinsage"},
-    "mean with self": {"aggregator": "gcn", "residual": "linear"},
-    "sum": {"aggregator": "sum", "activation": "tanh", "clip_norm": 0.5},
-    "max": {"aggregator": "max", "label_smoothing": 0.1},
-    "feed-forward": {"feed_forward": 2.0, "norm": "layer", "input": "linear", "head": "linear", "activation": "gelu"},
+    "gcn": {"epochs": EPOCHS, "model": "gcn"},
+    "sage": {"epochs": EPOCHS, "norm": "layer"},
+    "gin": {"epochs": EPOCHS, "model": "gin", "residual": True},
+    "gat": {"epochs": EPOCHS, "model": "gat", "heads": 2, "attention_dropout": 0.3},
+    "pinsage": {"epochs": EPOCHS, "model": "pinsage"},
+    "mean with self": {"epochs": EPOCHS, "aggregator": "gcn", "residual": "linear"},
+    "sum": {"epochs": EPOCHS, "aggregator": "sum", "activation": "tanh", "clip_norm": 0.5},
+    "max": {"epochs": EPOCHS, "aggregator": "max", "label_smoothing": 0.1},
+    "feed-forward": {
+        "epochs": EPOCHS,
+        "feed_forward": 2.0,
+        "norm": "layer",
+        "input": "linear",
+        "head": "linear",
+        "activation": "gelu",
+    },
 }
 MODES = ("vanilla", "p2p", "p2p+reuse")
 
@@ -134,7 +142,7 @@ def test_a_tenth_of_the_memory_of_an_uncut_pass_trains(tmp_path):
 @pytest.mark.parametrize("model", [*MODELS, "batch"])
 def test_an_uncut_pass_evaluates_with_what_it_holds_to_the_bits_of_ranges(tmp_path, monkeypatch, model):
     """Neither graph nor rows are read again; the scores, the best epoch and the weights are those of an evaluation that reads them."""
-    options = MODELS.get(model, {"norm": "batch", "model": "gcn", "layers": 3})
+    options = MODELS.get(model, {"norm": "batch", "model": "gcn", "layers": 3, "epochs": EPOCHS})
     ways = []
     ranges = Inference.exact
     monkeypatch.setattr(Inference, "exact", lambda *given: ways.append("ranges") or ranges(*given))
@@ -142,7 +150,7 @@ def test_an_uncut_pass_evaluates_with_what_it_holds_to_the_bits_of_ranges(tmp_pa
     assert not ways
     monkeypatch.setattr(Uncut, "exact_logits", lambda self, node_ids: None)
     read = train_whole(tmp_path / "read", mode="device", **options)
-    assert len(ways) == 4  # an epoch each, and the final scores
+    assert len(ways) == EPOCHS + 1  # an epoch each, and the final scores
     assert content(held) == content(read)
     assert held.summary["numbers"] == read.summary["numbers"]
 
