@@ -59,7 +59,7 @@ void sum_tile(const Sums<T>& sums, const Tile<T>& tile, bool past) {
     // Copies stay in registers: as far as the compiler knows, what is stored might change the originals.
     const Factors<T> factor_of(sums);
     const T* const input = sums.input + tile.column;
-    const int32_t *const sources = sums.sources;
+    const int32_t* const sources = sums.sources;
     const int64_t width = sums.width, last = sums.last;
     const auto at = [tail = tile.tail](int v) { return v + 1 < LENGTH ? v * LANES<T> : tail; };
     T* out = tile.out;
