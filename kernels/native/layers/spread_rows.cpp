@@ -43,7 +43,10 @@ void spread_tile(const Spread<T>& given, const Tile<Out>& tile) {
     for (int64_t i = tile.first; i < tile.last; ++i, out += width) {
         const int64_t begin = given.edges.begins[i - given.first_row], end = given.edges.begins[i + 1 - given.first_row];
         Vector<T> sum[LENGTH];
-        for (int v = 0; v < LENGTH; ++v) sum[v] = given.more ? load(out + at(v)) : Vector<T>{};
+        for (int v = 0; v < LENGTH; ++v) sum[v] = Vector<T>{};
+        if (given.more) {
+            for (int v = 0; v < LENGTH; ++v) sum[v] = load(out + at(v));
+        }
         const int32_t* const later = rows + std::min(EDGES_AHEAD, last - end);
         const auto add_all = [&](const auto& factor_of) {
             for (int64_t e = begin; e < end; ++e) {
