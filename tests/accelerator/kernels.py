@@ -73,7 +73,7 @@ class SimulatedKernels:
         count, width = (int(n) for n in array.shape)
         if isinstance(array, np.ndarray):
             address, row_bytes, dtype = array.ctypes.data, array.strides[0], dtype_name(array.dtype)
-            inside = any(first <= address and address + array.nbytes <= end for first, end in list(_PINNED.items()))
+            inside = any(first <= address and address + array.nbytes <= end for first, end in _PINNED.copy().items())
             if array.size and not inside:
                 remedy = "pin the memory (torch: tensor.pin_memory(), CuPy: cupyx.empty_pinned)"
                 raise InputError(f"{what} is in host memory that the device cannot read", remedy)
