@@ -83,7 +83,7 @@ test-wheel: wheel
 	@rm -rf $(APART) && mkdir -p $(APART)/bin && cp -r tests pyproject.toml $(APART)/
 	@for tool in sh bash env uname cat ls rm; do ln -s "$$(command -v $$tool)" $(APART)/bin/; done
 	$(call step,installing the wheel,apart,$(PYTHON) -m venv $(APART)/venv && $(APART)/venv/bin/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt dist/*.whl pytest hypothesis)
-	cd $(APART) && env -u PYTHONPATH PATH="$(CURDIR)/$(APART)/venv/bin:$(CURDIR)/$(APART)/bin" GRAPHMILL_HOME=home sh -c "graphmill demo && python -m pytest -m smoke -q"
+	cd $(APART) && env -u PYTHONPATH PATH="$(CURDIR)/$(APART)/venv/bin:$(CURDIR)/$(APART)/bin" GRAPHMILL_HOME=home sh -c "graphmill demo && python -m pytest -m smoke -q tests/kernels tests/graphmill"
 
 check: $(READY_DEV) native
 	@mkdir -p build/typed/graphmill && ln -sfn $(addprefix $(CURDIR)/,assets jobs kernels trainers $(wildcard graphmill/*.py)) build/typed/graphmill/

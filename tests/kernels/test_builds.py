@@ -22,7 +22,7 @@ tables = [
     for model, dtype in (("sage", "float32"), ("gcn", "bf16"), ("gat", "float32"), ("gin", "float64"))
 ]
 open("small.toml", "w").write(
-    recipe(*tables, seed=1, graph=sbm(features=37), sampling={"fanouts": [4, -1], "batch_size": 32}, hotness={})
+    recipe(*tables, seed=1, graph=sbm(features=37), sampling={"fanouts": [4, -1], "batch_size": 32})
 )
 outcome = graphmill.run("small.toml", home="home")
 print("build", BUILD)
