@@ -44,6 +44,7 @@ from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Block, Stream
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.models import ops
+from graphmill.trainers.models.attention import attend
 from tests.graphs import build_graph, open_paths
 
 # Graph500's corners: skewed enough that 1,024 seeds at these fanouts have about as many edges as the first measurements.
@@ -237,7 +238,7 @@ class Ours(Contestant):
     def operate(self, number: int, rows: Sequence[Tensor]) -> Tensor:
         assert self.case
         if self.case[0] == "attention":
-            return ops.attend(self.blocks[number], *rows)
+            return attend(self.blocks[number], *rows)
         return ops.aggregate(self.blocks[number], rows[0], cast(Reduce, self.case[0]))
 
     def bare(self, case: Case) -> Passes:
