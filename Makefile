@@ -19,7 +19,8 @@ SOURCES := pyproject.toml constraints.txt
 EDITABLE := --no-build-isolation -C wheel.cmake=false -C editable.mode=inplace -e
 BY_PATH := sed -i '/^import /d' $(VENV)/lib/python3*/site-packages/_editable_skbc_graphmill.pth
 EXTRAS := dev,dgl,pyg,postgres,ray,object-store
-NATIVE := build/native
+# One folder for each version of Python: CMake keeps what it has found.
+NATIVE = build/native-$$($(BIN)/python -c "import sys; print(sys.implementation.cache_tag)")
 # A few processes, each of which takes whole files of tests: tests of a file share what they prepare.
 PYTEST_ARGS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 4
 
@@ -44,9 +45,9 @@ $(TOOLS): $(BIN)/python pyproject.toml
 
 # Ninja compiles what has changed, and CMake notices new files: no list of sources here.
 native: $(TOOLS)
-	$(call step,compiling the kernels,native,PATH="$(CURDIR)/$(BIN):$$PATH" && \
-	  { [ -f $(NATIVE)/build.ninja ] || cmake -S . -B $(NATIVE) -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"; } && \
-	  cmake --build $(NATIVE))
+	$(call step,compiling the kernels,native,PATH="$(CURDIR)/$(BIN):$$PATH" && build="$(NATIVE)" && \
+	  { [ -f "$$build/build.ninja" ] || cmake -S . -B "$$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"; } && \
+	  cmake --build "$$build")
 
 $(READY): $(TOOLS) $(SOURCES)
 	$(call step,installing packages,packages,$(INSTALL) $(EDITABLE) . && $(BY_PATH))
@@ -58,6 +59,7 @@ $(READY_DEV): $(TOOLS) $(SOURCES)
 
 # A file that installs on machines with another processor and without a compiler: docs/deployment.md.
 wheel: $(TOOLS)
+	@rm -rf dist
 	$(call step,building a wheel in dist,wheel,PATH="$(CURDIR)/$(BIN):$$PATH" && $(BIN)/python -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .)
 
 demo:

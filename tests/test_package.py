@@ -1,13 +1,17 @@
 """What an installed package holds: one name, every file that is read beside a module, and nothing that a user's project would miss."""
 
+import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from graphmill.kernels import _native
 from tests.e2e.commands import SMALL
@@ -54,6 +58,27 @@ def test_every_file_of_the_layers_is_in_the_wheel(wheel: Path) -> None:
     wanted = {name for name in files if Path(name).suffix not in LEFT_OUT}
     assert any(name.endswith(".toml") for name in wanted) and any(name.endswith(".cu") for name in wanted)
     assert {name for name in packed if Path(name).suffix not in LEFT_OUT} == wanted
+
+
+REMEDIES = """
+import json
+from graphmill.kernels.errors import install_extra
+extras = json.loads({extras!r})
+print(json.dumps({{extra: install_extra(extra) for extra in extras}}))
+"""
+
+
+def test_remedies_name_the_packages_of_each_extra_where_there_is_no_clone(site: Path, tmp_path: Path) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    command = [sys.executable, "-c", REMEDIES.format(extras=json.dumps(list(extras)))]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    for extra, packages in extras.items():
+        asked = [Requirement(word) for word in shlex.split(found[extra].removeprefix("pip install "))]
+        assert [(each.name, each.extras, each.specifier) for each in asked] == [
+            (each.name, each.extras, each.specifier) for each in map(Requirement, packages)
+        ]
 
 
 PROJECT = """

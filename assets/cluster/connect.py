@@ -131,10 +131,10 @@ class Cluster:
             problem = (
                 f"node {node.host} ({node.ip}) does not find graphmill's modules: {str(error).strip().splitlines()[-1]}"
             )
-            raise InputError(problem, INSTALL) from error
-
-
-INSTALL = 'make the same checkout on every node, `pip install -e ".[ray]"` in it, and start `ray` from its environment'
+            remedy = (
+                "install the same graphmill on every node, with its extra `ray`, and start `ray` from that environment"
+            )
+            raise InputError(problem, remedy) from error
 
 
 @contextmanager

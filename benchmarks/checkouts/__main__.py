@@ -65,11 +65,13 @@ class Side:
 
     def check_imports(self) -> None:
         """Ends the program unless the checkout's packages are imported from the checkout, its native module included."""
-        tops = sorted(path.parent.name for path in self.folder.glob("*/__init__.py"))
-        # The layers of older checkouts are packages of their own.
-        native = self.entry()[0].removesuffix("jobs.cli") + "kernels._native"
-        code = f"import {', '.join(tops)}, {native} as n\nfor m in ({', '.join(tops)}, n): print(m.__file__)"
-        command = [sys.executable, "-c", code]
+        above = self.entry()[0].removesuffix("jobs.cli")  # the layers of older checkouts are packages of their own
+        names = [
+            "graphmill",
+            *(f"{above}{each}" for each in ("assets", "jobs", "kernels", "trainers", "kernels._native")),
+        ]
+        code = "import importlib, sys\nfor name in sys.argv[1:]: print(importlib.import_module(name).__file__)"
+        command = [sys.executable, "-c", code, *names]
         found = subprocess.run(
             command, cwd=self.folder, env=self.environment(self.homes), capture_output=True, text=True, check=False
         )

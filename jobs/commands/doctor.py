@@ -117,7 +117,7 @@ def _native_module() -> Iterator[Finding]:
         found, there = Path(_native.BUILD_FILE).name, True
     except ImportError as error:
         found, there = str(error), False
-    yield _finding("processor", "native module", there, found, "pip install -e .", needed=True)
+    yield _finding("processor", "native module", there, found, "make native", needed=True)
     flags = _text("/proc/cpuinfo").partition("flags")[2].partition("\n")[0].split()
     wide = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "no wide vectors"
     yield _finding("processor", "cores", True, f"{_cores()}, {wide}")

@@ -15,7 +15,7 @@ import graphmill.jobs.runs.history_files  # noqa: F401 - how its files are opene
 from graphmill.assets.storage.filesystem import locked, make_folder, replace_atomically
 from graphmill.assets.storage.home import ROOT, VARIABLE, home_folder
 from graphmill.assets.storage.refused import refusal
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, install_extra
 
 SETTINGS = "dagster.yaml"
 HISTORY_LOCK = ".history.lock"
@@ -92,7 +92,7 @@ retention:
       failure: 30
       success: 90
 
-# History is in SQLite files in this folder. For a server that several machines use, `pip install -e ".[postgres]"` in the checkout, then
+# History is in SQLite files in this folder. For a server that several machines use, install the extra `postgres` of graphmill, then write
 # these lines, and the address in the variable, as in postgresql+psycopg2://USER:PASSWORD@HOST/DATABASE
 # storage:
 #   postgres:
@@ -175,7 +175,7 @@ def _settings_error(error: Exception, path: Path) -> InputError:
         remedy = (
             f"write the address with its driver: {URL}"
             if missing[1] == "psycopg"
-            else 'in the checkout of graphmill: pip install -e ".[postgres]"'
+            else f"where graphmill is installed from: {install_extra('postgres')}"
         )
         return InputError(
             f"{path} asks for a history in Postgres, but the package {missing[1]} is not installed", remedy

@@ -12,7 +12,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 
 LEVELS = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
-    "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
+    "x86-64-v3": {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
 }
 """Level -> the names that Linux gives to what it adds, highest level first."""
 VARIABLE = "GRAPHMILL_PROCESSOR"
@@ -50,14 +50,19 @@ def choose_build(builds: set[str], flags: set[str], level: str = "") -> str:
             return name.replace("-", "_")
         needed -= adds
     if not builds:
-        raise ImportError("the native module is not built: run `make` in the clone, or install a wheel")
+        raise ImportError(
+            "the native module is not built for this Python: run `make native` in the clone, or install a wheel"
+        )
     lacking = ", ".join(sorted(LEVELS["x86-64-v3"] - flags)) or "a build of that level"
-    raise ImportError(f"no build of the native module runs here, the processor lacks {lacking}: run `make` in a clone")
+    raise ImportError(
+        f"no build of the native module runs here, the processor lacks {lacking}: run `make native` in a clone"
+    )
 
 
 def _found() -> set[str]:
-    """Returns the names of the builds beside this file."""
-    return {name.partition(".")[0] for name in os.listdir(__path__[0]) if name.endswith(tuple(EXTENSION_SUFFIXES))}
+    """Returns the names of the builds beside this file for this version of Python."""
+    named = (name.partition(".") for name in os.listdir(__path__[0]))
+    return {build for build, dot, suffix in named if f"{dot}{suffix}" in EXTENSION_SUFFIXES}
 
 
 BUILD = choose_build(_found(), processor_flags(), os.environ.get(VARIABLE, ""))

@@ -66,7 +66,7 @@ def neighbour_sets(indptr: Any, indices: Any, chunks: Chunks, *, self_term: bool
     """
     out = np.empty((len(chunks.ptr) - 1, -(-(len(indptr) - 1) // 64)), np.uint64)
     nodes = chunks.node_ids.astype(indices.dtype, copy=False)
-    _native.neighbour_sets(indptr, indices, nodes, chunks.ptr, self_term, check_threads(threads), out)
+    _native.neighbour_sets(indptr, indices, nodes, chunks.ptr, bool(self_term), check_threads(threads), out)
     return out
 
 

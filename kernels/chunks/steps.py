@@ -112,7 +112,7 @@ def iterate_steps(
     """
     num_parts = chunks.num_parts
     maker_class = _native.StepMaker32 if indices.dtype == np.int32 else _native.StepMaker64
-    maker = maker_class(indptr, indices, part_of, num_parts, self_term, check_threads(threads))
+    maker = maker_class(indptr, indices, part_of, num_parts, bool(self_term), check_threads(threads))
     for step in range(chunks.chunks_per_part):
         chosen = [chunks.nodes(part, int(schedule[part, step])) for part in range(num_parts)]
         dst = [nodes.astype(indices.dtype, copy=False) for nodes in chosen]

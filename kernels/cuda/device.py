@@ -18,7 +18,7 @@ import numpy as np
 from graphmill.kernels.arrays import dtype_name, owner_of
 from graphmill.kernels.cuda.compile import machine_code
 from graphmill.kernels.cuda.protocol import Kernel, KernelDevice, PeerRows, RowsView
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, install_extra
 from graphmill.kernels.types import Array
 
 _MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
@@ -291,7 +291,9 @@ def _cupy() -> Any:
     try:
         import cupy  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise InputError("CuPy is not installed", "pip install -e '.[cuda13]' (or '.[cuda12]')") from error
+        raise InputError(
+            "CuPy is not installed", f"{install_extra('cuda13')} (or, for CUDA 12: {install_extra('cuda12')})"
+        ) from error
     try:
         cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:

@@ -42,7 +42,7 @@ def deal_records(
     given = np.ascontiguousarray(records)
     width = given.dtype.itemsize
     dealt, counts, loops = deal(
-        given.view(np.uint8), width, range_of, shift, num_ranges, reverse, drop_loops, type_step
+        given.view(np.uint8), width, range_of, shift, num_ranges, bool(reverse), bool(drop_loops), type_step
     )
     return dealt.view(records.dtype), counts, loops
 
@@ -81,7 +81,7 @@ def sort_ends(records: Array, low: int, num_rows: int, *, merge: bool, threads: 
     """
     ids = records.dtype["dst"]
     sort = _native.sort_ends32 if ids == np.int32 else _native.sort_ends64
-    return sort(records.view(ids), low, num_rows, merge, check_threads(threads))
+    return sort(records.view(ids), low, num_rows, bool(merge), check_threads(threads))
 
 
 def sort_ends_reference(records: Array, low: int, num_rows: int, *, merge: bool) -> tuple[Array, Array, int]:

@@ -86,7 +86,7 @@ def rmat_edges(
     scale = max(0, num_nodes - 1).bit_length()
     keys = _key(seed, RMAT), _key(seed, SCRAMBLE)
     threads = check_threads(threads)
-    _native.rmat(*keys, scramble, num_nodes, scale, first, second, third, lo, src, dst, threads)
+    _native.rmat(*keys, bool(scramble), num_nodes, scale, first, second, third, lo, src, dst, threads)
     return src, dst
 
 
@@ -98,7 +98,7 @@ def rmat_labels(num_nodes: int, classes: int, seed: int, scramble: bool = True, 
     """
     _check_classes(num_nodes, classes)
     out = np.empty(num_nodes, np.int32)
-    _native.block_labels(_key(seed, SCRAMBLE), scramble, classes, out, check_threads(threads))
+    _native.block_labels(_key(seed, SCRAMBLE), bool(scramble), classes, out, check_threads(threads))
     return out
 
 
@@ -205,7 +205,9 @@ def citation_edges(
         raise InputError(f"p_in = {p_in}, p_copy = {p_copy}", "give probabilities in [0, 1]")
     keys = _key(seed, CITATIONS), _key(seed, SCRAMBLE)
     shares = round(p_in * 2**32), round(p_copy * 2**32)
-    _native.citations(*keys, scramble, num_nodes, classes, *shares, num_edges, lo, src, dst, check_threads(threads))
+    _native.citations(
+        *keys, bool(scramble), num_nodes, classes, *shares, num_edges, lo, src, dst, check_threads(threads)
+    )
     return src, dst
 
 
@@ -217,7 +219,7 @@ def citation_labels(num_nodes: int, classes: int, seed: int, scramble: bool = Tr
     """
     _check_classes(num_nodes, classes)
     out = np.empty(num_nodes, np.int32)
-    _native.cyclic_labels(_key(seed, SCRAMBLE), scramble, classes, out, check_threads(threads))
+    _native.cyclic_labels(_key(seed, SCRAMBLE), bool(scramble), classes, out, check_threads(threads))
     return out
 
 

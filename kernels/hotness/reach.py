@@ -94,7 +94,7 @@ class ReachModel:
         allocate: Allocate = np.zeros,
     ):
         self.topology, self.reciprocity, self.threads = topology, reciprocity, check_threads(threads)
-        self.replace, self._scale = replace, exponent_scale(topology)
+        self.replace, self._scale = bool(replace), exponent_scale(topology)
         self._indptr = np.require(topology.indptr, requirements=["C", "A"])
         self._allocate, self._drawn = allocate, allocate(topology.num_nodes, np.float64)  # t
 

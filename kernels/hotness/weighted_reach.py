@@ -70,7 +70,7 @@ class WeightedReach:
         threads: int = 1,
         allocate: Allocate = np.zeros,
     ):
-        self.topology, self.tables, self.reciprocity, self.replace = topology, tables, reciprocity, replace
+        self.topology, self.tables, self.reciprocity, self.replace = topology, tables, reciprocity, bool(replace)
         self.threads, self._scale = check_threads(threads), exponent_scale(topology)
         self._rates: list[Array] = []
         self._fanouts: list[int] = []

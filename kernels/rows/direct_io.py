@@ -256,7 +256,9 @@ class PageReader:
             raise InputError("the bytes of a row of out are not adjacent, or its rows overlap", "give rows in C order")
         if digests is not None and offset % PAGE_BYTES:
             raise InputError(f"offset = {offset} is inside a page", "digests are of pages: let the table start one")
-        counts = self._native.read_rows(file.fileno(), str(file.path), row_ids, row_bytes, offset, merge, out, digests)
+        counts = self._native.read_rows(
+            file.fileno(), str(file.path), row_ids, row_bytes, offset, bool(merge), out, digests
+        )
         return out, Moved(*counts)
 
     def read_chunk(

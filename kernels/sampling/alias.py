@@ -144,7 +144,7 @@ def check_weights(
     indptr, indices = _rows(topology)
     if of_nodes and len(indices) and not 0 <= indices.min() <= indices.max() < topology.num_nodes:
         raise InputError("the graph has an edge from a node that it does not have", "build it again: graphmill build")
-    found = _native.alias_fault(indptr, indices, given, of_nodes, empty == "error", check_threads(threads))
+    found = _native.alias_fault(indptr, indices, given, bool(of_nodes), empty == "error", check_threads(threads))
     if found is not None:
         raise _refused(topology, given, of_nodes, *found)
     return given
@@ -175,7 +175,7 @@ def alias_ranges(
         support = np.empty(high - low, np.int32)
         uniform = empty == "uniform"
         _native.alias_tables(
-            indptr, indices, weights, of_nodes, uniform, low, high, table, support, check_threads(threads)
+            indptr, indices, weights, bool(of_nodes), uniform, low, high, table, support, check_threads(threads)
         )
         yield low, high, table, support
 

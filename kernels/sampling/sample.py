@@ -201,7 +201,7 @@ class Sampler:
             native = _native.HashedSampler64 if hashed else _native.Sampler64
         indptr, indices = (np.require(array, requirements=["C", "A"]) for array in (topology.indptr, topology.indices))
         most, by_relation = native_fanouts(self.fanouts, topology)
-        return native(indptr, indices, most, replace, threads, **by_relation, **more)
+        return native(indptr, indices, most, bool(replace), threads, **by_relation, **more)
 
     def read_ahead(self) -> None:
         """From now on asks the system for the pages of a layer's rows, all at once, before it reads them.
@@ -247,7 +247,7 @@ class Sampler:
         positions = wants_ids or (self.EDGES and (graph.weights is not None or graph.edge_types is not None))
         batch_key = key(self.seed, batch.stream, batch.epoch, batch.step)
         code = get_args(Transposes).index(transpose)
-        src_ids, layers = self._native.sample(batch_key, self.check_seeds(seeds), code, positions)
+        src_ids, layers = self._native.sample(batch_key, self.check_seeds(seeds), code, bool(positions))
         return tuple(self._block(src_ids, layer, wants_ids) for layer in layers)
 
     def take_visits(self, visits: Array) -> Array:

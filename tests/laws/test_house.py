@@ -80,6 +80,15 @@ def test_nothing_says_to_install_the_project_from_an_index() -> None:
         assert FROM_AN_INDEX.search(wrong), wrong
 
 
+def test_remedies_say_how_to_install_an_extra_in_one_place() -> None:
+    """It differs between a clone and a wheel."""
+    code = {path: text for path, text in spoken().items() if path.suffix == ".py" and path.parts[0] in LAYERS}
+    assert [path for path, text in code.items() if EXTRAS.search(text)] == []
+    asked = {extra for text in code.values() for extra in re.findall(r"""install_extra\(["']([\w-]+)["']\)""", text)}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"dgl", "pyg", "ray", "cuda12", "cuda13", "postgres"} <= asked <= set(extras)
+
+
 def test_every_extra_that_a_remedy_names_is_one() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = {extra for text in spoken().values() for found in EXTRAS.findall(text) for extra in found.split(",")}

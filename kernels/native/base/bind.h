@@ -45,6 +45,16 @@ inline nb::dlpack::dtype dtype_of(ElementType type) {
     throw nb::type_error("NumPy has no such number type");
 }
 
+// NumPy calls the 64-bit integers of this platform by C's `long`, nanobind by `long long`: their elements would not be instances of
+// numpy.int64. Takes an array and returns it, of integers of 64 bits a view under NumPy's name; no object if there is no memory for it.
+inline nb::handle with_name_of_numpy(nb::handle array, nb::dlpack::dtype type) noexcept {
+    const bool with_sign = type.code == uint8_t(nb::dlpack::dtype_code::Int), without_sign = type.code == uint8_t(nb::dlpack::dtype_code::UInt);
+    if (!array.is_valid() || type.bits != 64 || !(with_sign || without_sign)) return array;
+    const nb::handle view = PyObject_CallMethod(array.ptr(), "view", "s", with_sign ? "l" : "L");
+    array.dec_ref();
+    return view;
+}
+
 // Hands a buffer to NumPy without a copy: an array of this shape, whose elements may have another type than those of the buffer.
 // A buffer that was never made becomes None.
 template <class T>
@@ -52,7 +62,10 @@ nb::object owned(Buffer<T>&& buffer, std::initializer_list<size_t> shape, nb::dl
     T* data = buffer.release();
     if (!data) return nb::none();
     const nb::capsule owner(data, [](void* memory) noexcept { std::free(memory); });
-    return nb::cast(nb::ndarray<nb::numpy, nb::device::cpu>(data, shape, owner, {}, type), nb::rv_policy::reference);
+    nb::object array = nb::cast(nb::ndarray<nb::numpy, nb::device::cpu>(data, shape, owner, {}, type), nb::rv_policy::reference);
+    const nb::handle named = with_name_of_numpy(array.release(), type);
+    if (!named.is_valid()) throw nb::python_error();
+    return nb::steal(named);
 }
 
 }  // namespace graphmill
@@ -126,12 +139,7 @@ struct type_caster<graphmill::Buffer<T>> {
         T* data = buffer.release();
         if (!data) return none().release();
         capsule owner(data, [](void* memory) noexcept { std::free(memory); });
-        const handle made = make_caster<Owned>::from_cpp(Owned(data, {size}, owner), rv_policy::reference, cleanup);
-        if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>) {
-            // Of C's two types with 64 bits nanobind names the other one: its elements would not be instances of numpy.int64.
-            return made.is_valid() ? steal(made).attr("view")(std::is_signed_v<T> ? "l" : "L").release() : made;
-        }
-        return made;
+        return graphmill::with_name_of_numpy(make_caster<Owned>::from_cpp(Owned(data, {size}, owner), rv_policy::reference, cleanup), dtype<T>());
     }
 };
 

@@ -9,6 +9,7 @@ import pytest
 
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.home import ROOT
 from graphmill.assets.storage.user_code import Reference, code_digests, find_source, load_reference
 from graphmill.assets.storage.version import canonical, locations
 from graphmill.kernels.errors import InputError
@@ -84,6 +85,21 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     with pytest.raises(InputError, match=f"importing .*{module}.py failed: ModuleNotFoundError") as error:
         load_reference(Reference(f"{module}:value", tmp_path))
     assert remedy in error.value.remedy
+
+
+@pytest.mark.parametrize("layer", ["assets", "jobs", "kernels", "trainers"])
+@pytest.mark.parametrize("seen", [True, False], ids=["in a clone", "installed"])
+def test_a_layer_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layer: str, seen: bool) -> None:
+    """A clone has folders of these names on Python's path: their modules would be loaded a second time, with classes of their own."""
+    found = [path for path in sys.path if Path(path or ".").resolve() != ROOT]
+    monkeypatch.setattr(sys, "path", [*found, str(ROOT)] if seen else found)
+    monkeypatch.chdir(tmp_path)
+    module = f"ref_from_{layer}_{seen}"
+    (tmp_path / f"{module}.py").write_text(f"from {layer} import errors\nvalue = 3")
+    with pytest.raises(InputError, match=f"importing .*{module}.py failed") as error:
+        load_reference(Reference(f"{module}:value", tmp_path))
+    assert f"import graphmill.{layer}" in error.value.remedy
+    assert layer not in sys.modules
 
 
 def test_a_module_finds_its_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
