@@ -81,8 +81,8 @@ def require_clean_tree(dirty: bool) -> None:
 class Recorder:
     """What `record` does with rows of this process."""
 
+    # Whether rows go to results/dirty/.
     dirty = False
-    # Rows go to results/dirty/.
 
 
 def record(name: str, row: Mapping[str, Any], packages: tuple[str, ...] = ("torch", "numpy")) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 
-from graphmill.assets.storage.home import ROOT
 from graphmill.kernels.errors import InputError, install_extra
 
 SETTINGS = {
@@ -30,6 +29,6 @@ def require_ray() -> None:
         InputError: it is not installed.
     """
     if importlib.util.find_spec("ray") is None:
-        raise InputError("Ray is not installed here", f"run `{install_extra('ray')}` in {ROOT}")
+        raise InputError("Ray is not installed here", install_extra("ray"))
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
