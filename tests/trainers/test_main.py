@@ -69,7 +69,7 @@ def test_it_needs_no_orchestrator(prepared):
     path, home, _ = prepared
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['dagster', 'dagster_pipes', 'duckdb', 'polars', 'matplotlib']));"
-        "import runpy; sys.argv = ['trainers', *sys.argv[1:]]; runpy.run_module('trainers', run_name='__main__')"
+        "import runpy; sys.argv = ['graphmill.trainers', *sys.argv[1:]]; runpy.run_module('graphmill.trainers', run_name='__main__')"
     )
     command = [sys.executable, "-c", code, str(path), "sage", "--home", str(home)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
