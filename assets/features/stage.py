@@ -92,8 +92,11 @@ class FeaturesStage(SourceStage):
         Raises:
             InputError: the content is missing or unreadable.
         """
+        from graphmill.assets.sources.readers.part_files import refuse_managed
         from graphmill.assets.storage.digests import sha256_file
 
+        if semantic.table.file is not None:
+            refuse_managed([semantic.table.file])
         file = {} if semantic.table.file is None else {"file": sha256_file(semantic.table.file)}
         return file | source_module(semantic.graph.source).raw(semantic.graph, semantic.table)
 

@@ -15,7 +15,8 @@ from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import OnePass, Progress, Silent, Stage
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.features import stored_type
-from graphmill.assets.sources.readers.mapped_arrays import check_matrix, open_rows
+from graphmill.assets.sources.readers.array_files import check_matrix
+from graphmill.assets.sources.readers.mapped_arrays import open_rows
 from graphmill.assets.sources.registry import GENERATORS, GraphConfig, OpenSource, TableConfig, source_module
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.machine import require_memory

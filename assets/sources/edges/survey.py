@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,6 +98,7 @@ def describe_table(key: str, table: TableFiles) -> list[str]:
     """Returns lines about the files and columns of a table."""
     size = format_bytes(sum(path.stat().st_size for path in table.paths))
     lines = [f"{key}: {len(table.paths)} file{'s' if len(table.paths) > 1 else ''}, {size}, {table.count():,} rows"]
+    lines += [f"  read in this order: {', '.join(_order(table.paths))}"] if table.paths != sorted(table.paths) else []
     kinds = list(table.columns.items())[:SHOWN_COLUMNS]
     shown = [name if table.is_csv else f"{name} {kind}" for name, kind in kinds]
     more = len(table.columns) - len(shown)
@@ -104,6 +106,13 @@ def describe_table(key: str, table: TableFiles) -> list[str]:
     if table.folder_types:
         lines.append(f"  columns in the names of folders: {', '.join(table.folder_types)}")
     return lines + ([f"  {table.layouts[0].described()}"] if table.layouts else [])
+
+
+def _order(paths: Sequence[Path]) -> list[str]:
+    """Returns names of the first files and of the last one, which tell the order."""
+    above = Path(os.path.commonpath([path.parent for path in paths]))
+    names = [path.relative_to(above).as_posix() for path in paths]
+    return names if len(names) < 5 else [*names[:3], "...", names[-1]]
 
 
 def survey_files(paths: Sequence[Path]) -> list[str]:
