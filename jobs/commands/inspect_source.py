@@ -145,7 +145,7 @@ def column_names(path: Path) -> list[str]:
     from graphmill.assets.sources.readers.table_files import TableFiles
     from graphmill.assets.sources.readers.text_layout import TextForm
 
-    with Duck(None, 256 << 20, 1) as duck:
+    with Duck(None, 1 << 30, 1) as duck:
         return list(TableFiles(duck, [path], "edges", TextForm(names=NAMES["edges"])).columns)
 
 

@@ -121,7 +121,7 @@ def survey_files(paths: Sequence[Path]) -> list[str]:
     Raises:
         InputError: a file cannot be read.
     """
-    with Duck(None, 256 << 20, 2) as duck:
+    with Duck(None, 1 << 30, 2) as duck:
         return describe_table("table", TableFiles(duck, paths, "edges", TextForm(names=NAMES["edges"])))
 
 

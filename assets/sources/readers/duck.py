@@ -17,9 +17,11 @@ from typing import Any
 
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.readers.arrow_stream import Column, StreamError, arrow_batches
+from graphmill.assets.storage.encodings import as_utf8, through
 from graphmill.assets.storage.filesystem import full_disk, full_errno
 from graphmill.kernels.errors import InputError
 
+ONE_END = "tr '\\r' '\\n'"
 FIX_FILE = "correct the file and run the command again"
 ROW_HAS, QUOTES = (
     "a row has ",
@@ -154,8 +156,7 @@ def explained(text: str, where: str) -> InputError:
     if "unicode" in text or "utf-8" in text.lower():
         return InputError(f"{place}: the text is not UTF-8", as_utf8(where))
     if "GZIP" in text or "gzip" in text:
-        remedy = f"copy it again; or, if bytes stand behind its end: gzip -dc {shlex.quote(where)} > NEW.csv"
-        return InputError(f"{place}: the gzip file is damaged or cut short: {_first_line(text)}", remedy)
+        return damaged_gzip(where)
     said = text.replace(where, "").lower()  # a path may have any word
     if "zstd" in said or "frame" in said or "corruption detected" in said:
         return InputError(f"{place}: the file, which zstd compressed, is damaged: {_first_line(text)}", "copy it again")
@@ -184,18 +185,15 @@ def too_long(place: str, most: int) -> InputError:
     return InputError(f"{place}: the line is longer than {most:,} bytes", remedy)
 
 
-def as_utf8(path: str) -> str:
-    """Returns the remedy for a text file of another encoding."""
-    return f"save the file as UTF-8, for example: iconv -f LATIN1 -t UTF-8 {shlex.quote(path)} > NEW.csv (or -f UTF-16)"
+def damaged_gzip(where: str) -> InputError:
+    """Returns the error of a gzip file that cannot be unpacked to its end."""
+    remedy = f"copy it again; or, if bytes stand behind its end: gzip -dc {shlex.quote(where)} > NEW.csv"
+    return InputError(f"{where}: the gzip file is damaged or cut short", remedy)
 
 
 def _line_ends(where: str) -> InputError:
-    packed = next(
-        (tool for ending, tool in {".gz": "gzip -dc", ".zst": "zstd -dc"}.items() if where.endswith(ending)), ""
-    )
-    shown = f"{packed} {shlex.quote(where)} | tr '\\r' '\\n'" if packed else f"tr '\\r' '\\n' < {shlex.quote(where)}"
-    problem = f"{where}: its lines end in several ways (\\n, \\r\\n and \\r)"
-    return InputError(problem, f"give them one end: {shown} > NEW.csv, and name the new file")
+    problem, command = f"{where}: its lines end in several ways (\\n, \\r\\n and \\r)", through(where, ONE_END)
+    return InputError(problem, f"give them one end: {command} > NEW.csv, and name the new file")
 
 
 def quoted(name: str) -> str:

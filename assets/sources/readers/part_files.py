@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-from graphmill.assets.sources.readers.packing import FOREIGN, first_bytes, foreign
+from graphmill.assets.sources.readers.foreign import FOREIGN, foreign
+from graphmill.assets.sources.readers.packing import PACKED, first_bytes
 from graphmill.assets.storage.patterns import in_order, matches, why_nothing, written
 from graphmill.kernels.errors import InputError
 
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv")
 LISTS = (".txt", ".edges", ".edgelist", ".el", ".wel", ".ncol", ".tab", ".dat")
 """Names of lists of edges, as SNAP, KONECT, Network Repository, networkx and igraph write them."""
-PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 MANAGED = {
     "a Delta table": ("_delta_log",),

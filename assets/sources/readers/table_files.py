@@ -30,13 +30,15 @@ from graphmill.assets.sources.readers.duck import (
     path_literal,
     quoted,
 )
+from graphmill.assets.sources.readers.edge_shapes import refuse_other_shapes
 from graphmill.assets.sources.readers.part_files import expand, file_kind, folder_columns
+from graphmill.assets.sources.readers.separators import NUMBER
 from graphmill.assets.sources.readers.text_layout import (
-    NUMBER,
     TextForm,
     TextLayout,
     read_layout,
     refuse_counted,
+    refuse_equal_names,
     refuse_some_headers,
 )
 from graphmill.kernels.errors import InputError, did_you_mean
@@ -94,6 +96,11 @@ class TableFiles:
         self._schemas = self._text_schemas() if self.is_csv else [*map(self._schema, self.paths)]
         self.columns = self._schemas[0]
         self._from_folders: list[str] = []
+        if self.is_csv and self.form.header is None:
+            refuse_some_headers(self.paths, self.layouts, self.section)
+            if key.partition(".")[0] == "edges":
+                refuse_other_shapes(self)
+            refuse_counted(self.paths[0], self.layouts, self.section)
 
     @property
     def section(self) -> str:
@@ -138,7 +145,9 @@ class TableFiles:
         if self.is_csv:
             layout = self.layouts[number]
             shown = ", ".join(layout.first_line[:20])
-            if layout.comment and name.startswith(layout.comment):
+            if unsplit := layout.unsplit():
+                remedy = f"set {unsplit} in {self.section} if it separates the fields, or {remedy}"
+            elif layout.comment and name.startswith(layout.comment):
                 remedy = (
                     f'set comment = "" in {self.section}: lines that begin with {layout.comment} are taken for comments'
                 )
@@ -292,9 +301,6 @@ class TableFiles:
             self.layouts.append(layout)
         if not kept:
             raise InputError(f"{self.paths[0]}: the file is empty, as are all files beside it", "give a file with rows")
-        if self.form.header is None:
-            refuse_counted(kept[0], self.layouts, self.section)
-            refuse_some_headers(kept, self.layouts, self.section)
         self.paths = kept
         return [dict.fromkeys(layout.names, "VARCHAR") for layout in self.layouts]
 
@@ -324,9 +330,6 @@ def _refuse_renamed(duck: Duck, path: Path, names: Sequence[str]) -> None:
     Raises:
         InputError: the table has such columns.
     """
-    lower: dict[str, str] = {}
     if len({name.lower() for name in names}) == len(names) and not any("_" in name for name in names):
         return
-    for name in top_columns(duck, path):
-        if (other := lower.setdefault(name.lower(), name)) != name:
-            raise InputError(f"{path}: columns '{other}' and '{name}' differ only in case", "rename one of them")
+    refuse_equal_names(path, top_columns(duck, path))

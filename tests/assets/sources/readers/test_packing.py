@@ -13,7 +13,8 @@ import polars
 import pytest
 
 from graphmill.assets.sources.readers.duck import Duck
-from graphmill.assets.sources.readers.packing import FOREIGN, require_whole_zstd
+from graphmill.assets.sources.readers.foreign import FOREIGN
+from graphmill.assets.sources.readers.packing import require_whole_zstd
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
 from graphmill.kernels.errors import InputError
