@@ -127,6 +127,11 @@ class EdgesConfig(SpooledConfig):
             how = 'name node, feature and, if there are values, value: ["node", "feature"]'
             yield KeyProblem("entry_columns", f"entry_columns = {list(columns)}: {how}")
 
+    @property
+    def id_section(self) -> str:
+        """The table of the pipeline file whose `id_type` may say that ids are text; "" if they cannot be."""
+        return "[graph]" if self.num_nodes is None else ""
+
     def brings_split(self) -> bool:
         """Tells whether there is a column of splits."""
         return self.split_column is not None

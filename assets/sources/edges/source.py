@@ -223,7 +223,8 @@ class TablesSource:
         """Number of rows of each file of DuckDB's table `staged`, which holds the edges to be joined with ids that are not integers."""
         edges, config, kind = self.edges, self.config, self._kind
         strict = config.id_type == "auto"
-        return stage_edges(edges, config, self._relations, (kind, kind), (strict, strict))
+        sections = (config.id_section, config.id_section)
+        return stage_edges(edges, config, self._relations, (kind, kind), (strict, strict), sections)
 
 
 def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> str:
@@ -241,7 +242,9 @@ def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | Non
     typed = {kind: (table, name) for (table, name), kind in found.items() if not table.is_csv}
     if len(typed) > 1:
         shown = ", ".join(f"'{name}' of {table.paths[0].name} is {kind}" for kind, (table, name) in typed.items())
-        raise InputError(f"ids have different types: {shown}", 'write them with one type, or set id_type = "text"')
+        raise InputError(
+            f"ids have different types: {shown}", 'write them with one type, or set id_type = "text" in [graph]'
+        )
     if typed:
         return next(iter(typed))  # a CSV file has no types of its own
     return "integer" if set(found.values()) == {"integer"} else "VARCHAR"

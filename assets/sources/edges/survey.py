@@ -16,7 +16,7 @@ from graphmill.assets.sources.edges.entries import KEY, survey_entries
 from graphmill.assets.sources.edges.node_tables import require_class_numbers
 from graphmill.assets.sources.edges.unread import unread_columns
 from graphmill.assets.sources.features import stored_type
-from graphmill.assets.sources.readers.duck import Duck, quoted
+from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
@@ -90,8 +90,8 @@ def _count_nodes(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | Non
         return nodes.count()
     if config.num_nodes is not None:
         return config.num_nodes
-    ids = edges.union(quoted(config.source_column), quoted(config.target_column))
-    return int(edges.duck.rows(f"SELECT count(*) FROM ({ids})", str(edges.paths[0]))[0][0])
+    ids = edges.union(edges.field(config.source_column), edges.field(config.target_column))
+    return int(edges.duck.rows(f"SELECT count(v) FROM ({ids})", str(edges.paths[0]))[0][0])
 
 
 def describe_table(key: str, table: TableFiles) -> list[str]:

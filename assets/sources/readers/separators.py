@@ -25,7 +25,7 @@ SIGNS = re.compile(r"[-=~]+>|--+|[\x01-\x08\x0e-\x1f]+|[^\w\s\"'.+\-]+")
 QUOTED = re.compile(r'("[^"]*"|[^\s"]+)( ("[^"]*"|[^\s"]+))+')
 """A line of fields between single blanks, some in quotes, as R writes them."""
 
-SEPARATOR_LINE = re.compile(r'"?sep\s*=\s*(\\t|\t| |[^\w\s"]{1,3})"?[,;\t]*\s*', re.IGNORECASE)
+SEPARATOR_LINE = re.compile(r'"?sep\s*=\s*(\\t|\t| |[^\w\s"]{1,3}?)"?[,;\t]*\s*', re.IGNORECASE)
 """The line that spreadsheets write above a table, such as sep=;"""
 
 
@@ -59,9 +59,11 @@ def find_separator(name: str, lines: Sequence[str]) -> str | None:
         lines: the first lines of the table, of which there is one.
     """
     usual, bare = _usual(name, lines[0]), [_bare(line) for line in lines]
+    if usual == BLANKS and (sign := _sign_between(bare)):
+        return sign
     for signs in _signs(bare[0]):
         if usual is None or usual not in signs:
-            chosen = usual is None or (usual == BLANKS and _stands_alone(signs, bare)) or not _agree(usual, bare)
+            chosen = usual is None or not _agree(usual, bare)
         else:
             row = NUMBER.fullmatch(bare[0].split(signs)[0].strip()) is not None  # 1,,2 may have an empty field
             around = len(signs) > 1 and signs[0] == signs[-1] == usual
@@ -110,9 +112,12 @@ def _agree(separator: str, lines: Sequence[str]) -> bool:
     return len(counts) == 1 and counts != {0}
 
 
-def _stands_alone(signs: str, lines: Sequence[str]) -> bool:
-    """Tells whether signs are the second of the fields between blanks in all lines, as in 1 -> 2."""
-    return all(line.split()[1:2] == [signs] for line in lines)
+def _sign_between(lines: Sequence[str]) -> str:
+    """Returns the sign that stands between the first two fields of all lines, with blanks around it, as in 1 -> 2; "" without one."""
+    signs = {(line.split()[1:2] or [""])[0] for line in lines}
+    if len(signs) > 1 or len(lines) < 2 or not re.fullmatch(r"[^\w\s\"']+", sign := signs.pop()):
+        return ""
+    return f" {sign} " if all(f" {sign} " in line for line in lines) else sign
 
 
 def _are_numbers(line: str) -> bool:

@@ -63,6 +63,11 @@ class NodeType:
             refuse_lost_rows(self.table, (keys.id_column,), found.staged)
         return found
 
+    @property
+    def id_section(self) -> str:
+        """The table of the pipeline file whose `id_type` may say that ids are text; "" without a table of nodes."""
+        return "" if self.table is None else self.table.section
+
     def count(self) -> int:
         """Returns the number of nodes, without reading the ids."""
         return self.keys.num_nodes or 0 if self.table is None else self.table.count()
