@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,6 +30,8 @@ MOST_COLUMNS = 20_000
 """Most columns of a matrix, whose lines are counted."""
 FEWEST_COUNTED = 3
 """Fewest rows that a number of rows on the first line is believed to count."""
+MOST_DISTINCT = 20_000_000
+"""Most rows whose nodes are counted."""
 WHOLE = re.compile(r"-?\d{1,18}")
 WEIGHTED = re.compile(r"\d+:[^\s:]+")
 NEIGHBOURS = "awk '!/^[#%]/ {for (i = 2; i <= NF; i++) print $1, $i}'"
@@ -300,7 +302,7 @@ def _refuse_counts(table: TableFiles, head: Head) -> None:
     everything = sum(path.stat().st_size for path in table.paths)
     for number, path in enumerate(table.paths):
         row = table.layouts[number].first_row or []
-        if len(row) < 2 or len(table.columns) < 2 or not all(WHOLE.fullmatch(each.strip()) for each in row):
+        if not 2 <= len(row) <= 3 or not all(WHOLE.fullmatch(each.strip()) for each in row):
             continue
         given = [int(each) for each in row]
         sizes = [(path.stat().st_size, [number])]
@@ -315,29 +317,30 @@ def _refuse_counts(table: TableFiles, head: Head) -> None:
 
 
 def _counts_rows(table: TableFiles, given: Sequence[int], files: Sequence[int]) -> bool:
-    """Tells whether numbers are those of the rows behind the first one, and of nodes."""
+    """Tells whether numbers are those of the rows behind the first one, and of their nodes."""
     about = sum(_num_lines(table, each) for each in files)
     least = about - 2000 - about // 1000  # comments and empty lines are few
     if not any(least <= times <= about for each in given for times in (each, 2 * each, each // 2)):
         return False
     source, target = (table.field(name) for name in [*table.columns][:2])
-    largest, num_rows = 0, -1
-    for place, each in enumerate(files):
-        ends = f"SELECT TRY_CAST({source} AS BIGINT) AS a, TRY_CAST({target} AS BIGINT) AS b FROM {table.source(each)}"
-        sql = f"SELECT count(*), coalesce(max(greatest(a, b)), 0) FROM ({ends}{' OFFSET 1' if place == 0 else ''})"
-        count, most = table.duck.rows(sql, str(table.paths[each]))[0]
-        largest, num_rows = max(largest, most), num_rows + count + (place == 0)
+    ends = f"SELECT TRY_CAST({source} AS BIGINT) AS a, TRY_CAST({target} AS BIGINT) AS b FROM"
+    parts = [f"({ends} {table.source(each)}{'' if place else ' OFFSET 1'})" for place, each in enumerate(files)]
+    rows, where = " UNION ALL ".join(parts), str(table.paths[files[0]])
+    num_rows, largest = table.duck.rows(f"SELECT count(*), coalesce(max(greatest(a, b)), 0) FROM ({rows})", where)[0]
     if num_rows < FEWEST_COUNTED:
         return False
-    edges = [each for each in given if each in (num_rows, 2 * num_rows) or 2 * each == num_rows]
-    return any(each >= largest for each in _without(given, edges[:1])) if edges else False
-
-
-def _without(given: Sequence[int], left_out: Sequence[int]) -> Iterator[int]:
-    left = list(given)
-    for each in left_out:
-        left.remove(each)
-    return iter(left)
+    for place, each in enumerate(given):
+        before, behind = given[:place], given[place + 1 :]
+        if each == num_rows and (
+            any(largest <= n <= 2 * largest + 2 for n in before) or {largest, largest + 1} & {*behind}
+        ):
+            return True
+        if {each, 2 * each} & {num_rows, 2 * num_rows, num_rows // 2} and {largest, largest + 1} & {*before}:
+            return True
+        if each == num_rows and before and num_rows <= MOST_DISTINCT:
+            nodes = f"SELECT a FROM ({rows}) UNION SELECT b FROM ({rows})"
+            return table.duck.rows(f"SELECT count(*) FROM ({nodes})", where)[0][0] in before
+    return False
 
 
 def _num_lines(table: TableFiles, number: int) -> int:
