@@ -69,7 +69,8 @@ def _syntax_error(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Inpu
     if "\0" in line:
         how = f"leave them out: tr -d '\\000' < {file} > NEW.toml"
         return InputError(f"{where}: the line has zero bytes", how)
-    if letter := next((letter for letter in line if letter in LOOK_ALIKE), ""):
+    bare = re.sub(r"\"[^\"]*\"|'[^']*'", "", line)
+    if letter := next((letter for letter in bare if letter in LOOK_ALIKE), ""):
         what, instead = LOOK_ALIKE[letter]
         return InputError(f"{where}: the line has {what} (U+{ord(letter):04X})", instead)
     return InputError(f"{where}: not valid TOML: {error}", "correct the line; toml.io explains the language")

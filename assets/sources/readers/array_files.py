@@ -122,7 +122,7 @@ def check_matrix(shape: tuple[int, ...], dtype: np.dtype[Any], count: int, where
     remedy = f"save an array with {count:,} rows of numbers"
     if dtype.kind == "V" and dtype.names:
         kind = f"a structure of {', '.join(dtype.names[:5])} "
-        remedy = "save its columns side by side: numpy.lib.recfunctions.structured_to_unstructured(array)"
+        remedy = "save its columns side by side: numpy.array(array.tolist(), 'float32')"
     elif dtype.kind not in "biuf":
         remedy = "save real numbers, such as array.astype('float32')"
     elif len(shape) == 1 and shape[0] == count:

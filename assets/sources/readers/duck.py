@@ -31,6 +31,18 @@ ROW_HAS, QUOTES = (
 
 AS_NUMBER = "write a number, such as the days since a day, or leave the column out"
 """The remedy for a date that has to be a number."""
+NOT_PARQUET = (
+    "magic bytes",
+    "too small to be a parquet",
+    "parquet file",
+    "thrift",
+    "tprotocol",
+    "footer",
+    "snappy",
+    "page header",
+    "decompress",
+)
+"""Words of DuckDB's errors about damaged Parquet files."""
 DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?|\d{1,2}:\d{2}.*")
 DECIMAL_POINT = "write numbers with a decimal point, such as 0.5"
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -158,6 +170,11 @@ def explained(text: str, where: str) -> InputError:
     if "GZIP" in text or "gzip" in text:
         return damaged_gzip(where)
     said = text.replace(where, "").lower()  # a path may have any word
+    if range_of := re.search(r"with value (\S+) can't be cast .* range for the destination type (\w+)", text):
+        problem = f"{place}: cannot be read: the number {range_of[1]} is beyond the range of {range_of[2]}"
+        return InputError(problem, f"scale the column, or {FIX_FILE}")
+    if any(word in said for word in NOT_PARQUET):
+        return InputError(f"{place}: cannot be read: it is not a whole Parquet file", "copy it again")
     if "zstd" in said or "frame" in said or "corruption detected" in said:
         return InputError(f"{place}: the file, which zstd compressed, is damaged: {_first_line(text)}", "copy it again")
     return InputError(f"{place}: cannot be read: {_first_line(text)}", f"copy it again, or {FIX_FILE}")

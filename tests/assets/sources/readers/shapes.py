@@ -1,4 +1,4 @@
-"""Graphs in shapes that are not lists of edges, though each line could be read as one, and the edges that they mean; drawn from a number."""
+"""Graphs in shapes that are no lists of edges, though each line could be read as one, and the edges that they mean; from a number."""
 
 from __future__ import annotations
 
