@@ -15,9 +15,17 @@ T = TypeVar("T")
 
 UNPRINTABLE = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-    for code in (*range(9), *range(11, 32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    for code in (
+        *range(9),
+        *range(11, 32),
+        *range(0x7F, 0xA0),
+        *range(0x200B, 0x2010),
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
+        0xFEFF,
+    )
 }
-"""Characters that would change how a terminal shows the text behind them, and their spelling in an error."""
+"""Characters that no eye sees, or that change how a terminal shows the text behind them, and their spelling in an error."""
 
 
 CLONE = Path(__file__).resolve().parents[1]

@@ -20,7 +20,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError
 from tests.adversary.files import LIBRARY, drawn_files
-from tests.assets.sources.readers.shapes import SHAPES
+from tests.assets.sources.readers import shapes
 
 NODES, EDGES = 60, 200
 CELLS = (
@@ -46,11 +46,8 @@ def malformed(folder: Path) -> Attack:
             found = materialize_together(Store(folder / "home"), asked, execution_of(steps[0].recipe, 1))  # pyright: ignore
         except InputError as error:
             said = str(error)
-            if (
-                len(said) > 20_000
-                or LIBRARY.search(re.sub(r'python -c ".*?"', "", said))
-                or any(ord(letter) < 32 and letter != "\n" for letter in said)
-            ):
+            unprinted = any(ord(letter) < 32 and letter != "\n" for letter in said)
+            if len(said) > 20_000 or unprinted or LIBRARY.search(re.sub(r'python -c ".*?"', "", said)):
                 raise WrongError(f"no message for a terminal: {said[:300]!r}") from error
             return REFUSED
         problems = [problem for artifact in found for problem in artifact.verify()]
@@ -116,7 +113,7 @@ def _header(draw: random.Random) -> bytes:
 def _files(folder: Path, draw: random.Random) -> str:
     """Returns tables and features in files of any form, or an adjacency list, a matrix or another shape in place of edges."""
     if draw.random() < 0.3:
-        shape = draw.choice(SHAPES)(draw)
+        shape = draw.choice(shapes.SHAPES)(draw)
         (folder / shape.name).write_text(shape.text)
         return f'source = "edges"\nedges = "{folder}/{shape.name}"'
     return drawn_files(draw, folder).text.removeprefix("[graph]\n")

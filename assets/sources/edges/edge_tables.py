@@ -126,9 +126,12 @@ def stage_edges(
     extra = attribute_expressions(edges, keys, relations)
     types |= {name: sql_type for name, (_, sql_type) in extra.items()}
     files = stage(edges, "staged", types, expressions + [expression for expression, _ in extra.values()])
+    named = {(kind, section): {} for kind, section in zip(kinds, sections, strict=True)}
     for (side, (_, name)), kind, checked, section in zip(roles.items(), kinds, strict, sections, strict=True):
         if checked:
-            require_one_sort(edges, files, "staged", {side: name}, kind, section)
+            named[kind, section][side] = name
+    for (kind, section), columns in named.items():
+        require_one_sort(edges, files, "staged", columns, kind, section)
     return files
 
 

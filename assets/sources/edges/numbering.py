@@ -164,9 +164,8 @@ def no_id(table: TableFiles, file: int, row: int, column: str, section: str) -> 
     if value is None:
         return InputError(f"{table.place(file, row)}: column '{column}' is empty", FIX_IDS)
     why = why_not_whole(str(value)) or "not a whole number like the ids before it"
-    return InputError(
-        f"{table.place(file, row)}: column '{column}' holds '{value}', {why}", _or_text("correct the file", section)
-    )
+    remedy = _or_text(_of_no_number(why) or "correct the file", section)
+    return InputError(f"{table.place(file, row)}: column '{column}' holds '{value}', {why}", remedy)
 
 
 def _or_text(remedy: str, section: str) -> str:
@@ -179,7 +178,7 @@ def why_not_whole(text: str) -> str:
     if re.fullmatch(r"[+-]?\d+", text, re.ASCII):
         digits = text.lstrip("+-").lstrip("0")
         if len(digits) > 19 or not -(2**63) <= int(text) < 2**63:
-            return f"which is beyond {2**63 - 1}, the largest whole number of an id in text"
+            return f"which is beyond {2**63 - 1}, the largest whole number in a text file"
         plain = str(int(text)) == text
         return "" if plain else "a number with a sign" if text[0] == "+" else "a number with leading zeros"
     if not re.fullmatch(LIKE_A_NUMBER, text, re.ASCII):
@@ -242,10 +241,11 @@ def require_one_sort(
         for row, value in table.duck.rows(sql):
             problem, remedy = f"{table.place(*locate(files, row))}: column '{column}' holds '{value}'", PLAIN_IDS
             if why := why_not_whole(value):
-                raise InputError(f"{problem}, {why}", _or_text(_large(why) or remedy, section))
+                raise InputError(f"{problem}, {why}", _or_text(_of_no_number(why) or remedy, section))
             other, found = _no_whole(table, files, staged, columns)
             raise InputError(
-                f"{problem}, and its ids are not all whole numbers{other}", _or_text(_large(found) or remedy, section)
+                f"{problem}, and its ids are not all whole numbers{other}",
+                _or_text(_of_no_number(found) or remedy, section),
             )
 
 
@@ -253,8 +253,13 @@ PLAIN_IDS = "write whole numbers without signs, points and leading zeros"
 LARGE_IDS = "write the table as Parquet with unsigned 64-bit ids"
 
 
-def _large(why: str) -> str:
-    return LARGE_IDS if why.startswith("which is beyond") else ""
+NO_ID = "the row has no id"
+
+
+def _of_no_number(why: str) -> str:
+    """Returns the remedy for an id that is missing or too large, "" for others."""
+    empty = "give each row an id; if something else separates the fields, set delimiter" if why == NO_ID else ""
+    return LARGE_IDS if why.startswith("which is beyond") else empty
 
 
 def _no_whole(table: TableFiles, files: list[int], staged: str, columns: dict[str, str]) -> tuple[str, str]:
@@ -265,7 +270,7 @@ def _no_whole(table: TableFiles, files: list[int], staged: str, columns: dict[st
         for row, value in table.duck.rows(sql):
             place = table.place(*locate(files, row))
             if value is None:
-                return f": column '{column}' is empty in {place}", ""
+                return f": column '{column}' is empty in {place}", NO_ID
             why = why_not_whole(value)
             return f": column '{column}' holds '{value}' in {place}{why and f', {why}'}", why
     return "", ""

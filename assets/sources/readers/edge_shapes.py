@@ -1,8 +1,8 @@
 """Text that is not a list of edges, though it could be read as one: adjacency lists, matrices, and lists with counts on the first line.
 
 A matrix of numbers has an edge in its first two columns, and a line of counts, "15 34", is an edge to a node that does not exist. Neither
-says so. They are told by their shape and refused with the command that makes a list of edges of them. Where rows could be edges after all,
-`header = false` says that they are: whoever sets `header` has looked at the file, and nothing is looked for.
+says so. They are told by their shape and refused with the command that makes a list of edges of them. If rows could be edges after all,
+`header = false` says that they are: a user who sets `header` has looked at the file, and no shape is looked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from graphmill.assets.sources.readers.packing import PIECE_BYTES, packing, reading, text_lines
 from graphmill.assets.sources.readers.separators import BLANKS, NUMBER
@@ -21,7 +21,7 @@ from graphmill.assets.storage.encodings import through
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from graphmill.assets.sources.readers.table_files import TableFiles
+    from graphmill.assets.sources.readers.duck import Duck
     from graphmill.assets.sources.readers.text_layout import TextLayout
 
 HEAD_ROWS, HEAD_LETTERS = 1000, 4 << 20
@@ -39,7 +39,7 @@ AS_BLANKS = "tr ',;:|' '    '"
 
 
 @dataclass(frozen=True)
-class Head:
+class FirstRows:
     """The first rows of a file.
 
     Attributes:
@@ -58,7 +58,21 @@ class Head:
     line_bytes: float
 
 
-def refuse_other_shapes(table: TableFiles) -> None:
+class TextTable(Protocol):
+    """The text files of a table, as `TableFiles` has them."""
+
+    duck: Duck
+    paths: list[Path]
+    layouts: list[TextLayout]
+    columns: dict[str, str]
+
+    @property
+    def section(self) -> str: ...  # noqa: D102
+    def field(self, name: str) -> str: ...  # noqa: D102
+    def source(self, number: int) -> str: ...  # noqa: D102
+
+
+def refuse_other_shapes(table: TextTable) -> None:
     """Refuses text files that are not lists of edges.
 
     Args:
@@ -74,18 +88,18 @@ def refuse_other_shapes(table: TableFiles) -> None:
     _refuse_counts(table, head)
 
 
-def _head(table: TableFiles, number: int) -> Head:
+def _head(table: TextTable, number: int) -> FirstRows:
     path, layout = table.paths[number], table.layouts[number]
     lines, rows, letters = [], [], 0
     for at, line in enumerate(text_lines(table.duck, path), 1):
         if at <= layout.skipped or not line.strip() or (layout.comment and line.lstrip().startswith(layout.comment)):
             continue
         if len(rows) == HEAD_ROWS or letters > HEAD_LETTERS:
-            return Head(path, layout, lines, rows, False, letters / len(rows))
+            return FirstRows(path, layout, lines, rows, False, letters / len(rows))
         lines.append(at)
         rows.append(_fields(line, layout.delimiter))
         letters += len(line)
-    return Head(
+    return FirstRows(
         path, layout, lines, rows, packing(path) != "zstd" or len(rows) < HEAD_ROWS, letters / max(1, len(rows))
     )
 
@@ -102,12 +116,12 @@ def _fields(line: str, delimiter: str) -> list[str]:
     return [field.strip() for field in fields]
 
 
-def _or_edges(head: Head, section: str, *, named: bool = False) -> str:
+def _or_edges(head: FirstRows, section: str, *, named: bool = False) -> str:
     other = "true" if named else "false"
     return f"; or set header = {other} in {section} if each line of {head.path.name} is an edge"
 
 
-def _refuse_neighbours(head: Head) -> None:
+def _refuse_neighbours(head: FirstRows) -> None:
     """Refuses lines of several lengths: a node and its neighbours each, or rows below a line of counts."""
     pieces = [[each for field in row for each in re.split(r"[\s,;:|]+", field) if each] for row in head.rows]
     lengths = [len(each) for each in pieces]
@@ -142,13 +156,13 @@ def _refuse_neighbours(head: Head) -> None:
         raise _neighbours(head, lengths, plain=True, further=", and set header = false for it")
 
 
-def _to_edges(head: Head, *, plain: bool) -> str:
+def _to_edges(head: FirstRows, *, plain: bool) -> str:
     """Returns the command that makes a list of edges of lines of neighbours, which only blanks separate if they are `plain`."""
     path = str(head.path)
     return f"{through(path, NEIGHBOURS) if plain else f'{through(path, AS_BLANKS)} | {NEIGHBOURS}'} > edges.txt"
 
 
-def _neighbours(head: Head, lengths: Sequence[int], *, plain: bool, further: str) -> InputError:
+def _neighbours(head: FirstRows, lengths: Sequence[int], *, plain: bool, further: str) -> InputError:
     at = next(at for at, length in enumerate(lengths) if length != lengths[0])
     problem = (
         f"{head.path}: looks like an adjacency list, a node and its neighbours in each line: line {head.lines[0]} has {lengths[0]} fields, "
@@ -157,7 +171,7 @@ def _neighbours(head: Head, lengths: Sequence[int], *, plain: bool, further: str
     return InputError(problem, f"make a list of edges of it: {_to_edges(head, plain=plain)}{further}")
 
 
-def _metis(head: Head, rows: Sequence[list[str]]) -> InputError | None:
+def _metis(head: FirstRows, rows: Sequence[list[str]]) -> InputError | None:
     """Returns the error of a graph of METIS: numbers of nodes and edges, and a line of neighbours for each node, which may be empty."""
     if not head.complete or not 2 <= len(rows[0]) <= 4:
         return None
@@ -185,7 +199,7 @@ def _are_mutual(rows: Sequence[list[str]], first: int, step: int) -> bool:
     return all(0 < other <= len(of) and node in of[other - 1] for node, others in enumerate(of, 1) for other in others)
 
 
-def _are_counts(head: Head, rows: Sequence[list[str]], lead: int) -> bool:
+def _are_counts(head: FirstRows, rows: Sequence[list[str]], lead: int) -> bool:
     """Tells whether the first lines, which have other lengths than the rest, are counts: a number of nodes alone, or the number of rows."""
     if lead == 0 or lead == len(rows) or len(rows[-1]) < 2 or (lead > 1 and any(len(row) > 1 for row in rows[:lead])):
         return False
@@ -195,14 +209,14 @@ def _are_counts(head: Head, rows: Sequence[list[str]], lead: int) -> bool:
     return bool(known) or (len(given) == 1 and given[0] >= largest)
 
 
-def _counts(head: Head, rows: Sequence[list[str]], lead: int, choice: str) -> InputError:
+def _counts(head: FirstRows, rows: Sequence[list[str]], lead: int, choice: str) -> InputError:
     shown, what = ", ".join(" ".join(row) for row in rows), "line looks" if lead == 1 else f"{lead} lines look"
     command = through(str(head.path), f"tail -n +{head.lines[lead]}")
     problem = f"{head.path}: the first {what} like counts of nodes and edges, and not like edges: {shown}"
     return InputError(problem, f"leave them out: {command} > edges.txt, and name the new file{choice}")
 
 
-def _refuse_matrix(table: TableFiles, head: Head) -> None:
+def _refuse_matrix(table: TextTable, head: FirstRows) -> None:
     """Refuses a matrix: as many rows as columns, or zeros in most places. Names of both and numbers of rows do not count."""
     rows, width = head.rows, max(map(len, head.rows[:2]))
     if not 3 <= width <= MOST_COLUMNS or len(rows) < 3 or {"src", "dst"} <= {*rows[0]}:
@@ -241,7 +255,7 @@ def _has_one_sort(values: Sequence[list[float]]) -> bool:
     return places > 4 and all(ids) == all(others) and (zeros or places > 7)
 
 
-def _matrix(table: TableFiles, head: Head, shape: tuple[int, int], *, named: bool, left: bool) -> InputError:
+def _matrix(table: TextTable, head: FirstRows, shape: tuple[int, int], *, named: bool, left: bool) -> InputError:
     count, places = shape
     skip = f", skiprows={head.lines[named] - 1}" if head.lines[named] > 1 else ""
     columns = f", usecols=range(1, {places + 1})" if left else ""
@@ -264,7 +278,7 @@ def _names_of(rows: Sequence[list[str]], width: int) -> tuple[bool, bool]:
     return named, (named and same) or not all(map(NUMBER.fullmatch, column))
 
 
-def _num_rows(table: TableFiles, head: Head, most: int) -> int:
+def _num_rows(table: TextTable, head: FirstRows, most: int) -> int:
     """Returns the number of rows of all files, names included, as far as `most`."""
     if len(table.paths) == 1 and head.complete:
         return len(head.rows)
@@ -277,7 +291,7 @@ def _num_rows(table: TableFiles, head: Head, most: int) -> int:
     return count
 
 
-def _refuse_neighbours_of_one_length(table: TableFiles, head: Head) -> None:
+def _refuse_neighbours_of_one_length(table: TextTable, head: FirstRows) -> None:
     """Refuses rows that have each node once, in order, and further ids: a node and as many neighbours in each line."""
     rows = head.rows
     if head.layout.header or len(rows) < 4 or len(rows[0]) < 4 or len(table.paths) > 1 or not head.complete:
@@ -297,7 +311,7 @@ def _refuse_neighbours_of_one_length(table: TableFiles, head: Head) -> None:
     raise InputError(problem, f"make a list of edges of it: {command}{_or_edges(head, table.section)}")
 
 
-def _refuse_counts(table: TableFiles, head: Head) -> None:
+def _refuse_counts(table: TextTable, head: FirstRows) -> None:
     """Refuses a first row with the number of the other rows, of all files or of its own, and a number of nodes."""
     everything = sum(path.stat().st_size for path in table.paths)
     for number, path in enumerate(table.paths):
@@ -316,7 +330,7 @@ def _refuse_counts(table: TableFiles, head: Head) -> None:
                 raise _counts(here, [row], 1, _or_edges(here, table.section))
 
 
-def _counts_rows(table: TableFiles, given: Sequence[int], files: Sequence[int]) -> bool:
+def _counts_rows(table: TextTable, given: Sequence[int], files: Sequence[int]) -> bool:
     """Tells whether numbers are those of the rows behind the first one, and of their nodes."""
     about = sum(_num_lines(table, each) for each in files)
     least = about - 2000 - about // 1000  # comments and empty lines are few
@@ -343,7 +357,7 @@ def _counts_rows(table: TableFiles, given: Sequence[int], files: Sequence[int]) 
     return False
 
 
-def _num_lines(table: TableFiles, number: int) -> int:
+def _num_lines(table: TextTable, number: int) -> int:
     """Returns the number of ends of lines of a file."""
     path = table.paths[number]
     if packing(path) == "zstd":

@@ -23,6 +23,11 @@ _FROM_NUMPY = "python -c \"import numpy; numpy.savetxt('edges.txt', numpy.load({
 _ENTRIES = "keep its entries alone: grep -v '^%' {shell} | tail -n +2 > edges.txt"
 _NEIGHBOURS = "awk '!/^%/ && n++ {{for (i = {first}; i <= NF; i += {step}) print n - 1, $i}}' {shell} > edges.txt"
 METIS = "a graph of METIS"
+DIMACS = (
+    "a graph of DIMACS",
+    'keep its edges alone: awk \'$1 == "a" || $1 == "e" {print $2, $3, $4}\' {shell} > edges.txt',
+)
+TGF = ("a graph in TGF", "keep its edges alone: sed '1,/^#/d' {shell} > edges.txt")
 FOREIGN = {
     ".feather": ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
     ".arrow": ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
@@ -53,6 +58,9 @@ FOREIGN = {
     ".graph": (METIS, _NEIGHBOURS.format(first=1, step=1, shell="{shell}")),
     ".metis": (METIS, _NEIGHBOURS.format(first=1, step=1, shell="{shell}")),
     ".adjlist": ("an adjacency list", "awk '!/^#/ {for (i = 2; i <= NF; i++) print $1, $i}' {shell} > edges.txt"),
+    ".gr": DIMACS,
+    ".dimacs": DIMACS,
+    ".tgf": TGF,
     ".graphml": ("GraphML", _TO_TEXT.replace("{form}", "graphml")),
     ".gexf": ("GEXF", _TO_TEXT.replace("{form}", "gexf")),
     ".gml": ("GML", _TO_TEXT.replace("{form}", "gml")),
@@ -102,10 +110,6 @@ OTHER_LINES = {
 }
 """Pattern of the first line -> (format, remedy)."""
 
-DIMACS = (
-    "a graph of DIMACS",
-    'keep its edges alone: awk \'$1 == "a" || $1 == "e" {print $2, $3, $4}\' {shell} > edges.txt',
-)
 DIMACS_PROBLEM, DIMACS_LINE = re.compile(r"p\s+[a-z]+\s+\d+.*"), re.compile(r"[pc]\b.*|[aend](\s+[-\d.]+)+")
 LISTS = ("lists or tuples of Python", "keep what is in them: tr -d '[]() ' < {shell} > edges.csv")
 LIST_LINE = re.compile(r"[\[(][^\[\](){}]*[\])],?")
@@ -164,6 +168,8 @@ def _format_of(lines: Sequence[str]) -> tuple[str, str] | None:
         return FOREIGN[".gml"]
     if any(map(DIMACS_PROBLEM.fullmatch, lines)) and all(map(DIMACS_LINE.fullmatch, lines)):
         return DIMACS
+    if "#" in lines[1:] and not lines[0].startswith("#"):
+        return TGF
     return LISTS if all(map(LIST_LINE.fullmatch, lines)) else None
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-from graphmill.assets.sources.readers.foreign import FOREIGN, foreign
+from graphmill.assets.sources.readers.foreign import foreign
 from graphmill.assets.sources.readers.packing import PACKED, first_bytes
 from graphmill.assets.storage.patterns import in_order, matches, why_nothing, written
 from graphmill.kernels.errors import InputError
@@ -135,8 +135,10 @@ def looks_like_table(path: Path) -> bool:
     """Tells whether the name or the first bytes say that a file, a pattern's file or a folder's part files are a table."""
     if path.is_dir():
         return any(_kind_of_name(part.name) for part in part_files(path)) or _kind_of_name(path.name) is not None
-    ending = any(path.name.lower().endswith(each) for each in FOREIGN)
-    return ending or _kind_of_name(path.name) is not None or (path.is_file() and first_bytes(path)[:4] == b"PAR1")
+    if _kind_of_name(path.name) is not None or not path.is_file():
+        return _kind_of_name(path.name) is not None
+    start = first_bytes(path)
+    return start[:4] == b"PAR1" or foreign(path, start) is not None
 
 
 def folder_columns(path: Path) -> Mapping[str, str | None]:

@@ -34,7 +34,8 @@ def feature_columns(table: TableFiles, features: str | Sequence[str]) -> list[st
     if not chosen:
         has = ", ".join(list(table.columns)[:20])
         raise InputError(
-            f"{table.paths[0]}: no column fits features = {features!r}; it has {has}", "correct `features`"
+            f"{table.paths[0]}: no column fits features = {features!r}; it has {has}",
+            "correct the pattern, or name the columns",
         )
     for name in chosen:
         table.require("features", name)

@@ -12,6 +12,7 @@ A column that a user names and that no file has may stand in the names of the fo
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -140,6 +141,8 @@ class TableFiles:
         path, schema = self.paths[number], self._schemas[number]
         has = f"{did_you_mean(name, schema, chr(39))}; it has {', '.join(list(schema)[:20])}"
         remedy = f"set {role} in {self.section}, or rename the column"
+        if role == "features" and self.section == "[graph]":
+            remedy = "correct `features` in [graph], or `columns` of the [features] table that names it, or rename the column"
         if any(name in folder_columns(each) for each in self.paths):
             has += f"; the names of some folders have '{name}', but not those above all files"
         if self.is_csv:
@@ -155,9 +158,9 @@ class TableFiles:
                 has += f"; its first line, {shown}, begins with a number, and so it is read as a row without names"
                 remedy = f"leave {role} out or name one of these; if the line is a header, set header = true in {self.section}"
             else:
-                remedy = (
-                    f"{remedy}; if the first line is a row, set header = false; if it is split wrongly, set delimiter"
-                )
+                remedy += "; if the first line is a row, set header = false; if it is split wrongly, set delimiter"
+                if sign := re.match(r"[^\w\s\"'.+-]{1,8}", layout.first_line[0]):
+                    remedy += f"; if it is a comment, set comment = {json.dumps(sign[0])}"
         return InputError(f"{path}: has no column '{name}'{has}", remedy)
 
     def integer(self, role: str, name: str) -> str:
