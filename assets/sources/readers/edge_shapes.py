@@ -126,7 +126,7 @@ def _refuse_neighbours(head: FirstRows) -> None:
     pieces = [[each for field in row for each in re.split(r"[\s,;:|]+", field) if each] for row in head.rows]
     lengths = [len(each) for each in pieces]
     if all(WHOLE.fullmatch(each) for row in pieces for each in row):
-        if len(set(lengths)) < 2:
+        if len(set(lengths)) < 2 or len(lengths) < 3:
             return
         lead = next(at for at in range(len(lengths)) if len(set(lengths[at:])) == 1)
         if (metis := _metis(head, pieces)) is not None:
@@ -137,9 +137,7 @@ def _refuse_neighbours(head: FirstRows) -> None:
         if len(lengths) > 4 and len(lengths) - usual <= max(1, len(lengths) // 10):
             return  # a list of edges with some rows that are broken
         plain = pieces == head.rows and head.layout.delimiter == BLANKS
-        if len(lengths) > 2:
-            raise _neighbours(head, lengths, plain=plain, further="")
-        return
+        raise _neighbours(head, lengths, plain=plain, further="")
     if (
         len(head.rows) > 1
         and all(WEIGHTED.fullmatch(each) for row in head.rows[1:] for each in row[1:])
