@@ -24,6 +24,7 @@ from graphmill.assets.sources.readers.mapped_arrays import (
 )
 from graphmill.assets.sources.splits import PARTS
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
+from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -122,12 +123,12 @@ def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
         if arrays:
             counts[name] = len(open_plain(arrays[0]))
             continue
-        largest = -1
+        most = -1
         for relation in relations:
             for batch in relation.batches():
                 ends = [batch.src] * (relation.kind[0] == name) + [batch.dst] * (relation.kind[2] == name)
-                largest = max([largest, *[int(end.max(initial=-1)) for end in ends]])
-        counts[name] = largest + 1
+                most = max([most, *map(largest, ends)])
+        counts[name] = most + 1
     return counts
 
 
