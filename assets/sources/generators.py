@@ -235,7 +235,8 @@ class GeneratedSource:
 
     def _spooled(self, progress: Progress) -> EdgeSpool:
         config = self.config
-        spool = EdgeSpool(self.folder, config.nodes, EdgeColumns(), undirected=config.undirected)
+        watched = config.counts_reverses(0)
+        spool = EdgeSpool(self.folder, config.nodes, EdgeColumns(), undirected=config.undirected, watched=watched)
         for lo in range(0, config.edges, BATCH_EDGES):
             hi = min(config.edges, lo + BATCH_EDGES)
             spool.append(*config.draw_edges(self.threads, lo, hi))

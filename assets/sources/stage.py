@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.building.needs import Sizes
 from graphmill.assets.building.page import Page
-from graphmill.assets.building.stage import OnePass, Progress, Silent, Stage
+from graphmill.assets.building.stage import Check, OnePass, Progress, Silent, Stage
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.features import stored_type
 from graphmill.assets.sources.readers.mapped_arrays import check_matrix, open_rows
@@ -80,12 +80,15 @@ class SourceStage(OnePass):
             return replace(found, num_features=rows.shape[1], dtype=stored, num_without_features=without)
         return found.stored_as(table.dtype)
 
-    def require_sound(self, opened: OpenSource, semantic: Any) -> None:
+    def require_sound(self, opened: OpenSource, semantic: Any) -> Sequence[Check]:
         """Makes the checks of a build of this stage, without a build.
 
         Args:
             opened: the open source.
             semantic: the config.
+
+        Returns:
+            The checks that warn, passed or not.
 
         Raises:
             InputError: what the build would refuse.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,7 @@ def _size(name: str, survey: Survey) -> TableSize:
 
 
 def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
-    """Returns the survey with what a build would refuse, if the data are so small that looking for it takes seconds.
+    """Returns the survey with what a build would refuse and warn of, if the data are so small that looking for it takes seconds.
 
     Args:
         survey: the survey.
@@ -79,16 +79,22 @@ def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
     if survey.num_edges > CHECKED_EDGES:
         return replace(survey, not_checked="edges, labels, split and values of features, which a build checks")
     whole = survey.table_bytes <= CHECKED_BYTES
-    problems = list(dict.fromkeys(problem for asked in passes for problem in _problems(asked, whole=whole)))
-    return replace(survey, problems=problems, not_checked="" if whole else "values of features, which a build checks")
+    found = [_looked_through(asked, whole=whole) for asked in passes]
+    warnings, problems = (list(dict.fromkeys(text for each in found for text in each[place])) for place in (0, 1))
+    not_checked = "" if whole else "values of features, which a build checks"
+    return replace(survey, notes=[*survey.notes, *warnings], problems=problems, not_checked=not_checked)
 
 
-def _problems(asked: Asked, *, whole: bool) -> Iterator[str]:
+def _looked_through(asked: Asked, *, whole: bool) -> tuple[list[str], list[str]]:
+    """Returns the details of the checks that warn, and what a build would refuse."""
+    warnings: list[str] = []
     with tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder:
         try:
             with asked[0][0].opened(asked, Threads(threads=2), Path(folder), Silent()) as opened:
                 for stage, semantic in asked:
                     if whole or stage is not FEATURES:
-                        stage.require_sound(opened, semantic)
+                        checks = stage.require_sound(opened, semantic)
+                        warnings += [check.detail for check in checks if not check.passed]
         except InputError as error:
-            yield from (f"{each.problem}; {each.remedy}" for each in each_mistake(error))
+            return warnings, [f"{each.problem}; {each.remedy}" for each in each_mistake(error)]
+    return warnings, []

@@ -24,6 +24,7 @@ from graphmill.assets.sources.edges.numbering import Numbering, id_kind, locate,
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.readers.archive import row_ranges
 from graphmill.assets.sources.readers.duck import FIX_FILE
+from graphmill.assets.sources.readers.table_features import rounded_values
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
@@ -106,6 +107,7 @@ class FeatureEntries:
             dtype=np.dtype(entry_type(self.names)),
             slices=self.slices,
             place=self.place,
+            recount=lambda columns: rounded_values(self.table, self.names[2:]),
         )
 
     def _staged(self, kind: str) -> list[int]:

@@ -42,10 +42,11 @@ from graphmill.assets.sources.edges.numbering import (
     original_ids,
     refuse_lost_rows,
 )
+from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
 from graphmill.assets.sources.edges.unread import unread_columns
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.readers.duck import Duck
-from graphmill.assets.sources.readers.file_digests import table_digests
+from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests
 from graphmill.assets.sources.readers.table_features import feature_columns, table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.registry import RawGraph, TableConfig
@@ -70,10 +71,7 @@ def raw(config: EdgesConfig, table: TableConfig | None) -> dict[str, str]:
     with told_at_once(_mistakes(config)), Duck(None, config.memory_bytes * 6 // 10, 1) as duck:
         if table is not None:
             return _raw_features(config.for_table(table), table, duck)
-        edges = _digests(config, duck, "edges", ("source_column", "target_column", "weight_column", "type_column"))
-        return edges | _digests(
-            config, duck, "nodes", ("id_column", "label_column", "split_column", "name_column"), apart=True
-        )
+        return _digests(config, duck, "edges", OF_EDGES) | _digests(config, duck, "nodes", OF_NODES, apart=True)
 
 
 def _raw_features(config: EdgesConfig, table: TableConfig, duck: Duck) -> dict[str, str]:
@@ -81,21 +79,21 @@ def _raw_features(config: EdgesConfig, table: TableConfig, duck: Duck) -> dict[s
     # The type of the ids decides their order.
     found = {"ids": hashlib.sha256(agree_on_ids(config, edges, nodes).encode()).hexdigest()}
     if config.feature_entries is not None and table.file is None:
-        entries = TableFiles(duck, config.files(KEY), KEY, config.text_form(KEY))
+        entries = open_table(config, duck, KEY)
         found |= _digests(config, duck, KEY, (), entry_columns(entries, config))
     if nodes is None:
         ends = ("source_column", "target_column")
         return found | ({} if config.num_nodes else _digests(config, duck, "edges", ends))
     read = config.features if table.file is None else None
-    names = () if read is None else feature_columns(nodes, read)
-    return found | _digests(config, duck, "nodes", ("id_column",), names)
+    if read is None:
+        return found | _digests(config, duck, "nodes", ("id_column",))
+    names = feature_columns(nodes, read)
+    return found | left_out_digest(nodes, read, "nodes") | _digests(config, duck, "nodes", ("id_column",), names)
 
 
 def _tables(config: EdgesConfig, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
     """Opens edge tables, and node tables if there are any."""
-    edges = TableFiles(duck, config.files("edges"), "edges", config.text_form("edges"))
-    has_nodes = config.nodes is not None
-    return edges, TableFiles(duck, config.files("nodes"), "nodes", config.text_form("nodes")) if has_nodes else None
+    return open_table(config, duck, "edges"), None if config.nodes is None else open_table(config, duck, "nodes")
 
 
 def _digests(
@@ -188,7 +186,8 @@ class TablesSource:
         if raw.splits is not None and self.nodes is not None:
             checked(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
         columns = config.columns(self._relations)
-        spool = EdgeSpool(self.folder, numbering.num_nodes, columns, undirected=config.undirected)
+        watched = config.counts_reverses(len(self._relations))
+        spool = EdgeSpool(self.folder, numbering.num_nodes, columns, undirected=config.undirected, watched=watched)
         spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)
         if spool.num_edges == 0:
             raise InputError(
@@ -207,7 +206,7 @@ class TablesSource:
 
     @cached_property
     def _entries(self) -> FeatureBlock:
-        table = TableFiles(self.duck, self.config.files(KEY), KEY, self.config.text_form(KEY))
+        table = open_table(self.config, self.duck, KEY)
         return FeatureEntries(table, self.config, self.numbering, self._kind).block()
 
     @cached_property

@@ -13,6 +13,7 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.edges.config import NAMES
 from graphmill.assets.sources.edges.entries import KEY, survey_entries
 from graphmill.assets.sources.edges.node_tables import require_class_numbers
+from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
 from graphmill.assets.sources.edges.unread import unread_columns
 from graphmill.assets.sources.features import stored_type
 from graphmill.assets.sources.readers.duck import Duck, quoted
@@ -39,16 +40,12 @@ def survey_tables(config: EdgesConfig) -> Survey:
         tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder,
         Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
     ):
-        edges = TableFiles(duck, config.files("edges"), "edges", config.text_form("edges"))
-        for key in ("source_column", "target_column", "weight_column", "type_column"):
+        edges = open_table(config, duck, "edges")
+        for key in OF_EDGES:
             if getattr(config, key) is not None:
                 edges.require(key, getattr(config, key))
-        nodes = (
-            TableFiles(duck, config.files("nodes"), "nodes", config.text_form("nodes"))
-            if config.nodes is not None
-            else None
-        )
-        for key in ("id_column", "label_column", "split_column", "name_column"):
+        nodes = None if config.nodes is None else open_table(config, duck, "nodes")
+        for key in OF_NODES:
             if nodes is not None and getattr(config, key) is not None:
                 nodes.require(key, getattr(config, key))
         if nodes is not None and config.label_column is not None and config.labels == "numbers":
@@ -57,7 +54,7 @@ def survey_tables(config: EdgesConfig) -> Survey:
         if config.feature_entries is None:
             width, dtype, notes = _features(config, nodes)
         else:
-            entries, notes = TableFiles(duck, config.files(KEY), KEY, config.text_form(KEY)), []
+            entries, notes = open_table(config, duck, KEY), []
             width, dtype = survey_entries(entries, config)
             dtype = stored_type(np.dtype(dtype), "as stored", config.normalize, str(entries.paths[0]))
             contents += describe_table("feature entries", entries)

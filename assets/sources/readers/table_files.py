@@ -13,7 +13,7 @@ A column that a user names and that no file has may stand in the names of the fo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -72,6 +72,7 @@ class TableFiles:
         patterns: files, folders of part files, or patterns.
         key: key of [graph] that names them, or `nodes.NAME` for a table of it, for errors.
         form: what is known about text files.
+        taken: column -> the key that names it; no pattern of features means such a column.
 
     Attributes:
         paths: the files, sorted within each pattern. Empty text files beside a `_SUCCESS` are left out.
@@ -83,8 +84,15 @@ class TableFiles:
         InputError: a pattern names no file, formats are mixed, or a file has no readable header.
     """
 
-    def __init__(self, duck: Duck, patterns: Sequence[Path], key: str, form: TextForm | None = None):
-        self.duck, self.key, self.form = duck, key, form or TextForm()
+    def __init__(
+        self,
+        duck: Duck,
+        patterns: Sequence[Path],
+        key: str,
+        form: TextForm | None = None,
+        taken: Mapping[str, str] | None = None,
+    ):
+        self.duck, self.key, self.form, self.taken = duck, key, form or TextForm(), dict(taken or {})
         self.paths = expand(patterns, key)
         kinds = {file_kind(path) for path in self.paths}
         if len(kinds) > 1:

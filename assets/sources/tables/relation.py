@@ -10,7 +10,8 @@ import numpy as np
 
 from graphmill.assets.sources.edges.edge_tables import End, checked_edges, stage_edges
 from graphmill.assets.sources.edges.numbering import id_kind, locate, refuse_lost_rows
-from graphmill.assets.sources.edges.unread import OF_EDGES, unread_of
+from graphmill.assets.sources.edges.open_table import OF_EDGES
+from graphmill.assets.sources.edges.unread import unread_of
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import table_digests
 from graphmill.assets.sources.readers.table_files import TableFiles
