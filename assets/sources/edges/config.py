@@ -59,6 +59,8 @@ class EdgesConfig(SpooledConfig):
     label_column: str | None = None
     # labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order
     labels: Literal["numbers", "names"] = "numbers"
+    # values of label_column that mean no label, in any case: ["unknown", "n/a"], or [255]
+    no_label: tuple[str | int, ...] = field(default=(), metadata={"hashed": "unless default"})
     # holds train, valid, test, or nothing
     split_column: str | None = None
     # a text for each node, kept in nodes.parquet
@@ -150,7 +152,7 @@ class EdgesConfig(SpooledConfig):
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
         if self.split_column is None:
             return self, raw
-        config = replace(self, label_column=None, labels="numbers", name_column=None)
+        config = replace(self, label_column=None, labels="numbers", no_label=(), name_column=None)
         return config, {name: digest for name, digest in raw.items() if not name.endswith(UNSAMPLED)}
 
     def for_table(self, table: TableConfig) -> EdgesConfig:

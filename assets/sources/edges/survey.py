@@ -49,7 +49,7 @@ def survey_tables(config: EdgesConfig) -> Survey:
             if nodes is not None and getattr(config, key) is not None:
                 nodes.require(key, getattr(config, key))
         if nodes is not None and config.label_column is not None and config.labels == "numbers":
-            require_class_numbers(nodes, config.label_column)
+            require_class_numbers(nodes, config.label_column, config.no_label)
         contents = describe_table("edges", edges) + (describe_table("nodes", nodes) if nodes else [])
         if config.feature_entries is None:
             width, dtype, notes = _features(config, nodes)

@@ -85,7 +85,7 @@ class NodeType:
 
     def _require(self, table: TableFiles, role: str, name: str) -> None:
         if role == "label_column" and self.keys.labels == "numbers":
-            require_class_numbers(table, name)
+            require_class_numbers(table, name, self.keys.no_label)
         else:
             table.require(role, name)
 
@@ -95,7 +95,9 @@ class NodeType:
         if table is None:
             return ()
         rows, names = Numbering(num_nodes=table.count()), []
-        labels = NodeTable(path=keys.path, label_column=keys.label_column, labels=keys.labels)
+        labels = NodeTable(
+            path=keys.path, label_column=keys.label_column, labels=keys.labels, no_label=keys.no_label
+        )
         splits = NodeTable(path=keys.path, split_column=keys.split_column)
         if keys.features is not None:
             names = columns_to_check(table, feature_columns(table, keys.features))
