@@ -21,9 +21,11 @@ from graphmill.assets.sources.splits import PARTS
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array
 
+KEYS = "columns are what their keys say"
 NODES, CLASSES, FILLED = "ids are those of nodes", "class names are those of classes", "every class has nodes"
 ONCE, NEIGHBOURS = "edges are stored once", "nodes of the split have neighbours"
 REMARKS = {
+    KEYS: "The edges do not look like triples of a knowledge graph whose relation is read as the target.",
     NODES: "No id looks like a marker for a missing node, such as -1 among ids from 0, None or NaN, which joins all nodes that lack one.",
     CLASSES: "No class has a name for a missing label, such as unknown or n/a.",
     FILLED: "Each class has a node. The output of a model and means over classes have a place for each.",
@@ -55,6 +57,7 @@ def remarks(
     degree = np.asarray(in_degree) if config.undirected else np.asarray(in_degree) + np.asarray(out_degree)
     num_edges = int(np.asarray(in_degree).sum(dtype=np.int64)) // (2 if config.undirected else 1)
     return [
+        _check(KEYS, raw.remarks, "nothing looks like something else"),
         _check(NODES, _marked_nodes(raw, degree, num_edges), "no id looks like a marker"),
         _check(CLASSES, _unknown_classes(raw), "no name of a class means that there is none"),
         _check(FILLED, _empty_classes(raw), "each class has a node"),

@@ -264,6 +264,7 @@ class RawGraph:
         node_type_ptr: i64[T+1] ranges of ids of the node types; None if nodes have no types.
         numbers: numbers that the source puts into the summary (files skipped, edges outside the graph).
         unread: phrases about the contents that neither the graph nor a feature table of the pipeline reads.
+        remarks: sentences about what the content looks like where that is something else than the keys say.
         directions: samples of the edges of each relation; None if it does not matter whether they come in both directions.
     """
 
@@ -280,6 +281,7 @@ class RawGraph:
     node_type_ptr: Array | None = None
     numbers: Mapping[str, Any] = field(default_factory=dict)
     unread: Sequence[str] = ()
+    remarks: Sequence[str] = ()
     directions: Directions | None = None
 
 

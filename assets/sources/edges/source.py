@@ -43,6 +43,7 @@ from graphmill.assets.sources.edges.numbering import (
     refuse_lost_rows,
 )
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
+from graphmill.assets.sources.edges.shape import looks_like_triples
 from graphmill.assets.sources.edges.unread import unread_columns
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.readers.duck import Duck
@@ -202,7 +203,15 @@ class TablesSource:
             original_ids=original_ids(self.duck, numbering, self._kind),
             numbers=numbers | shared,
             unread=unread_columns(config, self.edges, self.nodes),
+            remarks=self._remarks(),
         )
+
+    def _remarks(self) -> list[str]:
+        """Returns a sentence about triples whose relation is read as the target."""
+        if self.nodes is not None or self.config.num_nodes is not None:
+            return []  # relations are not among the nodes, which is refused
+        said = looks_like_triples(self.edges, self.config.source_column, self.config.target_column)
+        return [said] if said else []
 
     @cached_property
     def _entries(self) -> FeatureBlock:

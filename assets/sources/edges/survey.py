@@ -14,6 +14,7 @@ from graphmill.assets.sources.edges.config import NAMES
 from graphmill.assets.sources.edges.entries import KEY, survey_entries
 from graphmill.assets.sources.edges.node_tables import require_class_numbers
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
+from graphmill.assets.sources.edges.shape import looks_like_triples, lost_first_line
 from graphmill.assets.sources.edges.unread import unread_columns
 from graphmill.assets.sources.features import stored_type
 from graphmill.assets.sources.readers.duck import Duck, quoted
@@ -110,7 +111,13 @@ def survey_files(paths: Sequence[Path]) -> list[str]:
         InputError: a file cannot be read.
     """
     with Duck(None, 256 << 20, 2) as duck:
-        return describe_table("table", TableFiles(duck, paths, "edges", TextForm(names=NAMES["edges"])))
+        table = TableFiles(duck, paths, "edges", TextForm(names=NAMES["edges"]))
+        lost = lost_first_line(table)
+        # With `header = false` the columns have other names.
+        names = [*NAMES["edges"], *(f"c{place}" for place in range(2, len(table.columns)))] if lost else []
+        ends = list(table.columns)[:2]
+        triples = looks_like_triples(table, *ends, names) if len(table.columns) > 2 else ""
+        return [*describe_table("table", table), *(f"note: {said}" for said in (lost, triples) if said)]
 
 
 def _features(config: EdgesConfig, nodes: TableFiles | None) -> tuple[int, str, list[str]]:

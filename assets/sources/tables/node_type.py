@@ -95,9 +95,7 @@ class NodeType:
         if table is None:
             return ()
         rows, names = Numbering(num_nodes=table.count()), []
-        labels = NodeTable(
-            path=keys.path, label_column=keys.label_column, labels=keys.labels, no_label=keys.no_label
-        )
+        labels = NodeTable(path=keys.path, label_column=keys.label_column, labels=keys.labels, no_label=keys.no_label)
         splits = NodeTable(path=keys.path, split_column=keys.split_column)
         if keys.features is not None:
             names = columns_to_check(table, feature_columns(table, keys.features))
