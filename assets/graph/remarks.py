@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from graphmill.assets.building.stage import Check
+from graphmill.assets.graph.checks import SLICE_EDGES
 from graphmill.assets.sources.directions import Directions
 from graphmill.assets.sources.markers import LIMITS, UNLABELLED, is_bound, marked_numbers, marked_texts
 from graphmill.assets.sources.registry import GraphConfig, RawGraph
@@ -36,7 +37,7 @@ REMARKS = {
 
 LONELY, FEW_NODES = 0.9, 10
 """Share of nodes without in-edges from which a part of the split is told, and nodes of a part below which all must lack them."""
-HUB_SHARE, HUB_TIMES, HUB_NODES = (0.2, 0.95), 10, 30
+HUB_SHARE, HUB_TIMES, HUB_NODES = (0.2, 0.95), 4, 30
 """Shares of all edges between which node 0 may be a marker, how many times as many as any other node it has, and least number of nodes."""
 LONE_SHARE = 0.5
 """Share of nodes without edges from which the last id of a type of integers is a marker and no count."""
@@ -95,7 +96,8 @@ def watch_directions(raw: RawGraph, config: GraphConfig) -> Directions | None:
     if not config.counts_reverses(0):
         return None
     found = Directions()
-    found.add(raw.src, raw.dst, 0)
+    for low in range(0, len(raw.src), SLICE_EDGES):
+        found.add(raw.src[low : low + SLICE_EDGES], raw.dst[low : low + SLICE_EDGES], 0)
     return found
 
 

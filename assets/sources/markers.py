@@ -81,7 +81,7 @@ def marked_texts(names: Any, words: frozenset[str] = NOTHING, least: int = LEAST
         said = said & ~codes
     found, numbers = said.arg_true().to_list(), texts.str.contains(NUMBER).arg_true()
     if 0 < len(numbers) == len(texts):
-        order = texts.cast(polars.Float64).arg_sort()
+        order = texts.cast(polars.Float64, strict=False).arg_sort()
         extremes = order.to_list() if len(order) <= 1 << 16 else [*order.head(1 << 15), *order.tail(1 << 15)]
         ids = np.array([_whole(texts[place]) for place in extremes], object)
         found += [extremes[place] for place in marked_numbers(ids, least)]
