@@ -185,7 +185,7 @@ def test_relations_in_both_directions(tmp_path):
     assert graph(more={both: symmetric}) == {}, "merged"
     found = graph(more={back: writes[::-1]})
     assert "paper/rev_writes/author holds all of the edges of author/writes/paper in reverse" in found[ONCE]
-    assert "about 8" in graph(more={back: some[::-1]})[ONCE]
+    assert "holds about " in graph(more={back: some[::-1]})[ONCE]
     assert (
         "paper/cites/paper: all are there in both directions"
         in graph(more={both: symmetric}, reverse_types="own")[ONCE]
@@ -244,8 +244,6 @@ SOUND_COLUMNS = {
 @pytest.mark.parametrize("kind", [*TABLES, "npz", "npy"])
 @pytest.mark.parametrize("name", [*COLUMNS, *SOUND_COLUMNS])
 def test_numbers_that_are_rounded(tmp_path, kind, name):
-    if kind in TABLES and name == "measured":
-        pytest.skip("tables write every digit: a whole number may come of it")
     values, rng = {**COLUMNS, **SOUND_COLUMNS}[name], np.random.default_rng(8)
     keys, source, table = {"edges": write(tmp_path, "e", "csv", edges(rng, range(60)))}, "edges", None
     if kind == "npz":
