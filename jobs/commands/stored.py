@@ -10,6 +10,7 @@ from graphmill.assets.storage.leases import Address
 from graphmill.assets.storage.remote.collect import StoredItem, collect_stored, find_stored_garbage, remove_stored
 from graphmill.assets.storage.remote.door import stored_addresses
 from graphmill.assets.storage.remote.fetch import stored_problems
+from graphmill.assets.storage.remote.leases import EXPIRY_SECONDS
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import short
 from graphmill.jobs.commands.gc import confirmed
@@ -23,6 +24,14 @@ def collect_stored_garbage(store: Store, keep: int, *, yes: bool = False, dry_ru
         InputError: `keep` is negative, the object store cannot be used, or no terminal is there to answer.
     """
     garbage = find_stored_garbage(store, keep)
+    for key in garbage.damaged_leases:
+        until = f"nothing goes there until it expires, in {EXPIRY_SECONDS // 60} minutes at most"
+        click.echo(
+            f"not read  {key} in {store_url()} is a damaged lease, or one of another version of graphmill: {until}"
+        )
+    for address in garbage.damaged_entries:
+        label = _label(address)
+        click.echo(f"not read  {label}: its entry in {store_url()} is damaged; remove it: graphmill repair {label}")
     going = (*garbage.left, *garbage.artifacts)
     for item in going:
         about = f"  ({item.about})" if item.about else ""

@@ -11,9 +11,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from graphmill.assets.storage.documents import parse_document, raw_schema
 from graphmill.assets.storage.home import store_url
 from graphmill.assets.storage.remote.objects import Objects, require_objects
-from graphmill.assets.storage.sealed_json import seal, unseal_bytes
+from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.version import canonical, canonical_json, locations
 
 FOLDER = "raw"
@@ -45,8 +46,8 @@ def kept_raw_digests(stage: str, semantic: Any) -> dict[str, str] | None:
 def _read(objects: Objects, key: str) -> dict[str, str] | None:
     data = objects.read(key)
     try:
-        return None if data is None else dict(unseal_bytes(data, key)["raw"])
-    except (ValueError, KeyError, TypeError):
+        return None if data is None else parse_document(data, key, raw_schema)["raw"]
+    except ValueError:
         return None  # damaged, which is as good as none
 
 
