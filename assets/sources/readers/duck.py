@@ -154,7 +154,7 @@ def explained(text: str, where: str) -> InputError:
     if "unicode" in text or "utf-8" in text.lower():
         return InputError(f"{place}: the text is not UTF-8", as_utf8(where))
     if "GZIP" in text or "gzip" in text:
-        remedy = f"copy it again; or, if bytes stand behind its end: gzip -dc {shlex.quote(where)} > NEW.csv"
+        remedy = whole_gzip(where)
         return InputError(f"{place}: the gzip file is damaged or cut short: {_first_line(text)}", remedy)
     said = text.replace(where, "").lower()  # a path may have any word
     if "zstd" in said or "frame" in said or "corruption detected" in said:
@@ -182,6 +182,11 @@ def too_long(place: str, most: int) -> InputError:
     """Returns the error of a line of text that is longer than `most` bytes."""
     remedy = "leave the column with the long text out of the file, or write the table as Parquet"
     return InputError(f"{place}: the line is longer than {most:,} bytes", remedy)
+
+
+def whole_gzip(path: str) -> str:
+    """Returns the remedy for a gzip file that is damaged, or is followed by other bytes."""
+    return f"copy it again; or, if bytes stand behind its end: gzip -dc {shlex.quote(path)} > NEW.csv"
 
 
 def as_utf8(path: str) -> str:

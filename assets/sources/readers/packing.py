@@ -1,7 +1,8 @@
 """How a file of text is packed, and lines of it; and files of other programs, with the command that makes a table of them.
 
 The first bytes decide, whatever the name says: browsers unpack files and keep their names. DuckDB unpacks gzip and zstd itself. bzip2, xz,
-gzip with zeros behind its end and text whose lines end in two ways are written into scratch space first.
+gzip with zeros behind its end and text whose lines end in two ways are written into scratch space first. A gzip file is compared with its
+CRC-32 before DuckDB reads it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from graphmill.assets.sources.readers.duck import FIX_FILE, Duck, as_utf8, path_literal
+from graphmill.assets.sources.readers.duck import FIX_FILE, Duck, as_utf8, path_literal, whole_gzip
 from graphmill.assets.storage.filesystem import full_disk, full_errno
 from graphmill.assets.storage.machine import require_plain_file
 from graphmill.kernels.errors import InputError
@@ -144,7 +145,8 @@ def reading(path: Path) -> Iterator[IO[bytes]]:
         if full_errno(error) is not None:
             raise
         what = "cannot be read" if kind == "none" else f"the {kind} file is damaged or cut short"
-        raise InputError(f"{path}: {what}: {error}", f"copy it again, or {FIX_FILE}") from error
+        remedy = whole_gzip(str(path)) if kind == "gzip" else f"copy it again, or {FIX_FILE}"
+        raise InputError(f"{path}: {what}: {error}", remedy) from error
 
 
 def for_duck(duck: Duck, path: Path) -> tuple[Path, str]:
@@ -159,10 +161,13 @@ def for_duck(duck: Duck, path: Path) -> tuple[Path, str]:
     if kind == "zstd":
         require_whole_zstd(path)
     state = path.stat()
+    unchanged = state.st_size, state.st_mtime_ns, state.st_ctime_ns
     as_it_is = {"zstd": True, "gzip": not _padded(path, state.st_size)}
     if kind == "none":
-        as_it_is[kind] = not _mixed_ends(path, state.st_size, state.st_mtime_ns)
+        as_it_is[kind] = not _mixed_ends(path, unchanged)
     if as_it_is.get(kind):
+        if kind == "gzip":
+            _require_whole_gzip(path, unchanged)
         return path, kind
     copy = duck.scratch / f"unpacked-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     if not copy.exists():
@@ -190,7 +195,7 @@ def _unpack(path: Path, copy: Path) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _mixed_ends(path: Path, _size: int, _modified: int) -> bool:
+def _mixed_ends(path: Path, _unchanged: tuple[int, ...]) -> bool:
     """Tells whether some lines end in \\r\\n and others in \\n; quoted fields count, too."""
     newlines, pairs, last = 0, 0, b""
     with open(path, "rb") as file:
@@ -201,6 +206,18 @@ def _mixed_ends(path: Path, _size: int, _modified: int) -> bool:
                 return True
             last = piece[-1:]
     return False
+
+
+@lru_cache(maxsize=4096)
+def _require_whole_gzip(path: Path, _unchanged: tuple[int, ...]) -> None:
+    """Unpacks a gzip file once and compares it with its CRC-32, which DuckDB does not: a flipped bit would be other text.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    with reading(path) as file:
+        while file.read(PIECE_BYTES):
+            pass
 
 
 def require_whole_zstd(path: Path) -> None:
