@@ -191,7 +191,7 @@ _MANIFEST = Fields(
         "block_digests": digest,
         "summary": Fields(
             {"numbers": mapped(plain), "checks": listed(CHECKED), "figures": mapped(path_inside)},
-            {"derived": listed(path_inside)},
+            {"derived": listed(path_inside), "unread": listed(text)},
         ),
     },
     {
