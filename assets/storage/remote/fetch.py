@@ -24,6 +24,7 @@ from graphmill.assets.storage.leases import Address, Leases
 from graphmill.assets.storage.manifest import MANIFEST, RUN, WORDS
 from graphmill.assets.storage.remote.entries import (
     IS_DAMAGED,
+    REQUESTS,
     StoredEntry,
     content_prefix,
     damaged_remedy,
@@ -200,27 +201,51 @@ def _wrong_sizes(objects: Objects, entry: StoredEntry) -> dict[str, InputError |
     return wrong
 
 
-def stored_problems(address: Address) -> list[str]:
-    """Reads every byte of an artifact of the object store and returns its damage, one text each; nothing is kept."""
-    objects, problems = require_objects(), []
-    try:
-        entry = read_entry(objects, address)
-        if entry is None:
+def shallow_problems(addresses: Collection[Address]) -> dict[Address, list[str]]:
+    """Returns address -> damage of artifacts of the object store, as far as entries and sizes tell; several are looked at at a time."""
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        found = pool.map(lambda each: stored_problems(each, every_byte=False), addresses)
+        return {address: problems for address, problems in zip(addresses, found, strict=True) if problems}
+
+
+def stored_problems(address: Address, *, every_byte: bool = True) -> list[str]:
+    """Returns the damage of an artifact of the object store, one text each; nothing of it is kept.
+
+    Args:
+        address: stage and version.
+        every_byte: whether to read all of its files; else entry and sizes alone are compared.
+    """
+    objects = require_objects()
+    while True:
+        try:
+            entry = read_entry(objects, address)
+            problems = [] if entry is None else [_said(error) for error in _damage(objects, entry, every_byte)]
+            now = read_entry(objects, address) if problems else entry
+        except InputError as error:
+            return [_said(error)]
+        if entry is None or now is None:
             return []  # removed meanwhile
-        wrong = _wrong_sizes(objects, entry)
-        problems += [_said(error) for error in wrong.values()]
-        if WORDS in wrong:
+        if now.upload == entry.upload:
             return problems
+
+
+def _damage(objects: Objects, entry: StoredEntry, every_byte: bool) -> Iterator[InputError | Vanished]:
+    """Yields an error for each damaged file of an upload."""
+    wrong = _wrong_sizes(objects, entry)
+    yield from wrong.values()
+    if WORDS in wrong or not every_byte:
+        return
+    try:
         words = _read_words(objects, entry)
     except (InputError, Vanished) as error:
-        return [_said(error)]
-    for name in sorted(entry.manifest["files"].keys() - wrong.keys()):
+        yield error
+        return
+    for name in entry.manifest["files"]:
         try:
-            for start, end in _spans(entry, name):
+            for start, end in () if name in wrong else _spans(entry, name):
                 _fetch_span(objects, entry, name, words, start, end)
         except (InputError, Vanished) as error:
-            problems.append(_said(error))
-    return problems
+            yield error
 
 
 def _said(error: InputError | Vanished) -> str:
