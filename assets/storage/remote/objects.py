@@ -8,11 +8,12 @@ AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP.
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -26,6 +27,8 @@ RETRIES, RETRY_SECONDS = 5, 60
 PART_BYTES, MOST_PARTS = 8 << 20, 9_000
 """Bytes of one request of a large upload, and how many S3 takes of them (10,000)."""
 CLOCK = "clock"
+UNFINISHED = re.compile(r"#[0-9]+$")
+"""Ends of the names of files that obstore is writing."""
 
 PREFIXES = ("AWS_", "GOOGLE_", "AZURE_")
 
@@ -58,8 +61,9 @@ class Objects:
             remedy = f"install it: {install_extra('object-store')}; or unset GRAPHMILL_STORE"
             raise InputError(f"{STORE_VARIABLE} = {url} needs the package {error.name}", remedy) from error
         self._api, place = obstore, urlparse(url)
-        if place.scheme == "file":
-            make_folder(Path(unquote(place.path)))
+        self._folder = Path(unquote(place.path)) if place.scheme == "file" else None
+        if self._folder is not None:
+            make_folder(self._folder)
         elif place.scheme in ("memory", "http", "https", ""):
             remedy = "give s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER"
             raise InputError(f"{STORE_VARIABLE} = {url} is not a store that machines can share", remedy)
@@ -112,6 +116,8 @@ class Objects:
 
     def listed(self, prefix: str) -> list[Stored]:
         """Returns all objects below a folder of keys, in the order of their names."""
+        if self._folder is not None:
+            return sorted(_files_below(self._folder, prefix), key=lambda each: each.key)
         with self._telling():
             found = [each for page in self._api.list(self._store, prefix) for each in page]
         return sorted(
@@ -156,6 +162,25 @@ class Objects:
             if not isinstance(error, (base, OSError, ValueError)) or isinstance(error, InputError):
                 raise
             raise refused(self.url, error) from error
+
+
+def _files_below(root: Path, prefix: str) -> Iterator[Stored]:
+    """Yields the files of a store that is a folder; obstore ends at the first name that it does not take, whoever made the file."""
+    seen: set[tuple[int, int]] = set()
+    for folder, inner, names in os.walk(root / prefix, followlinks=True):
+        found = os.stat(folder)
+        if (found.st_dev, found.st_ino) in seen:  # a link leads back
+            inner.clear()
+            continue
+        seen.add((found.st_dev, found.st_ino))
+        for name in names:
+            path = Path(folder, name)
+            key = path.relative_to(root).as_posix()
+            if UNFINISHED.search(name) or not key.isprintable():
+                continue
+            with suppress(OSError):  # removed meanwhile, or a link to nothing
+                status = path.stat()
+                yield Stored(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
 
 def creates_once(objects: Objects) -> bool:
@@ -215,6 +240,9 @@ def refused(url: str, error: BaseException) -> InputError:
         if any(each in text for each in words):
             return InputError(f"the object store {url} cannot be used: {problem}", remedy)
     first = text.partition("\n")[0][:300]
+    if "invalid path" in text:  # a listing ends there
+        remedy = "remove the object of this name, which graphmill did not write, with the program that made it"
+        return InputError(f"the object store {url} cannot be used: {first}", remedy)
     return InputError(f"the object store {url} cannot be used: {first}", f"correct {STORE_VARIABLE} or the store")
 
 
