@@ -41,10 +41,10 @@ def _names(folder: Path, part: str) -> list[str]:
 
 def bytes_named(*configs: Any) -> int:
     """Returns the bytes of all files that keys of configurations name, by paths, folders or patterns: each path once."""
-    return sum(_bytes(path) for path in dict.fromkeys(path for config in configs for path in _paths(config)))
+    return sum(_bytes(path) for path in dict.fromkeys(path for config in configs for path in paths_in(config)))
 
 
-def _paths(value: Any) -> Iterator[Path]:
+def paths_in(value: Any) -> Iterator[Path]:
     """Yields the paths in a configuration, those of its tables included."""
     if isinstance(value, Path):
         yield value
@@ -53,7 +53,7 @@ def _paths(value: Any) -> Iterator[Path]:
         value = [getattr(value, field.name) for field in fields(value)]
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
     for each in inside:
-        yield from _paths(each)
+        yield from paths_in(each)
 
 
 def _bytes(path: Path) -> int:

@@ -1,8 +1,8 @@
 """Digests of raw files, kept in the object store for machines that do not have the files.
 
 The version of what is built from raw files needs their digests, so without them a machine could not find a graph that another has built.
-The record is that of the same stage, configuration and paths. It counts only if a path that the configuration names does not exist here:
-files that are here are digested here.
+The record is that of the same stage, configuration and paths. It counts only if nothing that the configuration names exists here: files
+that are here are digested here.
 """
 
 from __future__ import annotations
