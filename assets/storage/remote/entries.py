@@ -70,7 +70,7 @@ def read_entry(objects: Objects, address: Address) -> StoredEntry | None:
     Raises:
         InputError: the entry is damaged, or of a later version of graphmill.
     """
-    data = objects.read(entry_key(address))
+    data = objects.read_document(entry_key(address))
     if data is None:
         return None
     label = f"{address[0]}/{short(address[1])}"

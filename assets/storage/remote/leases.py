@@ -141,7 +141,7 @@ def held_remotely(objects: Objects, now: datetime, held: Collection[Address] = (
         if now - each.written > timedelta(seconds=EXPIRY_SECONDS):
             objects.remove([each.key])
             continue
-        data = objects.read(each.key)
+        data = objects.read_document(each.key)
         try:
             addresses |= set() if data is None else _addresses(data, each.key)
         except ValueError:

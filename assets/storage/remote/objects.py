@@ -26,6 +26,8 @@ RETRIES, RETRY_SECONDS = 5, 60
 """How often a failed request is repeated, and the seconds after which it is not repeated any more."""
 PART_BYTES, MOST_PARTS = 8 << 20, 9_000
 """Bytes of one request of a large upload, and how many S3 takes of them (10,000)."""
+DOCUMENT_BYTES = 64 << 20
+"""Most bytes of an entry or lease that are read: an object may be of any size."""
 CLOCK = "clock"
 UNFINISHED = re.compile(r"#[0-9]+$")
 """Ends of the names of files that obstore is writing."""
@@ -72,6 +74,10 @@ class Objects:
         given: Any = {} if place.scheme == "file" else {"retry_config": limits}
         with self._telling():
             self._store = from_url(url, **given)
+
+    def read_document(self, key: str) -> bytes | None:
+        """Returns the content of an object that should be a document, of a longer one only its beginning; None if there is none."""
+        return self.read_range(key, 0, DOCUMENT_BYTES)
 
     def read(self, key: str) -> bytes | None:
         """Returns the content of an object, None if there is none."""

@@ -44,7 +44,7 @@ def kept_raw_digests(stage: str, semantic: Any) -> dict[str, str] | None:
 
 
 def _read(objects: Objects, key: str) -> dict[str, str] | None:
-    data = objects.read(key)
+    data = objects.read_document(key)
     try:
         return None if data is None else parse_document(data, key, raw_schema)["raw"]
     except ValueError:
