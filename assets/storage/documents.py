@@ -1,8 +1,8 @@
 """The sealed documents of a home, an object store and a bundle: what each kind has to say, and the one way in which each is read.
 
-Whoever reads a document did not write it: it may come from another machine's disk, from an object store that a team writes to, or from an
-older mistake. What does not fit its schema is damage of that document, as a flipped bit is. A record of another room, such as the header of
-a checkpoint, has its schema beside its reader, made of the same checks (assets/storage/schema.py).
+A reader of a document did not write it: the document may come from another machine's disk, from an object store that a team writes to, or
+from an older mistake. What does not fit its schema is damage of that document, as a flipped bit is. A record of another room, such as the
+header of a checkpoint, has its schema beside its reader, made of the same checks (assets/storage/schema.py).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def parse_document(data: bytes, called: str, kind: Check) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)  # as many as `unseal_bytes` remembers
 def _problem(data: bytes, called: str, kind: Check) -> str:
-    """Returns what is wrong with a sealed document, "" if it is one of its kind."""
+    """Returns the problem of a sealed document, "" if it is one of its kind."""
     try:
         document = unseal_bytes(data, called)
         kind({each: value for each, value in document.items() if each != DIGEST}, "")
@@ -212,7 +212,7 @@ def manifest_schema(value: Any, where: str) -> None:
 
 
 def recipe_problem(manifest: Mapping[str, Any]) -> str:
-    """Returns what a manifest of the right form says of another recipe than its version is of, or leaves out; "" if it is sound."""
+    """Returns the problem of a manifest of the right form that lacks numbers, or has another recipe than its version; "" if it is sound."""
     if _version(manifest) != manifest["version"]:
         return "its version is not that of its config, inputs and raw content"
     try:
@@ -223,7 +223,7 @@ def recipe_problem(manifest: Mapping[str, Any]) -> str:
 
 
 def _wrong_files(files: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what is wrong with files whose fields are sound one by one."""
+    """Yields the problems of files whose fields are sound one by one."""
     names = sorted(files)
     yield from (f"files/{each} is a name of the store's own" for each in names if each.split("/")[0] in OWN_FILES)
     yield from (f"files/{low} is a file and a folder" for low, high in pairwise(names) if high.startswith(f"{low}/"))

@@ -35,7 +35,7 @@ from graphmill.assets.storage.remote.entries import (
     read_entries,
     read_entry,
 )
-from graphmill.assets.storage.remote.leases import EXPIRY_SECONDS, Held, held_remotely
+from graphmill.assets.storage.remote.leases import EXPIRY_SECONDS, HeldArtifacts, held_remotely
 from graphmill.assets.storage.remote.objects import Objects, Stored, require_objects
 from graphmill.assets.storage.remote.upload import remove_upload
 from graphmill.assets.storage.store import Store
@@ -198,7 +198,7 @@ class _Removal:
     def _entry(self, address: Address) -> StoredEntry | None:
         return read_entry(self.objects, address)
 
-    def _held(self) -> Held:
+    def _held(self) -> HeldArtifacts:
         return held_remotely(self.objects, self.objects.now(), self.store.leases.held())
 
     def _learn(self) -> None:

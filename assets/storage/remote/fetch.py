@@ -105,8 +105,10 @@ def stored_file(address: Address, name: str) -> bytes | None:
     """
     objects = require_objects()
     entry = read_entry(objects, address)
+    if entry is None:
+        return None
     try:
-        return None if entry is None else _read_file(objects, entry, name)
+        return _read_file(objects, entry, name)
     except Vanished as error:
         raise _damaged(objects, entry, f"the object {error} is missing") from error
 

@@ -110,7 +110,7 @@ def hold_remote(addresses: Sequence[Address]) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldArtifacts:
     """What living processes hold.
 
     Attributes:
@@ -126,8 +126,8 @@ class Held:
         return bool(self.damaged) or not self.addresses.isdisjoint(addresses)
 
 
-def held_remotely(objects: Objects, now: datetime, held: Collection[Address] = ()) -> Held:
-    """Returns what living processes hold, and removes the leases that have expired.
+def held_remotely(objects: Objects, now: datetime, held: Collection[Address] = ()) -> HeldArtifacts:
+    """Returns the artifacts that living processes hold, and removes the leases that have expired.
 
     Args:
         objects: the object store.
@@ -146,7 +146,7 @@ def held_remotely(objects: Objects, now: datetime, held: Collection[Address] = (
             addresses |= set() if data is None else _addresses(data, each.key)
         except ValueError:
             damaged.append(each.key)
-    return Held(frozenset(addresses), tuple(damaged))
+    return HeldArtifacts(frozenset(addresses), tuple(damaged))
 
 
 def _addresses(data: bytes, key: str) -> set[Address]:
