@@ -5,17 +5,20 @@ steps. A big one runs each step in a process of its own, so that a stage's memor
 Trainings are child processes in both. An interrupt ends the children, leaves the store sound and is raised as `KeyboardInterrupt`.
 """
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
 import dagster as dg
 
 from graphmill.assets.building.child import note_kills, why_killed
+from graphmill.assets.building.interrupts import begin, blocked
 from graphmill.assets.cluster.keeper import kept
 from graphmill.assets.definitions import Surroundings, key_of
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
@@ -238,13 +241,19 @@ def _execute_in_processes(
     job = dg.build_reconstructable_job(
         __name__, "reconstruct_job", None, arguments, reconstructor_working_directory=str(IMPORTED_FROM)
     )
-    with dg.execute_job(
-        job,
-        instance=instance,
-        asset_selection=[key_of(step) for step in steps],
-        run_config=_run_config(order, steps),
-        tags=TAGS,
-    ) as result:
+    # Steps' processes are started with signals blocked, which another thread of this process answers meanwhile. The tracker of
+    # multiprocessing comes first: when it is started, it unblocks them.
+    resource_tracker.ensure_running()
+    with (
+        blocked(),
+        dg.execute_job(
+            job,
+            instance=instance,
+            asset_selection=[key_of(step) for step in steps],
+            run_config=_run_config(order, steps),
+            tags=TAGS,
+        ) as result,
+    ):
         return result.success, result.run_id, result.all_events
 
 
@@ -254,6 +263,8 @@ def reconstruct_job(
     """Returns a job again in another process of its run, from plain values and not from files that may have changed."""
     from graphmill.trainers.record.progress import open_progress
 
+    if multiprocessing.parent_process() is not None:
+        begin("", handlers=False)  # Dagster has handlers in the process of a step
     pipeline = replace(parse_pipeline(Path(path), text.encode(), TrainTable), settings=settings)
     around = Surroundings(
         store=Store(home),

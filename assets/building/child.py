@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from graphmill.assets.building.interrupts import STOPS
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.control_group import kills, limit_bytes
 from graphmill.assets.storage.home import IMPORTED_FROM
@@ -62,6 +63,7 @@ def runtime_environment() -> dict[str, str]:
 def begin_as_trainings() -> None:
     """Begins this program again, in the same process, with `runtime_environment`, unless it has that: they are read at the start alone."""
     if any(os.environ.get(name) != value for name, value in runtime_environment().items()):
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until the program answers them again
         os.execve(sys.executable, sys.orig_argv, os.environ | runtime_environment())
 
 

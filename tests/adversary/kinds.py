@@ -11,6 +11,7 @@ from tests.adversary.damage import cuts, damaged_sort, flips
 from tests.adversary.data import malformed
 from tests.adversary.interruptions import can_mount, crowds, full_disks, killed_sort, kills
 from tests.adversary.pipeline_files import mutations
+from tests.adversary.signals import signalled_command, signals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +38,10 @@ class Kind:
 KINDS = {
     "pipelines": Kind(prepare=mutations, share=0.1, drawn=20, batch=50),
     "data": Kind(prepare=malformed, share=0.1, drawn=3),
-    "flips": Kind(prepare=flips, share=0.4, drawn=4, sort=damaged_sort),
+    "flips": Kind(prepare=flips, share=0.3, drawn=4, sort=damaged_sort),
     "cuts": Kind(prepare=cuts, share=0.1, drawn=2, sort=damaged_sort),
     "kills": Kind(prepare=kills, share=0.15, drawn=2, sort=killed_sort),
+    "signals": Kind(prepare=signals, share=0.1, drawn=3, sort=signalled_command),
     "disks": Kind(prepare=full_disks, share=0.1, drawn=1, possible=can_mount),
     "crowds": Kind(prepare=crowds, share=0.05, drawn=1),
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.assets.pipeline.catalogue import stages
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.adversary import interruptions, workshop

@@ -21,7 +21,7 @@ from graphmill.assets.pipeline.steps import Versions
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.collect import find_garbage
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.inspect_source import survey_of
 from graphmill.jobs.commands.leaderboard import leaderboard_rows, print_leaderboard, stored_entries
 from graphmill.jobs.commands.names import find_artifact
@@ -267,7 +267,7 @@ def test_a_split_that_the_source_lacks_is_named(tmp_path: Path) -> None:
 
 
 def test_a_bare_machine_trains_every_split(swept: tuple[Path, Path], tmp_path: Path) -> None:
-    from graphmill.trainers.__main__ import main
+    from graphmill.trainers.program import main
 
     text = swept[0].read_text().replace("seeds = [3, 4]", "lr = 0.1")
     (swept[0].parent / "other.toml").write_text(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands import doctor
 from graphmill.jobs.commands.doctor import LACKS, NOTE, OK, can_train, examine
 from graphmill.jobs.operations import rates

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from benchmarks.growth import last_rows
 from benchmarks.predicted import compared
 from benchmarks.record import RESULTS
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.scaling.cluster import ClusterWork, Machines
 from graphmill.jobs.scaling.simulation import simulate_cluster
 from graphmill.kernels.errors import InputError
