@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphmill.assets.building import interrupts
+from graphmill.kernels import environment
 
 if TYPE_CHECKING:
     from graphmill.kernels.errors import InputError
@@ -84,7 +85,7 @@ def _refused(error: Exception) -> InputError | None:
     if said is None and "sqlalchemy" in sys.modules:
         from graphmill.jobs.runs.instance import history_error
 
-        said = history_error(error, os.environ.get("DAGSTER_HOME") or "")
+        said = history_error(error, environment.read(environment.DAGSTER_HOME))
     return said
 
 

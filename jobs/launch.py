@@ -46,6 +46,7 @@ from graphmill.jobs.runs.instance import (
 from graphmill.jobs.runs.interrupts import watched_interrupts
 from graphmill.jobs.runs.listed import listed_in_ui
 from graphmill.jobs.runs.training import EpochLines, training_steps
+from graphmill.kernels.environment import MASTER_ADDR, MASTER_PORT, answers, launcher
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.recipe import ModelRecipe
@@ -115,6 +116,7 @@ def launch(order: Launch) -> Outcome:
         StepError: a step failed otherwise.
         KeyboardInterrupt: SIGINT or SIGTERM came, or the run was cancelled in the UI; the children are gone, the store is sound.
     """
+    _refuse_launchers(order)
     steps = _selected(order)
     store, versions = Store(order.home), Versions()
     # A writer sweeps as well, but a run that reuses everything has none.
@@ -151,6 +153,23 @@ def launch(order: Launch) -> Outcome:
             _raise_failures(events, store.home)
     found = {step.name: find_all(store, step, versions) for step in steps}
     return Outcome(run_id=run_id, artifacts={name: artifacts or [] for name, artifacts in found.items()})
+
+
+def _refuse_launchers(order: Launch) -> None:
+    """Refuses to train as one of several processes of a launcher: each would be a run of its own, and wait for the slot of another."""
+    program, told = launcher()
+    if not program or order.selection == "preprocess" or not order.pipeline.train:
+        return
+    said = ", ".join(f"{name}={value}" for name, value in told.items())
+    problem = f"{program} started this process as one of several, or its variables were left in this shell: {said}"
+    if MASTER_ADDR in told and not answers(told[MASTER_ADDR], told.get(MASTER_PORT, "")):
+        problem += f"; nobody answers at {told[MASTER_ADDR]}:{told.get(MASTER_PORT, '')}"
+    asked = f"{order.pipeline.reference} {order.names[0] if order.names else order.pipeline.train[0].name}"
+    raise InputError(
+        problem,
+        f"a launcher such as torchrun starts the ranks of a training by: python -m graphmill.trainers {asked}; without a launcher: "
+        f"unset {' '.join(told)}, and `graphmill train` starts as many ranks as --ranks says",
+    )
 
 
 @contextmanager

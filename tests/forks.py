@@ -43,7 +43,7 @@ COMMANDS = (
 they would not be there after a fork."""
 
 TRAININGS = (
-    "graphmill.trainers.program",
+    "graphmill.trainers.__main__",
     "graphmill.trainers.training.stage",
     "graphmill.trainers.loop.loop",
     "graphmill.trainers.training.open_rows",

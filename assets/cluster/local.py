@@ -16,6 +16,7 @@ from typing import Any
 from graphmill.assets.building.child import child_environment
 from graphmill.assets.storage.control_group import free_bytes
 from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels import environment
 
 OBJECT_STORE_BYTES = 80 << 20
 """Memory for Ray's own objects of a node. Nothing of size goes through it: artifacts are files."""
@@ -57,16 +58,13 @@ def local_nodes(count: int, variables: Mapping[int, Mapping[str, str]] | None = 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Sets variables of this process while the block runs."""
-    before = {name: os.environ.get(name) for name in variables}
+    before = environment.all_variables()
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def share_of_machine(count: int) -> dict[str, int]:

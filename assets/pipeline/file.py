@@ -45,9 +45,10 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import GraphConfig
 from graphmill.assets.storage.filesystem import read_whole_file
 from graphmill.assets.storage.home import ROOT
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError, did_you_mean
 
-FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
+FOLDER_VARIABLE = environment.PIPELINES
 SHIPPED = ROOT / "jobs" / "pipelines"
 
 
@@ -328,10 +329,25 @@ def _text_of(path: Path, data: bytes) -> str:
 LONG_NUMBER = re.compile(rb"\d[\d_]{1000}")
 
 
+def pipelines_folder() -> Path:
+    """Returns the folder of a user's named pipelines, `$GRAPHMILL_PIPELINES` or `pipelines`, which need not exist.
+
+    Raises:
+        InputError: it is not a folder.
+    """
+    folder = Path(environment.read(FOLDER_VARIABLE) or "pipelines")
+    if folder.exists() and not folder.is_dir() and environment.read(FOLDER_VARIABLE):
+        raise InputError(
+            f"{FOLDER_VARIABLE} = {str(folder)!r} is not a folder",
+            "name the folder of your pipeline files, or unset it",
+        )
+    return folder
+
+
 def pipeline_files(*, shipped: bool = True) -> dict[str, Path]:
     """Returns name -> file of all pipelines that can be named: `$GRAPHMILL_PIPELINES` (default `./pipelines` when it
     exists) first, then the shipped ones unless `shipped` is false. A file in a folder below has the folder's name before its own."""
-    folders = [*([SHIPPED] if shipped else []), Path(os.environ.get(FOLDER_VARIABLE) or "pipelines")]
+    folders = [*([SHIPPED] if shipped else []), pipelines_folder()]
     return {
         path.relative_to(folder).with_suffix("").as_posix(): path.absolute()
         for folder in folders
@@ -351,7 +367,8 @@ def find_pipeline(path_or_name: str | os.PathLike[str]) -> Path:
     if Path(given).is_file():
         return Path(given).absolute()
     hint = did_you_mean(Path(given).stem, files)
-    place = f"{SHIPPED} and ${FOLDER_VARIABLE} or ./pipelines"
+    own = pipelines_folder()
+    place = f"{SHIPPED} and {own}{'' if own.is_dir() else ', which does not exist'} (${FOLDER_VARIABLE})"
     raise InputError(
         f"no pipeline {given}{hint}: no such file, and no such name in {place}",
         f"the names are: {', '.join(sorted(files)) or 'none'}; or give the path of a TOML file",

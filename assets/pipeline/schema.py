@@ -26,6 +26,7 @@ from graphmill.assets.pipeline.toml_lines import KeyPath, line_of
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.storage.patterns import REMOTE, matches, why_nothing
 from graphmill.assets.storage.user_code import Reference, find_source, is_reference
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError, did_you_mean
 
 TYPE_NAMES = {
@@ -209,12 +210,12 @@ class Tables:
     def _convert_path(self, text: str, where: KeyPath) -> tuple[Any, list[Problem]]:
         if self.variables is not None:
             return self.folder / VARIABLE.sub(lambda _: str(self.variables), text), []
-        unset = [name for name in VARIABLE.findall(text) if not os.environ.get(name)]
+        unset = [name for name in VARIABLE.findall(text) if not environment.read_named(name)]
         if unset:
             names = " and ".join(f"${{{name}}}" for name in dict.fromkeys(unset))
             message = f"{_name(where)} = {_show(text)}: {names} is not set; export it or write the path out"
             return None, [replace(self.problem(where, message), unset=" and ".join(dict.fromkeys(unset)))]
-        expanded = VARIABLE.sub(lambda match: os.environ[match[1]], text)
+        expanded = VARIABLE.sub(lambda match: environment.read_named(match[1]), text)
         try:
             path = (self.folder / Path(expanded).expanduser()).absolute()
         except RuntimeError:

@@ -20,7 +20,7 @@ import dagster as dg
 
 from graphmill.assets.building.child import module_environment, start_child
 from graphmill.assets.building.interrupts import left_to_others
-from graphmill.assets.pipeline.file import FOLDER_VARIABLE
+from graphmill.assets.pipeline.file import FOLDER_VARIABLE, pipelines_folder
 from graphmill.assets.storage.filesystem import take_lock
 from graphmill.assets.storage.home import ROOT
 from graphmill.jobs.operations.reload import UI_VARIABLE
@@ -30,6 +30,7 @@ from graphmill.jobs.runs.instance import environment, init_home, open_instance
 from graphmill.jobs.runs.shown import shown_examples
 from graphmill.jobs.web.__main__ import NAMES_VARIABLE, PORT_VARIABLE
 from graphmill.jobs.web.healthy import LOCK
+from graphmill.kernels.environment import all_variables
 from graphmill.kernels.errors import InputError
 
 ADDRESS = "127.0.0.1"
@@ -91,7 +92,7 @@ def serve(
     sys.stdout.flush()
     with _stop_signals() as stop:
         command = [sys.executable, "-c", END_WITH_PARENT, "-W", SUPERSEDED, *dagster]
-        variables = os.environ | server_environment(folder, chosen, names)
+        variables = all_variables() | server_environment(folder, chosen, names)
         servers = start_child(command, variables, pass_fds=[lock], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         lines = threading.Thread(target=_pass_on, args=(servers, stop), daemon=True)
         lines.start()
@@ -181,7 +182,7 @@ def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict
         port: port that the web server listens on.
         names: names under which a proxy serves it.
     """
-    pipelines = Path(os.environ.get(FOLDER_VARIABLE) or "pipelines").absolute()
+    pipelines = pipelines_folder().absolute()
     called = {UI_VARIABLE: f"http://{ADDRESS}:{port}", PORT_VARIABLE: str(port), NAMES_VARIABLE: " ".join(names)}
     return environment(home) | called | HEARTBEAT | module_environment() | {FOLDER_VARIABLE: str(pipelines)}
 

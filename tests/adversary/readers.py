@@ -16,7 +16,7 @@ from graphmill.assets.storage.filesystem import release_lock, take_lock
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.ui import only_one
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.program import main as train
+from graphmill.trainers.__main__ import main as train
 from tests.adversary.house import TRAINED, WAITING, contents, digests, heard, models, said
 
 Reader = Callable[[Path, Path], Any]

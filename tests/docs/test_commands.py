@@ -25,7 +25,7 @@ from benchmarks.__main__ import NAMES, ON_DEMAND
 from benchmarks.__main__ import parser as benchmark_parser
 from graphmill.assets.pipeline.file import pipeline_files
 from graphmill.jobs import cli
-from graphmill.trainers.program import main as trainers_main
+from graphmill.trainers.__main__ import main as trainers_main
 from tests.docs.pages import GENERATED, PAGES, ROOT, WALKED, Command, commands, fences, parsed
 
 pytestmark = pytest.mark.first

@@ -34,7 +34,7 @@ for package in (kernels, trainers):
         importlib.import_module(module.name)
 for name in ("polars", "matplotlib", "dagster", "duckdb", "dgl"):
     assert name not in sys.modules, name
-from graphmill.trainers.program import main
+from graphmill.trainers.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
 

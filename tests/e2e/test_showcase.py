@@ -10,7 +10,7 @@ import pytest
 
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.storage.home import ROOT
-from graphmill.trainers.program import train
+from graphmill.trainers.__main__ import train
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.order import Order
 from graphmill.trainers.recipe.techniques import TECHNIQUES

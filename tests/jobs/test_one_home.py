@@ -9,7 +9,7 @@ import pytest
 from graphmill.assets.storage.digests import CACHE_NAME
 from graphmill.assets.storage.home import home_folder, one_home
 from graphmill.jobs.cli import main
-from graphmill.trainers.program import main as train
+from graphmill.trainers.__main__ import main as train
 
 TEXT = """
 [graph]

@@ -267,7 +267,7 @@ def test_a_split_that_the_source_lacks_is_named(tmp_path: Path) -> None:
 
 
 def test_a_bare_machine_trains_every_split(swept: tuple[Path, Path], tmp_path: Path) -> None:
-    from graphmill.trainers.program import main
+    from graphmill.trainers.__main__ import main
 
     text = swept[0].read_text().replace("seeds = [3, 4]", "lr = 0.1")
     (swept[0].parent / "other.toml").write_text(text)

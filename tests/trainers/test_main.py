@@ -13,7 +13,7 @@ from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.storage.store import Store
-from graphmill.trainers.program import main
+from graphmill.trainers.__main__ import main
 from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.sources.own_data import build_config
 from tests.recipes import recipe, sbm
@@ -131,7 +131,7 @@ def test_a_home_of_an_older_version_is_answered_with_the_command_that_rebuilds_i
 
 def test_a_worker_of_torchrun_takes_a_gpu_before_anything_else(monkeypatch):
     """The driver reads the variable once, so it is set before the recipe is looked at, which here does not exist."""
-    monkeypatch.setattr("graphmill.trainers.program.end_with_parent", lambda: None)
+    monkeypatch.setattr("graphmill.trainers.__main__.end_with_parent", lambda: None)
     for name, value in {"TORCHELASTIC_RUN_ID": "1", "LOCAL_RANK": "1", "CUDA_VISIBLE_DEVICES": "4,GPU-9"}.items():
         monkeypatch.setenv(name, value)
     assert main(["no-such-pipeline", "sage"]) == 1

@@ -11,7 +11,6 @@ Known limit: a rank that hangs while it computes, in a loop without end, looks l
 from __future__ import annotations
 
 import datetime
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.launch import LISTENER, MOST_RANKS, launcher_number
 
@@ -110,25 +110,46 @@ def open_store(rank: int, world: int) -> Store:
         InputError: the two are not set.
         LateRank: the store does not answer: the first rank stands still before it has opened it.
     """
-    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    missing = [name for name in (environment.MASTER_ADDR, environment.MASTER_PORT) if not environment.is_set(name)]
     if missing:
         problem = f"WORLD_SIZE = {world}, but {' and '.join(missing)} are not set"
         raise InputError(problem, "start ranks by graphmill train --ranks or by torchrun, which set them")
     port = launcher_number("MASTER_PORT", "", 1, 65535)
-    limit, listener = datetime.timedelta(seconds=SILENCE_SECONDS), os.environ.get(LISTENER)
+    limit, listener = (
+        datetime.timedelta(seconds=SILENCE_SECONDS),
+        environment.read(LISTENER) if environment.is_set(LISTENER) else None,
+    )
     if listener is None:
-        found = dist.rendezvous("env://", rank, world, timeout=limit)  # pyright: ignore[reportPrivateImportUsage]
-        store, _, _ = next(iter(found))
+        try:
+            found = dist.rendezvous("env://", rank, world, timeout=limit)  # pyright: ignore[reportPrivateImportUsage]
+            store, _, _ = next(iter(found))
+        except RuntimeError as error:  # with C++ frames in its text
+            raise _no_meeting(rank, world) from error
         return store
     more: dict[str, Any] = {"timeout": limit, "wait_for_workers": False}
     if listener:
         more["master_listen_fd"] = launcher_number(LISTENER, "", 0, MOST_RANKS)
-    address = os.environ["MASTER_ADDR"]
+    address = environment.read(environment.MASTER_ADDR)
     # The launcher's socket accepts connections before the first rank answers them, and torch then waits without a limit.
     return _within(
         SILENCE_SECONDS,
         lambda: dist.TCPStore(address, port, world, rank == 0, **more),  # pyright: ignore[reportPrivateImportUsage]
         _standing(0, world, SILENCE_SECONDS, never=True),
+    )
+
+
+def _no_meeting(rank: int, world: int) -> InputError:
+    """Returns the error of a rank whose launcher's address does not answer."""
+    told = [name for name in environment.MEETING if environment.is_set(name)]
+    said = ", ".join(f"{name}={environment.read(name)}" for name in told)
+    where = f"{environment.read(environment.MASTER_ADDR)}:{environment.read(environment.MASTER_PORT)}"
+    problem = (
+        f"this process is rank {rank} of {world} by the variables {said}, and the ranks cannot meet at {where} "
+        f"(tried for {SILENCE_SECONDS:g} s): nobody answers there, or another program has the port"
+    )
+    return InputError(
+        problem,
+        f"start all ranks by one launcher, such as torchrun; if one that is gone left them: unset {' '.join(told)}",
     )
 
 

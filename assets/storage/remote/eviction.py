@@ -17,9 +17,10 @@ from graphmill.assets.storage.manifest import whole_of
 from graphmill.assets.storage.remote.entries import listed_entries
 from graphmill.assets.storage.remote.objects import require_objects
 from graphmill.assets.storage.sealed_json import unseal_if_sound
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
 
-VARIABLE = "GRAPHMILL_CACHE_BYTES"
+VARIABLE = environment.CACHE_BYTES
 
 
 def cache_bytes() -> int | None:
@@ -28,7 +29,7 @@ def cache_bytes() -> int | None:
     Raises:
         InputError: the variable is not a size.
     """
-    text = os.environ.get(VARIABLE, "").strip()
+    text = environment.read(VARIABLE).strip()
     if not text:
         return None
     try:
@@ -40,7 +41,7 @@ def cache_bytes() -> int | None:
 
 def note_use(path: Path) -> None:
     """Notes that the artifact in a folder is read now, if the cache has a bound."""
-    if os.environ.get(VARIABLE):
+    if environment.read(VARIABLE):
         with suppress(OSError):
             os.utime(path / RUN)
 

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlparse
 
 from graphmill.assets.storage.filesystem import make_folder
 from graphmill.assets.storage.home import STORE_VARIABLE, store_url
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError, install_extra
 
 RETRIES, RETRY_SECONDS = 5, 60
@@ -26,8 +27,6 @@ RETRIES, RETRY_SECONDS = 5, 60
 PART_BYTES, MOST_PARTS = 8 << 20, 9_000
 """Bytes of one request of a large upload, and how many S3 takes of them (10,000)."""
 CLOCK = "clock"
-
-PREFIXES = ("AWS_", "GOOGLE_", "AZURE_")
 
 
 @dataclass(frozen=True)
@@ -223,7 +222,7 @@ def open_objects() -> Objects | None:
     url = store_url()
     if not url:
         return None
-    settings = tuple(sorted(each for each in os.environ.items() if each[0].startswith(PREFIXES)))
+    settings = environment.with_prefixes(environment.CREDENTIALS)
     key = (os.getpid(), url, settings)
     if key not in _OPENED:
         _OPENED[key] = Objects(url)

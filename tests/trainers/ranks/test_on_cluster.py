@@ -13,7 +13,7 @@ import pytest
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.launch import Launch, launch
-from graphmill.trainers.program import train
+from graphmill.trainers.__main__ import train
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.order import Order
 from tests.assets.cluster.kept_nodes import kept_nodes
