@@ -151,6 +151,12 @@ def whole_number(name: str, otherwise: str, least: int, most: int, remedy: str) 
     return int(text)
 
 
+def set_default(name: str, text: str) -> None:
+    """Sets a variable of the table for libraries in this process, unless it is set."""
+    assert name in VARIABLES, f"{name} is not in the table"
+    os.environ.setdefault(name, text)
+
+
 def all_variables() -> dict[str, str]:
     """Returns a copy of this process's environment, for a child."""
     return dict(os.environ)
@@ -196,7 +202,11 @@ def answers(address: str, port: str) -> bool:
     try:
         with socket.create_connection((address, int(port)), timeout=ANSWER_SECONDS):
             return True
-    except (OSError, ValueError, OverflowError):
+    except (
+        OSError,
+        ValueError,
+        OverflowError,
+    ):  # a name that cannot be looked up may be a UnicodeError, which is a ValueError
         return False
 
 

@@ -32,6 +32,7 @@ def _answer_interrupts() -> None:
 
 if __name__ == "__main__":
     _answer_interrupts()
+    environment.set_default(environment.TORCH_LOG, "FATAL")  # its errors are told by ours
 
 import argparse
 import json

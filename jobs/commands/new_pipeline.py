@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.pipeline.file import load_pipeline, pipelines_folder
 from graphmill.assets.pipeline.rules import NAME
 from graphmill.assets.sources.registry import SOURCES
 from graphmill.assets.storage.patterns import matches

@@ -11,6 +11,7 @@ Known limit: a rank that hangs while it computes, in a loop without end, looks l
 from __future__ import annotations
 
 import datetime
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -120,6 +121,7 @@ def open_store(rank: int, world: int) -> Store:
         environment.read(LISTENER) if environment.is_set(LISTENER) else None,
     )
     if listener is None:
+        _await_address(rank, world, port)
         try:
             found = dist.rendezvous("env://", rank, world, timeout=limit)  # pyright: ignore[reportPrivateImportUsage]
             store, _, _ = next(iter(found))
@@ -138,19 +140,40 @@ def open_store(rank: int, world: int) -> Store:
     )
 
 
+def _await_address(rank: int, world: int, port: int) -> None:
+    """Waits until the first rank answers, which itself only needs the address: torch would try for minutes and log its C++ frames.
+
+    Raises:
+        InputError: nobody answers within SILENCE_SECONDS.
+    """
+    address, limit = environment.read(environment.MASTER_ADDR), time.monotonic() + SILENCE_SECONDS
+    while time.monotonic() < limit:
+        if rank == 0:
+            with suppress(OSError, UnicodeError):
+                socket.getaddrinfo(address, port)
+                return
+        elif environment.answers(address, str(port)):
+            return
+        time.sleep(BEAT_SECONDS / 5)
+    raise _no_meeting(rank, world)
+
+
 def _no_meeting(rank: int, world: int) -> InputError:
     """Returns the error of a rank whose launcher's address does not answer."""
-    told = [name for name in environment.MEETING if environment.is_set(name)]
-    said = ", ".join(f"{name}={environment.read(name)}" for name in told)
     where = f"{environment.read(environment.MASTER_ADDR)}:{environment.read(environment.MASTER_PORT)}"
     problem = (
-        f"this process is rank {rank} of {world} by the variables {said}, and the ranks cannot meet at {where} "
-        f"(tried for {SILENCE_SECONDS:g} s): nobody answers there, or another program has the port"
+        f"this process is rank {rank} of {world}, and the ranks cannot meet at {where} (tried for {SILENCE_SECONDS:g} s): nobody answers "
+        f"there, or another program has the port{_told()}"
     )
-    return InputError(
-        problem,
-        f"start all ranks by one launcher, such as torchrun; if one that is gone left them: unset {' '.join(told)}",
-    )
+    return InputError(problem, "start all ranks by one launcher, such as torchrun, or unset the variables")
+
+
+def _told() -> str:
+    """Returns words about the variables by which a launcher numbered this rank; "" for a rank that graphmill started."""
+    if environment.is_set(LISTENER):
+        return ""
+    told = (f"{name}={environment.read(name)}" for name in environment.MEETING if environment.is_set(name))
+    return f"; the environment says {', '.join(told)}, which a launcher that is gone may have left"
 
 
 def _within(seconds: float, call: Callable[[], Store], problem: str) -> Store:
@@ -183,4 +206,4 @@ def _work_done() -> tuple[int, int]:
 
 def _standing(rank: int, world: int, silence: float, *, never: bool) -> str:
     what = "gave no sign" if never else "used no CPU time and read nothing"
-    return f"rank {rank} of {world} {what} for {silence:g} s before the training began"
+    return f"rank {rank} of {world} {what} for {silence:g} s before the training began{_told()}"
