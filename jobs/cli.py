@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphmill.assets.building import interrupts
+from graphmill.assets.building.terminal import begin_to_print
 from graphmill.kernels import environment
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _open_standard_streams()
     if arguments is None:
         interrupts.begin(INTERRUPTED)
+        begin_to_print()
     try:
         if arguments is None and TIMING & set(sys.argv):
             from graphmill.assets.building.child import begin_as_trainings

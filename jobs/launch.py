@@ -19,6 +19,7 @@ import dagster as dg
 
 from graphmill.assets.building.child import note_kills, why_killed
 from graphmill.assets.building.interrupts import begin, blocked
+from graphmill.assets.building.terminal import begin_to_print, escaped
 from graphmill.assets.cluster.keeper import kept
 from graphmill.assets.definitions import Surroundings, key_of
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
@@ -284,6 +285,7 @@ def reconstruct_job(
 
     if multiprocessing.parent_process() is not None:
         begin("", handlers=False)  # Dagster has handlers in the process of a step
+        begin_to_print()
     pipeline = replace(parse_pipeline(Path(path), text.encode(), TrainTable), settings=settings)
     around = Surroundings(
         store=Store(home),
@@ -323,8 +325,8 @@ def _copy_of(stream: TextIO) -> Iterator[TextIO]:
     if descriptor is None:  # use it as it is
         yield stream
         return
-    with open(os.dup(descriptor), "w", encoding="utf-8") as copy:
-        yield copy
+    with open(os.dup(descriptor), "w", encoding=stream.encoding or "utf-8") as copy:
+        yield escaped(copy)
 
 
 def _descriptor(stream: TextIO) -> int | None:

@@ -14,10 +14,14 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 
 UNPRINTABLE = {
-    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-    for code in (*range(9), *range(11, 32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    code: f"\\x{code:02x}" if code < 32 else f"\\u{code:04x}"
+    for code in (
+        *(*range(9), *range(11, 32), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F),
+        *(*range(0x2028, 0x202F), *range(0x2066, 0x206A)),
+    )
 }
-"""Characters that would change how a terminal shows the text behind them, and their spelling in an error."""
+"""Characters that would change how a terminal shows the text behind them, and their spelling; those that JSON leaves as they are keep a
+meaning there."""
 
 
 CLONE = Path(__file__).resolve().parents[1]

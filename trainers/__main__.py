@@ -17,6 +17,7 @@ from __future__ import annotations
 import signal
 
 from graphmill.assets.building import interrupts
+from graphmill.assets.building.terminal import begin_to_print
 from graphmill.kernels import environment
 
 INTERRUPTED = "python -m trainers: interrupted; --resume goes on from the last checkpoint"
@@ -32,6 +33,7 @@ def _answer_interrupts() -> None:
 
 if __name__ == "__main__":
     _answer_interrupts()
+    begin_to_print()
     environment.set_default(environment.TORCH_LOG, "FATAL")  # its errors are told by ours
 
 import argparse

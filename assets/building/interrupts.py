@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 UNWIND_SECONDS = 2.2
 """Seconds that the main thread has to unwind; with what the end takes it stays below three."""
-POLL_SECONDS = 0.05
+POLL_SECONDS, LOOK_SECONDS = 0.05, 0.2
 
 
 class _Watch:
@@ -77,7 +77,8 @@ class _Watch:
 
     def _run(self) -> None:
         while not self.look():
-            select.select([self._reading], [], [])
+            # Not without a limit: another thread may have read the number.
+            select.select([self._reading], [], [], LOOK_SECONDS)
         logging.disable()
         limit = time.monotonic() + UNWIND_SECONDS
         while time.monotonic() < limit:

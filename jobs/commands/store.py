@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from graphmill.assets.building.terminal import unescaped
 from graphmill.jobs.commands.options import json_option
 
 if TYPE_CHECKING:
@@ -153,7 +155,9 @@ def sql(home: Path | None, query: str | None, form: Literal["table", "csv", "jso
     """
     from graphmill.jobs.commands.sql import print_query
 
-    print_query(_store(home), query, form, click.echo, lambda line: click.echo(line, err=True))
+    # A program that reads values gets them as they are; a person's terminal is not written to by them.
+    file = sys.stdout if form == "table" or sys.stdout.isatty() else unescaped(sys.stdout)
+    print_query(_store(home), query, form, partial(click.echo, file=file), lambda line: click.echo(line, err=True))
 
 
 def _keep_or_runs(context: click.Context, parameter: click.Parameter, older: str | None) -> str | None:

@@ -6,6 +6,7 @@ HOST`.
 """
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -51,6 +52,8 @@ HEARTBEAT = {"DAGSTER_GRPC_PROXY_HEARTBEAT_TTL_SECONDS": "600"}
 30, a machine that was suspended may wake up without one."""
 SUPERSEDED = "ignore:Function `dev_command`"
 """Dagster's warning that `dg dev` will come after `dagster dev`, which does not concern users of `graphmill ui`."""
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+"""What Dagster puts around the words of its lines, on a terminal or not."""
 END_WITH_PARENT = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -129,7 +132,7 @@ def _pass_on(servers: subprocess.Popen[bytes], stop: threading.Event) -> None:
     assert servers.stdout is not None
     for line in servers.stdout:
         if not stop.is_set():
-            print(line.decode(errors="replace"), end="", flush=True)
+            print(COLOUR.sub("", line.decode(errors="replace")), end="", flush=True)
 
 
 def _end(servers: subprocess.Popen[bytes], home: Path) -> None:
