@@ -21,6 +21,7 @@ import dagster as dg
 
 from graphmill.assets.building.child import module_environment, start_child
 from graphmill.assets.building.interrupts import left_to_others
+from graphmill.assets.building.temporary import SERVER_SOCKET, socket_folder
 from graphmill.assets.pipeline.file import FOLDER_VARIABLE, pipelines_folder
 from graphmill.assets.storage.filesystem import take_lock
 from graphmill.assets.storage.home import ROOT
@@ -31,7 +32,7 @@ from graphmill.jobs.runs.instance import environment, init_home, open_instance
 from graphmill.jobs.runs.shown import shown_examples
 from graphmill.jobs.web.__main__ import NAMES_VARIABLE, PORT_VARIABLE
 from graphmill.jobs.web.healthy import LOCK
-from graphmill.kernels.environment import all_variables
+from graphmill.kernels.environment import TEMPORARY, all_variables
 from graphmill.kernels.errors import InputError
 
 ADDRESS = "127.0.0.1"
@@ -187,7 +188,8 @@ def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict
     """
     pipelines = pipelines_folder().absolute()
     called = {UI_VARIABLE: f"http://{ADDRESS}:{port}", PORT_VARIABLE: str(port), NAMES_VARIABLE: " ".join(names)}
-    return environment(home) | called | HEARTBEAT | module_environment() | {FOLDER_VARIABLE: str(pipelines)}
+    own = {FOLDER_VARIABLE: str(pipelines), TEMPORARY: socket_folder(SERVER_SOCKET)}
+    return environment(home) | called | HEARTBEAT | module_environment() | own
 
 
 def free_port(port: int | None) -> int:
