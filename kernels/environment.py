@@ -168,7 +168,7 @@ def with_prefixes(prefixes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def forget_launcher() -> None:
-    """Removes what a launcher told: a training that a step starts is no rank of a launcher, whatever stands in the shell of the step."""
+    """Removes what a launcher told: a training that a step starts is not a rank of a launcher, whatever stands in the shell of the step."""
     for name in MEETING:
         os.environ.pop(name, None)
 

@@ -6,7 +6,7 @@ from the file descriptor to which Python writes the number of every signal. The 
 raises, and unwinds: it ends children, gives locks back, marks its run as cancelled. If it is not done after UNWIND_SECONDS, the thread
 ends the process and all that it has started. Nothing is lost by that: what is stored is whole or absent, as after a SIGKILL.
 
-After the signal nothing but one line is printed: exceptions that nobody handles follow from the interrupt.
+After the signal nothing but one line is printed: exceptions that are not handled follow from the interrupt.
 
 A signal that is ignored when the program starts (by `nohup`, or in the background of a script) stays ignored. A child that has to import
 before it can begin is started inside `blocked`; its first signal waits for its `begin`.
@@ -99,7 +99,7 @@ def begin(line: str, numbers: Sequence[int] = STOPS, *, handlers: bool = True) -
     Args:
         line: the one line that is printed then; "" for none.
         numbers: the signals; those that are ignored now stay so.
-        handlers: whether they raise KeyboardInterrupt; False where they have handlers already.
+        handlers: whether they raise KeyboardInterrupt; False if they have handlers already.
     """
     if not _watches:
         heeded = [number for number in numbers if signal.getsignal(number) not in (signal.SIG_IGN, None)]
@@ -202,7 +202,7 @@ def descendants(process: int) -> list[int]:
 
 
 def _unless_stopped(hook: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """Returns a hook for exceptions that nobody handles: nothing is printed after a signal, and a lost interrupt is noted."""
+    """Returns a hook for exceptions that are not handled: nothing is printed after a signal, and a lost interrupt is noted."""
 
     def run(about: Any) -> None:
         if not came():

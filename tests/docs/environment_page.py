@@ -12,7 +12,7 @@ HEAD = """\
 Every variable that graphmill reads, who sets it, and what it says. A message that a variable causes names it; `graphmill doctor` shows
 those that are set, and what is wrong with them. Pipeline files may name more: `${NAME}` in a path, and `webhook` of `[schedule]`.
 
-Nobody has to set any of them. Those of `torchrun`, `srun` and `mpirun` number the processes that such a launcher starts. Ranks under
+None has to be set. Those of `torchrun`, `srun` and `mpirun` number the processes that such a launcher starts. Ranks under
 `torchrun` are started by `python -m graphmill.trainers`; a `graphmill` command refuses to train as one of several processes, and `--ranks`
 starts ranks without a launcher. A launcher that is gone may have left its variables in a shell: `unset` them.
 """
