@@ -333,10 +333,10 @@ def pipelines_folder() -> Path:
     """Returns the folder of a user's named pipelines, `$GRAPHMILL_PIPELINES` or `pipelines`, which need not exist.
 
     Raises:
-        InputError: it is not a folder.
+        InputError: it is a file.
     """
     folder = Path(environment.read(FOLDER_VARIABLE) or "pipelines")
-    if folder.exists() and not folder.is_dir() and environment.read(FOLDER_VARIABLE):
+    if folder.is_file() and environment.read(FOLDER_VARIABLE):  # /dev/null is a way to say that there is none
         raise InputError(
             f"{FOLDER_VARIABLE} = {str(folder)!r} is not a folder",
             "name the folder of your pipeline files, or unset it",

@@ -127,7 +127,7 @@ def test_reading_past_the_page_cache_that_is_forbidden_is_named(
         ("GRAPHMILL_CACHE_BYTES", "-1", "is not a size"),
         ("GRAPHMILL_EXAMPLES", "yes", "GRAPHMILL_EXAMPLES is 'yes'"),
         ("GRAPHMILL_PIPELINES", "/nowhere", "there is no such folder"),
-        ("GRAPHMILL_PIPELINES", "/dev/null", "is not a folder"),
+        ("GRAPHMILL_PIPELINES", __file__, "is not a folder"),
         ("TMPDIR", "/nowhere", "no file can be made there"),
         ("SLURM_PROCID", "3", "srun sets it"),
         ("PMIX_RANK", "x", "mpirun sets it"),
