@@ -53,7 +53,7 @@ def parse_rates(text: str) -> LinkRates:
     Raises:
         InputError: the text is not three speeds above 0.
     """
-    found = [re.fullmatch(r"\s*([0-9.]+)\s*([MGT]B/s)\s*", each) for each in text.split(",")]
+    found = [re.fullmatch(r"\s*([0-9.]{1,20})\s*([MGT]B/s)\s*", each) for each in text.split(",")]
     try:
         values = [float(each[1]) * UNITS[each[2]] for each in found if each]
     except ValueError:

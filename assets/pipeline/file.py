@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from graphmill.assets.pipeline.run_table import RUN, RunTable, parse_run
 from graphmill.assets.pipeline.schedule import SCHEDULE, ScheduleTable, parse_schedule
 from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.assets.pipeline.toml_lines import KeyPath, key_lines
+from graphmill.assets.pipeline.toml_text import toml_text
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import GraphConfig
@@ -248,7 +248,7 @@ def _parse_with(settings: Sequence[str], path: Path, data: bytes, *rest: Any, fi
     """Returns the pipeline of a file with keys set; the lines of mistakes are those of the edited text."""
     from graphmill.assets.pipeline.settings import with_settings
 
-    text = with_settings(_text_of(path, data), settings)
+    text = with_settings(toml_text(path, data), settings)
     given = " ".join(f"--set {shlex.quote(setting)}" for setting in settings)
     try:
         return replace(parse_pipeline(path, text.encode(), *rest, files=files), settings=given)
@@ -277,7 +277,7 @@ def parse_pipeline(
     Raises:
         InputError: all mistakes in it, each with its line; a `MissingDataError` if only the variable with the path of its data is not set.
     """
-    text = _text_of(path, data)
+    text = toml_text(path, data)
     raw = completed(tomllib.loads(text), train_schema)
     tables = Tables(lines=key_lines(text), folder=path.parent, files=files, variables=variables)
     values, problems = _parse(raw, tables, path.stem, train_schema)
@@ -303,29 +303,6 @@ def _mistakes(path: Path, problems: Sequence[Problem], called: str | None = None
     return InputError(
         f"the pipeline file has {count}:{listed}", f"correct the file, then: graphmill validate {called or path}"
     )
-
-
-def _text_of(path: Path, data: bytes) -> str:
-    """Returns the text of a file; raises an `InputError` if it is not valid TOML."""
-    try:
-        text = data.decode("utf-8")
-        tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        place = f"{path}:{_syntax_line(error, data)}"
-        raise InputError(
-            f"{place}: not valid TOML: {error}", "correct the line; toml.io explains the language"
-        ) from error
-    except RecursionError as error:
-        raise InputError(
-            f"{path}: arrays or tables are nested too deeply", "no key takes more than two levels"
-        ) from error
-    except ValueError as error:  # Python does not read whole numbers of too many digits
-        line = next((n for n, each in enumerate(data.splitlines(), 1) if LONG_NUMBER.search(each)), 1)
-        raise InputError(f"{path}:{line}: a number has thousands of digits", "write one below 2^63") from error
-    return text
-
-
-LONG_NUMBER = re.compile(rb"\d[\d_]{1000}")
 
 
 def pipeline_files(*, shipped: bool = True) -> dict[str, Path]:
@@ -387,13 +364,6 @@ def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
             hint = f": {said}" if said else did_you_mean(key, sections) or f" (it has {', '.join(sections)})"
             problems.append(tables.problem((key,), f"a pipeline has no {key}{hint}"))
     return problems
-
-
-def _syntax_line(error: Exception, data: bytes) -> int:
-    if isinstance(error, UnicodeDecodeError):
-        return data.count(b"\n", 0, error.start) + 1
-    match = re.search(r"at line (\d+)", str(error))
-    return int(match[1]) if match else len(data.splitlines())
 
 
 def is_pipeline(name: str) -> bool:

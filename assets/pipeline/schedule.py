@@ -39,7 +39,7 @@ FIELDS = (
 """Name, smallest and largest value, and words for the values, of each field of a cron expression."""
 LONGEST_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 SHORT_FORMS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
-ITEM = re.compile(r"(?:\*|([a-z]+|\d{1,2})(?:-([a-z]+|\d{1,2}))?)(?:/(\d{1,2}))?")
+ITEM = re.compile(r"(?:\*|([a-z]+|\d{1,2})(?:-([a-z]+|\d{1,2}))?)(?:/(\d{1,2}))?", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HOW = 'write five fields, minute hour day month weekday, such as "0 3 * * *" for every day at three, or @hourly, @daily, @weekly'
 

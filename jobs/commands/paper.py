@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def cluster(as_json: bool, fanouts: str, distinct: float, packed: float, **given
     from graphmill.jobs.scaling.simulation import simulate_cluster
     from graphmill.kernels.errors import InputError
 
-    if not all(each.strip().isdecimal() for each in fanouts.split(",")):
+    if not re.fullmatch(r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", fanouts, re.ASCII):
         raise InputError(f"fanouts = {fanouts!r}", "give whole numbers with commas between them, such as 10,10")
     names = ("nodes", "edges", "features", "dtype", "classes", "train_share", "batch_size", "hidden", "epochs")
     numbers = tuple(int(each) for each in fanouts.split(","))

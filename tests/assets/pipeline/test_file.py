@@ -212,7 +212,7 @@ def test_what_is_not_toml_has_its_line(write, text, line):
 def test_bytes_that_are_no_text(write):
     path = write("")
     path.write_bytes(b"seed = 1\nname = '\xff'")
-    with pytest.raises(InputError, match=r"mine\.toml:2: not valid TOML: 'utf-8'"):
+    with pytest.raises(InputError, match=r"mine\.toml:2: the byte 0xff is not UTF-8"):
         load_pipeline(path)
 
 
