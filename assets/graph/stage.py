@@ -110,12 +110,13 @@ class GraphStage(SourceStage):
         """Returns the memory, the disk and the work of a build."""
         return graph_need(semantic, execution, sizes)
 
-    def require_sound(self, opened: OpenSource, semantic: GraphConfig) -> None:
-        """Reads everything except features and checks ids, labels and split; edges are not compressed."""
+    def require_sound(self, opened: OpenSource, semantic: GraphConfig) -> Mapping[str, int]:
+        """Reads everything except features and checks ids, labels and split, and counts them; edges are not compressed."""
         raw = opened.graph(Silent())
-        _split(raw, semantic)
+        parts = dict(zip(("num_train", "num_valid", "num_test"), map(len, _split(raw, semantic)), strict=True))
         if raw.spool is None and semantic.self_loops == "drop" and np.array_equal(raw.src, raw.dst):
             raise InputError("all edges are self-loops, which are dropped", 'set self_loops = "keep" in [graph]')
+        return parts | {"num_classes": len(raw.class_names)}
 
     def build_from(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -80,8 +80,8 @@ class SourceStage(OnePass):
             return replace(found, num_features=rows.shape[1], dtype=stored, num_without_features=without)
         return found.stored_as(table.dtype)
 
-    def require_sound(self, opened: OpenSource, semantic: Any) -> None:
-        """Makes the checks of a build of this stage, without a build.
+    def require_sound(self, opened: OpenSource, semantic: Any) -> Mapping[str, int]:
+        """Makes the checks of a build of this stage, without a build; returns what it counted, by the names of `Sizes`.
 
         Args:
             opened: the open source.

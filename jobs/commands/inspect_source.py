@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.jobs.commands.options import Asked
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, joined
 
 if TYPE_CHECKING:
     from graphmill.assets.pipeline.file import Pipeline
     from graphmill.assets.sources.survey import Survey
+    from graphmill.jobs.commands.checked import PipelineReport
 
 DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
 """First bytes of a `dgl.save_graphs` file."""
@@ -35,14 +37,16 @@ def print_source(source: str, home: Path | None) -> None:
         InputError: the source does not exist, it cannot be read, or a step of the pipeline cannot fit this machine.
     """
     if _is_pipeline(source):
-        from graphmill.jobs.commands.needs import pipeline_needs
+        from graphmill.jobs.commands.checked import report_pipeline
         from graphmill.trainers.recipe.unused import unused_lines
 
-        pipeline, survey = Asked(source).load(), survey_of(source)
-        needs = pipeline_needs(pipeline, home)
-        unused = unused_lines(pipeline.train, pipeline.sampling, survey.attributes)
-        print("\n".join([*survey.lines(), *unused, *_partition_lines(pipeline, survey), *needs.lines()]))
-        needs.require_fit()
+        pipeline = Asked(source).load()
+        report, errors = report_pipeline(pipeline, home)
+        if report is not None:
+            survey = report.survey
+            unused = unused_lines(pipeline.train, pipeline.sampling, survey.attributes)
+            print("\n".join([*survey.lines(), *unused, *_partition_lines(pipeline, survey), *report.needs.lines()]))
+        _require_none(report, errors)
         return
     require_local(source)
     kind, keys = recognise(Path(source).absolute())
@@ -98,11 +102,19 @@ def print_source_json(source: str, home: Path | None) -> None:
     if not _is_pipeline(source):
         print(json.dumps(survey_of(source).values(), indent=2))
         return
-    from graphmill.jobs.commands.needs import pipeline_needs
+    from graphmill.jobs.commands.checked import report_pipeline
 
-    needs = pipeline_needs(Asked(source).load(), home)
-    print(json.dumps(survey_of(source).values() | {"needs": needs.values()}, indent=2))
-    needs.require_fit()
+    report, errors = report_pipeline(Asked(source).load(), home)
+    if report is not None:
+        print(json.dumps(report.survey.values() | {"needs": report.needs.values()}, indent=2))
+    _require_none(report, errors)
+
+
+def _require_none(report: PipelineReport | None, errors: Sequence[InputError]) -> None:
+    """Raises one error for the mistakes that a printed report does not show itself."""
+    shown = {each.problem for each in report.survey.errors} if report is not None else set()
+    if others := [each for each in errors if each.problem not in shown]:
+        raise joined(others)
 
 
 def _is_pipeline(source: str) -> bool:

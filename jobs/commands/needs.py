@@ -13,7 +13,7 @@ from graphmill.assets.building.needs import COMMAND_BYTES, Term, require_fit
 from graphmill.assets.building.stage import FanOut, TogetherFanOut
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.pipeline.needs import StepNeed, step_needs, total_stored
+from graphmill.assets.pipeline.needs import KnownSizes, StepNeed, step_needs, total_stored
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.machine import memory_bytes
@@ -106,12 +106,13 @@ class PipelineNeeds:
         }
 
 
-def pipeline_needs(pipeline: Pipeline, home: Path | None) -> PipelineNeeds:
+def pipeline_needs(pipeline: Pipeline, home: Path | None, known: KnownSizes | None = None) -> PipelineNeeds:
     """Returns the needs of a pipeline; builds nothing.
 
     Args:
         pipeline: the checked file, read with the schema of its train tables.
         home: the home, None for the default one.
+        known: what earlier calls found out about the same pipeline.
 
     Raises:
         InputError: the source is missing, or it cannot be read.
@@ -124,7 +125,7 @@ def pipeline_needs(pipeline: Pipeline, home: Path | None) -> PipelineNeeds:
         return tables[step.name].execution if step.name in tables else execution_of(step.recipe, None)
 
     steps = [*data, *training_steps(pipeline, data)]
-    found = step_needs(steps, store, execution)
+    found = step_needs(steps, store, execution, known)
     if is_big(pipeline):  # its steps run in processes of their own
         found = [_waited_for(each) for each in found]
     folder = next(parent for parent in (store.home, *store.home.parents) if parent.exists())

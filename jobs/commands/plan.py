@@ -60,9 +60,11 @@ def plan(
         raise InputError("no pipeline is named", "graphmill plan PIPELINE, or graphmill plan --check")
     if write is not None and write.exists() and not overwrite:
         raise InputError(f"{write} is there already", "give another name, or --overwrite")
+    from graphmill.jobs.commands.checked import require_runnable
     from graphmill.jobs.planning.plan import make_plan
 
     loaded = Asked(pipeline).load()
+    require_runnable(loaded, home, fit=False)
     found = make_plan(loaded, home, again=refresh, report=lambda line: click.echo(line, err=True))
     if as_json:
         click.echo(json.dumps(plan_values(found), indent=2))

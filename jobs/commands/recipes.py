@@ -60,13 +60,12 @@ def validate(home: Path | None, pipeline: Asked) -> None:
     Example: graphmill validate cora
     """
     from graphmill.assets.partitions.method import say_rule
-    from graphmill.jobs.commands.needs import pipeline_needs
-    from graphmill.jobs.operations.sound import require_sound
+    from graphmill.jobs.commands.checked import require_runnable
     from graphmill.jobs.operations.unread import unread_lines
     from graphmill.trainers.recipe.unused import unused_lines
 
     loaded = pipeline.load(files=True)
-    require_sound(loaded)
+    needs = require_runnable(loaded, home).needs
     names = ", ".join(table.name for table in loaded.train) or "nothing"
     click.echo(f"{loaded.path} is valid: graph from {loaded.graph.source}, trains {names}")
     if (parts := loaded.table("partitions")) is not None and (said := say_rule(parts.method)):
@@ -75,9 +74,7 @@ def validate(home: Path | None, pipeline: Asked) -> None:
         click.echo(line)
     for line in unread_lines(loaded):
         click.echo(line)
-    needs = pipeline_needs(loaded, home)
     click.echo("\n".join(needs.lines()))
-    needs.require_fit()
 
 
 @click.command(short_help="Shows what is there, what a run would build, and why.")

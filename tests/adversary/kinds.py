@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.adversary.attack import Attack
 from tests.adversary.damage import cuts, damaged_sort, flips
 from tests.adversary.data import malformed
+from tests.adversary.drawn_pipelines import drawn_files
 from tests.adversary.interruptions import can_mount, crowds, full_disks, killed_sort, kills
 from tests.adversary.pipeline_files import mutations
 
@@ -35,7 +36,8 @@ class Kind:
 
 
 KINDS = {
-    "pipelines": Kind(prepare=mutations, share=0.1, drawn=20, batch=50),
+    "texts": Kind(prepare=mutations, share=0.05, drawn=20, batch=50),
+    "pipelines": Kind(prepare=drawn_files, share=0.15, drawn=5, batch=20),
     "data": Kind(prepare=malformed, share=0.1, drawn=3),
     "flips": Kind(prepare=flips, share=0.4, drawn=4, sort=damaged_sort),
     "cuts": Kind(prepare=cuts, share=0.1, drawn=2, sort=damaged_sort),

@@ -169,8 +169,8 @@ class TrainExecution(Checked):
     samplers: int = field(default=0, metadata=within(0, 4096))
     # Cache of feature rows: auto = rows are cached if the pipeline has [memory] and [hotness]; none = every row comes from the table.
     cache: Literal["auto", "none"] = "auto"
-    # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows; auto = 1GiB, or two batches if these are
-    # larger.
+    # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows; two batches if these are larger. auto
+    # = 1GiB.
     queue: str = "auto"
     # Place of the features: memory = they are read into memory once; mapped = rows are read through the page cache; direct = past it, for a
     # table that does not fit there; auto = mapped if the table takes at most half of the memory that is free, else direct. Of ranks that

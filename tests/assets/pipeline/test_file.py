@@ -337,7 +337,11 @@ def test_fanouts_stand_in_a_train_table_and_one_number_stands_for_all_layers(wri
     ("table", "more", "mistake"),
     [
         ("fanouts = [4, 4, 4]", "", "layers = 2, but fanouts = [4, 4, 4] has 3 fanouts: one is needed for each layer"),
-        ("fanouts = 0", "", "fanouts = [0, 0] is not a list of positive numbers, or -1 for all neighbours"),
+        (
+            "fanouts = 0",
+            "",
+            "fanouts = [0, 0] is not a list of numbers from 1 to 2,147,483,647, or -1 for all neighbours",
+        ),
         (
             'fanouts = 4\nsamples = "stored"',
             "[samples]",
