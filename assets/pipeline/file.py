@@ -32,6 +32,7 @@ from typing import Any
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.features.config import MAIN, step_name
 from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.pipeline.key_owners import key_owners
 from graphmill.assets.pipeline.left_out import completed
 from graphmill.assets.pipeline.notes import Notes, parse_notes
 from graphmill.assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables, parse_train, table_names
@@ -279,7 +280,8 @@ def parse_pipeline(
     """
     text = toml_text(path, data)
     raw = completed(tomllib.loads(text), train_schema)
-    tables = Tables(lines=key_lines(text), folder=path.parent, files=files, variables=variables)
+    owners = key_owners(raw, train_schema)
+    tables = Tables(lines=key_lines(text), folder=path.parent, files=files, variables=variables, owners=owners)
     values, problems = _parse(raw, tables, path.stem, train_schema)
     pipeline = None if problems else Pipeline(path=path, text=text, **values)
     if pipeline is not None and train_schema is not None:
@@ -361,7 +363,7 @@ def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
     for key in raw:
         if key not in sections:
             said = sentence(key, "")
-            hint = f": {said}" if said else did_you_mean(key, sections) or f" (it has {', '.join(sections)})"
+            hint = f": {said}" if said else tables.hint(key, sections) or f" (it has {', '.join(sections)})"
             problems.append(tables.problem((key,), f"a pipeline has no {key}{hint}"))
     return problems
 

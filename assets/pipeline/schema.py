@@ -72,6 +72,7 @@ class Tables:
         later: key -> values that are known but not implemented yet.
         files: whether a path without a file, folder or (for a pattern) match is a mistake.
         variables: path that stands for every environment variable; None asks the environment.
+        owners: key -> headers of the tables that have it.
     """
 
     lines: dict[KeyPath, int] = field(default_factory=dict)
@@ -79,6 +80,13 @@ class Tables:
     later: Mapping[str, Collection[str]] = field(default_factory=dict)
     files: bool = False
     variables: Path | None = None
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def hint(self, key: str, keys: Collection[str]) -> str:
+        """Returns the end of the sentence about a key that a table does not have: its tables, or a key that is spelled alike."""
+        if headers := self.owners.get(key):
+            return f": it is a key of {' and '.join(headers)}"
+        return did_you_mean(key, keys)
 
     def problem(self, path: KeyPath, message: str) -> Problem:
         """Returns a problem at the line of a key."""
@@ -233,7 +241,7 @@ class Tables:
 
     def _unknown(self, key: str, keys: Collection[str], where: KeyPath) -> Problem:
         said = sentence(key, str(where[0]) if where else "")
-        near = f": {said}" if said else did_you_mean(key, keys) or f"; it has {_join(sorted(keys))}"
+        near = f": {said}" if said else self.hint(key, keys) or f"; it has {_join(sorted(keys))}"
         return self.problem((*where, key), f"{_title(where)} has no key {key}{near}")
 
     def _located(
