@@ -38,21 +38,22 @@ class PipelineReport:
 
 
 def report_pipeline(
-    pipeline: Pipeline, home: Path | None, *, fit: bool = True
+    pipeline: Pipeline, home: Path | None, *, here: bool = True
 ) -> tuple[PipelineReport | None, list[InputError]]:
     """Returns the report on a pipeline, None if its data cannot be read; and all mistakes, those of the survey behind the others.
 
     Args:
         pipeline: the checked file.
         home: the home, None for the default one.
-        fit: whether it is a mistake if this machine has too little memory or disk.
+        here: whether this machine is to carry it out: it is a mistake if it lacks memory, disk, a GPU or a package.
     """
     attempts, known = Attempts(), KnownSizes(Store(home))
     survey, needs = attempts(survey_pipeline, pipeline), attempts(pipeline_needs, pipeline, home, known)
     sizes: dict[str, Sizes] = {}
     if survey is not None and needs is not None:
         sizes = _training_sizes(pipeline, survey, known)
-    attempts(_require_machine, pipeline)
+    if here:
+        attempts(_require_machine, pipeline)
     attempts(require_sound, pipeline, (), 0, sizes)
     if survey is None or needs is None:
         return None, attempts.errors
@@ -60,19 +61,19 @@ def report_pipeline(
     there = all(not each.missing for each in needs.steps if each.step.name == "graph")
     found = [] if there else [*survey.errors]
     if not found:
-        if fit:
+        if here:
             attempts(needs.require_fit)
         found = [error for table in pipeline.train for error in _refused(pipeline, table.name, sizes[table.name])]
     return PipelineReport(survey=survey, needs=needs), [*attempts.errors, *found]
 
 
-def require_runnable(pipeline: Pipeline, home: Path | None, *, fit: bool = True) -> PipelineReport:
+def require_runnable(pipeline: Pipeline, home: Path | None, *, here: bool = True) -> PipelineReport:
     """Returns the report on a pipeline; the arguments are those of `report_pipeline`.
 
     Raises:
         InputError: all that a build or a training would refuse, as far as it is known before.
     """
-    found, errors = report_pipeline(pipeline, home, fit=fit)
+    found, errors = report_pipeline(pipeline, home, here=here)
     if errors or found is None:
         raise joined(errors)
     return found

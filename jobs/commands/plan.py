@@ -64,7 +64,7 @@ def plan(
     from graphmill.jobs.planning.plan import make_plan
 
     loaded = Asked(pipeline).load()
-    require_runnable(loaded, home, fit=False)
+    require_runnable(loaded, home, here=False)
     found = make_plan(loaded, home, again=refresh, report=lambda line: click.echo(line, err=True))
     if as_json:
         click.echo(json.dumps(plan_values(found), indent=2))
