@@ -55,8 +55,8 @@ def parse_speed(speed: str) -> float:
     """Returns the bytes per second that a speed names.
 
     Args:
-        speed: a number with a unit of bytes, B/s, kB/s, MB/s, GB/s, TB/s or KiB/s to TiB/s, or of bits, bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s
-            or bps to Tbps. The letter b alone for bits is not taken: it is read as either.
+        speed: a number with a unit of bytes, B/s to TB/s or KiB/s to TiB/s, or of bits, bit/s to Tbit/s or bps to Tbps. The letter b alone
+            is not taken: it is read as either.
 
     Raises:
         InputError: not a speed above 0; or it has no unit, or one that may mean bits or bytes.
@@ -69,17 +69,11 @@ def parse_speed(speed: str) -> float:
         why = "has the unit" if unit else "has no unit: it"
         said = f" {unit}, which" if unit else ""
         raise InputError(f"{speed!r} {why}{said} could mean bits or bytes, which differ by 8 times", SPEEDS)
-    bits = (
-        unit.removesuffix("bit/s")
-        if unit.endswith("bit/s")
-        else unit.removesuffix("bps")
-        if unit.endswith("bps")
-        else None
-    )
-    power = UNITS.get(f"{unit.removesuffix('/s') if bits is None else f'{bits}b'}".lower())
+    in_bits = re.fullmatch(r"([a-z]*)(?:bit/s|bps)", unit.lower())
+    power = UNITS.get(f"{in_bits[1]}b" if in_bits else unit.lower().removesuffix("/s"))
     if power is None or not number:
         raise InputError(f"{speed!r} is not a speed above 0", SPEEDS)
-    return number * power / (1 if bits is None else 8)
+    return number * power / (8 if in_bits else 1)
 
 
 def format_bytes(num_bytes: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from graphmill.trainers.recipe.limits import Limit, each
 
 EVERYWHERE = (
-    *each("link_gbps", "has a link of its own", whens="gpu"),
+    *each("link", "has a link of its own", whens="gpu"),
     *each("uva", "computes where the graph is"),
 )
 """Limits of every technique."""
@@ -50,11 +50,11 @@ def two_step(scheme: str) -> tuple[Limit, ...]:
 def exchanged(when: str = "", unpeered: str = "") -> tuple[Limit, ...]:
     """Returns the limits of rows that ranks exchange, under a condition or always; `unpeered`: and no row lies on a device."""
     modelled, kept = (
-        "remove the key, or model them by rank_gbps",
+        "remove the key, or model them by rank_link in {own}",
         "keeps hot rows of other ranks in memory, within `host`",
     )
     return (
-        *each("link_gbps", "moves its rows between ranks", whens=when, useless=True, remedy=modelled),
+        *each("link", "moves its rows between ranks", whens=when, useless=True, remedy=modelled),
         *each("device_cache", kept, whens=unpeered, useless=True),
     )
 

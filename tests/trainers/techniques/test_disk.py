@@ -57,7 +57,7 @@ def test_losses_and_weights_are_those_of_minibatch(packed: Packed, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "options",
-    [{"io": "pread"}, {"io": "buffered"}, {"io_depth": 1}, {"io_window": "8KiB"}, {"queue": "2MB"}, {"link_gbps": 1.0}],
+    [{"io": "pread"}, {"io": "buffered"}, {"io_depth": 1}, {"io_window": "8KiB"}, {"queue": "2MB"}, {"link": "1 GB/s"}],
 )
 def test_how_it_is_read_changes_no_bit(packed: Packed, tmp_path: Path, options: dict[str, Any]) -> None:
     one, other = train(packed, tmp_path / "one"), train(packed, tmp_path / "other", **options)
