@@ -85,7 +85,29 @@ def _forget_output() -> None:
         os.close(nothing)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Grouped(click.Group):
+    """A group whose help lists its commands under headings."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands, each heading with its own."""
+        width = max(map(len, self.commands))
+        for heading, commands in HEADINGS.items():
+            rows = [(f"{name:{width}}", self.commands[name].get_short_help_str(100)) for name in commands]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
+HEADINGS = {
+    "Pipelines": ("new", "validate", "inspect", "plan", "budgets", "chunks"),
+    "Running": ("run", "build", "train", "demo"),
+    "Results": ("status", "leaderboard", "report", "plot", "predict", "show", "timeline", "sql"),
+    "The store": ("ls", "verify", "repair", "diff", "gc", "prune-runs", "bundle"),
+    "The machine": ("init", "doctor", "ui", "simulate", "network"),
+}
+"""Heading -> names of its commands; every command has one."""
+
+
+@click.group(cls=Grouped, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "--home", type=click.Path(path_type=Path), help="Where artifacts are; default $GRAPHMILL_HOME or ./.graphmill."
 )

@@ -25,13 +25,14 @@ ENDS = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from"
 """Usual names of the two columns of an edge table."""
 
 
-def print_source(source: str, home: Path | None) -> None:
+def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -> None:
     """Prints the survey of a pipeline's graph, or of a file or folder that no pipeline names yet.
 
     Args:
         source: name or TOML file of a pipeline; or an `.npz` archive, tables in Parquet or text (a folder, or a pattern in quotes), an
             ogbn-* folder, or a file of `dgl.save_graphs` or of a PyG graph.
         home: the home that may have a part of it already, None for the default one.
+        settings: KEY=VALUE each, keys that are set in the pipeline file.
 
     Raises:
         InputError: the source does not exist, it cannot be read, or a step of the pipeline cannot fit this machine.
@@ -40,7 +41,7 @@ def print_source(source: str, home: Path | None) -> None:
         from graphmill.jobs.commands.checked import report_pipeline
         from graphmill.trainers.recipe.unused import unused_lines
 
-        pipeline = Asked(source).load()
+        pipeline = Asked(source, tuple(settings)).load()
         report, errors = report_pipeline(pipeline, home)
         if report is not None:
             survey = report.survey
@@ -48,6 +49,7 @@ def print_source(source: str, home: Path | None) -> None:
             print("\n".join([*survey.lines(), *unused, *_partition_lines(pipeline, survey), *report.needs.lines()]))
         _require_none(report, errors)
         return
+    _require_no_settings(source, settings)
     require_local(source)
     kind, keys = recognise(Path(source).absolute())
     if kind == "table":
@@ -90,21 +92,22 @@ def survey_of(source: str) -> Survey:
     return with_problems(survey, [[(FEATURES, features_config(config)), (GRAPH, config)]])
 
 
-def print_source_json(source: str, home: Path | None) -> None:
+def print_source_json(source: str, home: Path | None, settings: Sequence[str] = ()) -> None:
     """Prints the survey as JSON; of a pipeline with `needs`, those of its steps.
 
     Args:
-        source, home: as for `print_source`.
+        source, home, settings: as for `print_source`.
 
     Raises:
         InputError: as for `print_source`.
     """
     if not _is_pipeline(source):
+        _require_no_settings(source, settings)
         print(json.dumps(survey_of(source).values(), indent=2))
         return
     from graphmill.jobs.commands.checked import report_pipeline
 
-    report, errors = report_pipeline(Asked(source).load(), home)
+    report, errors = report_pipeline(Asked(source, tuple(settings)).load(), home)
     if report is not None:
         print(json.dumps(report.survey.values() | {"needs": report.needs.values()}, indent=2))
     _require_none(report, errors)
@@ -115,6 +118,11 @@ def _require_none(report: PipelineReport | None, errors: Sequence[InputError]) -
     shown = {each.problem for each in report.survey.errors} if report is not None else set()
     if others := [each for each in errors if each.problem not in shown]:
         raise joined(others)
+
+
+def _require_no_settings(source: str, settings: Sequence[str]) -> None:
+    if settings:
+        raise InputError(f"--set sets keys of a pipeline file, and {source} is data", "leave --set out")
 
 
 def _is_pipeline(source: str) -> bool:

@@ -101,6 +101,7 @@ def describe_table(key: str, table: TableFiles) -> list[str]:
     shown = [name if table.is_csv else f"{name} {kind}" for name, kind in kinds]
     more = len(table.columns) - len(shown)
     lines.append(f"  columns: {', '.join(shown)}{f', and {more} more' if more else ''}")
+    lines += [f"  {line}" for line in table.differences()]
     if table.folder_types:
         lines.append(f"  columns in the names of folders: {', '.join(table.folder_types)}")
     return lines + ([f"  {table.layouts[0].described()}"] if table.layouts else [])

@@ -43,6 +43,8 @@ from graphmill.kernels.errors import InputError, did_you_mean
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 NUMBERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
+MOST_DIFFERENCES = 5
+"""Most columns that are named because some files lack them."""
 BIGINT = re.compile(r"0|-?[1-9]\d{0,18}")
 WHOLE_NUMBER = re.compile(r"0|-?[1-9]\d{0,17}")
 CODE = re.compile(r"[+-]?0\d")
@@ -262,6 +264,17 @@ class TableFiles:
         remedy = DECIMAL_POINT if self.is_csv and DECIMAL_COMMA.fullmatch(str(held).strip()) else remedy
         what = "is empty" if held is None else f"holds '{held}', {why}"
         return InputError(f"{self.place(file, row)}: column '{name}' {what}", remedy)
+
+    def differences(self) -> list[str]:
+        """Returns a line for each column that some files have and others lack: (name, in how many files, one that differs)."""
+        names = dict.fromkeys(name for schema in self._schemas for name in schema)
+        found = []
+        for name in names:
+            having = [path for path, schema in zip(self.paths, self._schemas, strict=True) if name in schema]
+            if len(having) < len(self.paths):
+                one = next(path for path in self.paths if path not in having)
+                found.append(f"column {name!r} is in {len(having)} of {len(self.paths)} files: {one.name} lacks it")
+        return found[:MOST_DIFFERENCES]
 
     def no_number(self, file: int, row: int, name: str) -> InputError:
         """Returns the error of a field that is empty, or holds a text that is not a number."""
