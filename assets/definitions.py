@@ -277,7 +277,10 @@ def _note_machine(context: dg.AssetExecutionContext) -> None:
 def seen_at(run: dg.DagsterRun) -> float | None:
     """Returns the seconds since its machine's boot at which a step of a run was there, None if no step recorded it yet."""
     run_id, _, seconds = run.tags.get(SEEN_TAG, "").partition(" ")
-    return float(seconds) if run_id == run.run_id else None
+    try:
+        return float(seconds) if run_id == run.run_id else None
+    except ValueError:  # anyone may write a tag
+        return None
 
 
 def _spec(step: Step, *, skippable: bool) -> dg.AssetSpec:

@@ -1,4 +1,4 @@
-"""Sizes as people write them: "512", "64KiB", "2GiB", "1.5 MB", and shares of a whole, "10%" and "5x"."""
+"""Sizes as people write them: "512", "64KiB", "2GiB", "1.5 MB", shares of a whole, "10%" and "5x", and speeds, "25 Gbit/s" and "3 GB/s"."""
 
 import re
 from fractions import Fraction
@@ -45,6 +45,35 @@ def _parse(size: str | int, whole_bytes: int | None) -> int:
     if unit and unit not in UNITS:
         raise InputError(f"{size!r} has the unknown unit {match[2]!r}", EXAMPLES)
     return int(number * UNITS[unit or "b"])
+
+
+SPEED = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([A-Za-z]+/s|[A-Za-z]?bps|)\s*", re.ASCII)
+SPEEDS = 'write a number with its unit, such as "3 GB/s" (bytes) or "25 Gbit/s" (bits, as cards and switches are named)'
+
+
+def parse_speed(speed: str) -> float:
+    """Returns the bytes per second that a speed names.
+
+    Args:
+        speed: a number with a unit of bytes, B/s to TB/s or KiB/s to TiB/s, or of bits, bit/s to Tbit/s or bps to Tbps. The letter b alone
+            is not taken: it is read as either.
+
+    Raises:
+        InputError: not a speed above 0; or it has no unit, or one that may mean bits or bytes.
+    """
+    match = SPEED.fullmatch(speed) if isinstance(speed, str) else None
+    if match is None:
+        raise InputError(f"{speed!r} is not a speed", SPEEDS)
+    number, unit = float(match[1]), match[2]
+    if not unit or (unit.endswith("b/s") and unit != "b/s") or unit == "b/s":
+        why = "has the unit" if unit else "has no unit: it"
+        said = f" {unit}, which" if unit else ""
+        raise InputError(f"{speed!r} {why}{said} could mean bits or bytes, which differ by 8 times", SPEEDS)
+    in_bits = re.fullmatch(r"([a-z]*)(?:bit/s|bps)", unit.lower())
+    power = UNITS.get(f"{in_bits[1]}b" if in_bits else unit.lower().removesuffix("/s"))
+    if power is None or not number:
+        raise InputError(f"{speed!r} is not a speed above 0", SPEEDS)
+    return number * power / (8 if in_bits else 1)
 
 
 def format_bytes(num_bytes: int) -> str:

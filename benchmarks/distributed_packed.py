@@ -157,7 +157,7 @@ def opened(order: Mapping[str, Any], way: str, ranks: Ranks) -> Training:
     store = Store(order["home"])
     artifacts = {stage: store.open(stage, version) for stage, version in order["artifacts"].items()}
     samples, rows, kept = WAYS[way]
-    settings = DistributedSettings(rows=rows, rank_gbps=GBPS)  # pyright: ignore
+    settings = DistributedSettings(rows=rows, rank_link=f"{GBPS} GB/s")  # pyright: ignore
     table = TrainTable(**order["table"], trainer="distributed", name="x", samples=samples, settings=settings)  # pyright: ignore
     semantic = ModelConfig(seed=0, train=table.config, sampling=SamplingConfig(**order["sampling"]))
     execution = RunExecution(checkpoints=store.home / "checkpoints", samplers=1, samples=samples)  # pyright: ignore

@@ -101,7 +101,9 @@ def opened(order: Mapping[str, Any], scheme: str, latency: float, ranks: Ranks) 
     """Returns a training by one scheme."""
     store = Store(order["home"])
     artifacts = {stage: store.open(stage, version) for stage, version in order["artifacts"].items()}
-    settings = DistributedSettings(scheme=scheme, latency_us=latency, rank_gbps=order["gbps"])  # pyright: ignore
+    settings = DistributedSettings(
+        scheme=scheme, latency_us=latency, rank_link=f"{order['gbps']} GB/s" if order["gbps"] else None
+    )  # pyright: ignore
     table = TrainTable(**order["table"], trainer="distributed", name=scheme, settings=settings)
     sampling = SamplingConfig(**order["sampling"])
     semantic = ModelConfig(seed=0, train=table.config, sampling=sampling)

@@ -157,7 +157,7 @@ def summed(answers: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def our_epoch(runs: Runs, model: str, system: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Trains anew. Returns seconds and stages of the last epoch, and the bytes, rows and edges of an epoch."""
-    common = {"hidden": HIDDEN, "accumulate": ACCUMULATE, "link_gbps": GBPS}
+    common = {"hidden": HIDDEN, "accumulate": ACCUMULATE, "link": f"{GBPS} GB/s"}
     trained = runs.train(system, model=model, **common, **options)
     seconds = trained.run_record()["executors"]["stage_seconds"]
     told = {"seconds": epoch_seconds(trained), "weights": weights(trained)} | counts(trained)

@@ -88,7 +88,7 @@ def epochs(runs: dict[str, Runs], rounds: int) -> list[dict[str, Any]]:
         digests = set()
         for _ in range(rounds):
             for name in draw.sample(list(SYSTEMS), len(SYSTEMS)):
-                trained = runs[model].train(SYSTEMS[name], model=model, link_gbps=GBPS, **options)
+                trained = runs[model].train(SYSTEMS[name], model=model, link=f"{GBPS} GB/s", **options)
                 digests.add(weights(trained))
                 seconds[name].append(epoch_seconds(trained))
         assert len(digests) == 1, f"the systems end with different weights of {model}"
@@ -103,7 +103,7 @@ def stages(runs: dict[str, Runs]) -> list[dict[str, Any]]:
     found = []
     print("\nseconds of all executors in an epoch by stage (FGNN, Table 5): 1 sampler, 1 trainer")
     for model, options in MODELS.items():
-        trained = runs[model].train(SYSTEMS["1 sampler, 1 trainer"], model=model, link_gbps=GBPS, **options)
+        trained = runs[model].train(SYSTEMS["1 sampler, 1 trainer"], model=model, link=f"{GBPS} GB/s", **options)
         seconds = trained.run_record()["executors"]["stage_seconds"]
         found.append({"model": model} | seconds)
         print(f"{model:8}" + ", ".join(f"{stage} {value:.3f}" for stage, value in seconds.items()))
@@ -115,7 +115,7 @@ def memory(runs: Runs) -> dict[str, Any]:
     print("\npeak bytes by device and purpose (FGNN, Figure 3)")
     found = {}
     for name in ("1 sampler, 1 trainer", "time-shared, 2 devices"):
-        trained = runs.train(SYSTEMS[name], workspace="2GiB", link_gbps=GBPS)
+        trained = runs.train(SYSTEMS[name], workspace="2GiB", link=f"{GBPS} GB/s")
         found[name] = trained.run_record()["executors"]["peak_bytes"]
         for device, peaks in found[name].items():
             print(f"{name:24} {device:10}" + ", ".join(f"{purpose} {format_bytes(n)}" for purpose, n in peaks.items()))

@@ -26,7 +26,7 @@ from graphmill.trainers.techniques.factored.simulator.workload import Workload
 SAMPLING = SamplingConfig(fanouts=(15, 10), batch_size=8000)
 BATCHES, CORES, MOST = 20, 2, 2
 """Batches per epoch, cores of the machine, and rounds at most for each round that is kept."""
-OPTIONS: dict[str, Any] = {"accumulate": 1, "link_gbps": None, "epochs": 3}
+OPTIONS: dict[str, Any] = {"accumulate": 1, "link": None, "epochs": 3}
 ALONE: dict[str, Any] = {"trainer": "factored", "settings": FactoredSettings(sharing="time", trainers=1)}
 SPLIT: dict[str, Any] = {
     "trainer": "factored",

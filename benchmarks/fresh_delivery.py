@@ -45,8 +45,8 @@ NOTHING = FreshSettings(arena=SHARE, p_grad=0.0, policy="accuracy")
 KEYS: dict[str, Any] = {"name": "timed", "hidden": 64, "layers": 3, "epochs": 3, "eval": "exact", "eval_every": 3}
 CASES: dict[str, dict[str, dict[str, Any]]] = {
     "link": {
-        "minibatch": {"link_gbps": GBPS},
-        "fresh": {"link_gbps": GBPS, "trainer": "fresh", "settings": FRESH, "cache": "none"},
+        "minibatch": {"link": f"{GBPS} GB/s"},
+        "fresh": {"link": f"{GBPS} GB/s", "trainer": "fresh", "settings": FRESH, "cache": "none"},
     },
     "mapped": {"minibatch": {}, "fresh": {"trainer": "fresh", "settings": FRESH, "cache": "none"}},
     "waiting": {

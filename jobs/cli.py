@@ -1,67 +1,93 @@
-"""The `graphmill` command."""
+"""The `graphmill` command's entry: it answers interrupts from its first moment on, and imports the commands after that."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import click
+from graphmill.assets.building import interrupts
+from graphmill.assets.building.terminal import begin_to_print
+from graphmill.kernels import environment
 
-from graphmill.assets.building.child import begin_as_trainings
-from graphmill.assets.storage.home import one_home
-from graphmill.jobs.commands.options import json_option
-from graphmill.jobs.commands.paper import PAPER_COMMANDS
-from graphmill.jobs.commands.recipes import RECIPE_COMMANDS
-from graphmill.jobs.commands.runs import RUN_COMMANDS
-from graphmill.jobs.commands.store import STORE_COMMANDS
-from graphmill.jobs.report.commands import REPORT_COMMANDS
-from graphmill.kernels.errors import InputError
+if TYPE_CHECKING:
+    from graphmill.kernels.errors import InputError
 
-EXIT_INPUT, EXIT_UNFIT, EXIT_INTERRUPTED = 1, 1, 130
+EXIT_INPUT, EXIT_INTERRUPTED = 1, 130
 TIMING = {"plan", "--plan"}
 """A command and an option that time pieces of trainings, with the heap and the threads that trainings have."""
+INTERRUPTED = "graphmill: interrupted; what was finished is kept, training goes on with --resume"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line; input errors and refusals of the machine exit with 1 and one message, an interrupt with 130."""
+    """Runs the command line; input errors and refusals of the machine exit with 1 and one message, a signal with 128 + its number.
+
+    Args:
+        arguments: words of the command line; None for those of this process, which then answers interrupts by itself.
+    """
     _open_standard_streams()
-    if arguments is None and TIMING & set(sys.argv):
-        begin_as_trainings()
+    if arguments is None:
+        interrupts.begin(INTERRUPTED)
+        begin_to_print()
     try:
+        if arguments is None and TIMING & set(sys.argv):
+            from graphmill.assets.building.child import begin_as_trainings
+
+            begin_as_trainings()
+        code = _run(arguments)
+    except BaseException:
+        if not interrupts.came():
+            raise
+        code = EXIT_INTERRUPTED
+    if interrupts.came():
+        interrupts.finish()
+    if arguments is None:
+        interrupts.leave(code)
+    if code:
+        sys.exit(code)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Runs a command and returns the exit code; a defect is raised."""
+    import click
+
+    try:
+        from graphmill.jobs.command import graphmill
+
         graphmill(arguments, prog_name="graphmill", standalone_mode=False)
         sys.stdout.flush()
-    except InputError as error:
-        click.echo(f"graphmill: {error}", err=True)
-        sys.exit(EXIT_INPUT)
+        return 0
     except BrokenPipeError:  # the reader of the output, such as `head`, has read enough
         _forget_output()
-        sys.exit(EXIT_INPUT)
+        return EXIT_INPUT
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("graphmill: interrupted; what was finished is kept, training goes on with --resume", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+        if not interrupts.came():  # cancelled in the web UI, or an answer was refused
+            click.echo(INTERRUPTED, err=True)
+        return EXIT_INTERRUPTED
     except Exception as error:
+        if interrupts.came():  # what follows from it
+            return EXIT_INTERRUPTED
         said = _refused(error)
         if said is None:
             raise
         _forget_output()
         click.echo(f"graphmill: {said}", err=True)
-        sys.exit(EXIT_INPUT)
+        return EXIT_INPUT
 
 
 def _refused(error: Exception) -> InputError | None:
-    """Returns the refusal of the machine or the history, None for a defect."""
+    """Returns an error as one of the user's input or a refusal of the machine or the history, None for a defect."""
     from graphmill.assets.storage.refused import refusal
 
     said = refusal(error)
     if said is None and "sqlalchemy" in sys.modules:
         from graphmill.jobs.runs.instance import history_error
 
-        said = history_error(error, os.environ.get("DAGSTER_HOME") or "")
+        said = history_error(error, environment.read(environment.DAGSTER_HOME))
     return said
 
 
@@ -83,75 +109,3 @@ def _forget_output() -> None:
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, 1)
         os.close(nothing)
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option(
-    "--home", type=click.Path(path_type=Path), help="Where artifacts are; default $GRAPHMILL_HOME or ./.graphmill."
-)
-@click.version_option(package_name="graphmill", prog_name="graphmill")
-@click.pass_context
-def graphmill(context: click.Context, home: Path | None) -> None:
-    """Prepares graphs and trains graph neural networks on them.
-
-    PIPELINE is a name from $GRAPHMILL_PIPELINES, ./pipelines or the shipped ones, or the path of a TOML file.
-
-    Example: graphmill run python-environment
-    """
-    context.obj = home
-    # Digests of raw files are remembered in the default home.
-    context.with_resource(one_home(home))
-
-
-@graphmill.command(short_help="Makes the home folder with its settings.")
-@click.pass_obj
-def init(home: Path | None) -> None:
-    """Makes the home folder with its settings; every other command does so where it needs to.
-
-    Example: graphmill init
-    """
-    from graphmill.jobs.runs.instance import SETTINGS, init_home
-
-    folder, written = init_home(home)
-    click.echo(f"{folder / SETTINGS} {'is written' if written else 'was there already'}")
-
-
-@graphmill.command(short_help="Shows what this machine has and lacks for graphmill.")
-@click.option("--refresh", is_flag=True, help="Measure speeds again.")
-@json_option
-@click.pass_obj
-def doctor(home: Path | None, refresh: bool, as_json: bool) -> None:
-    """Shows what this machine has for graphmill, what it lacks, and the command that mends it; exit code 1 if nothing can be trained.
-
-    Example: graphmill doctor
-    """
-    from graphmill.jobs.commands.doctor import can_train, examine, print_findings
-
-    findings = examine(home, again=refresh)
-    print_findings(findings, as_json=as_json)
-    if not can_train(findings):
-        sys.exit(EXIT_UNFIT)
-
-
-@graphmill.command(short_help="Starts the web UI.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on; default the first free one from 3000.")
-@click.option(
-    "--served-as",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Name under which a proxy serves it, as the proxy sends it in Host; may be given several times.",
-)
-@click.pass_obj
-def ui(home: Path | None, port: int | None, names: tuple[str, ...]) -> None:
-    """Starts the web UI on this machine's loopback address, with the daemon that runs schedules.
-
-    Example: graphmill ui --port 3001
-    """
-    from graphmill.jobs.commands.ui import serve
-
-    serve(home, port, click.echo, names)
-
-
-for command in (*RECIPE_COMMANDS, *RUN_COMMANDS, *STORE_COMMANDS, *REPORT_COMMANDS, *PAPER_COMMANDS):
-    graphmill.add_command(command)

@@ -5,17 +5,21 @@ steps. A big one runs each step in a process of its own, so that a stage's memor
 Trainings are child processes in both. An interrupt ends the children, leaves the store sound and is raised as `KeyboardInterrupt`.
 """
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
 import dagster as dg
 
 from graphmill.assets.building.child import note_kills, why_killed
+from graphmill.assets.building.interrupts import begin, blocked
+from graphmill.assets.building.terminal import begin_to_print, escaped
 from graphmill.assets.cluster.keeper import kept
 from graphmill.assets.definitions import Surroundings, key_of
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
@@ -43,6 +47,7 @@ from graphmill.jobs.runs.instance import (
 from graphmill.jobs.runs.interrupts import watched_interrupts
 from graphmill.jobs.runs.listed import listed_in_ui
 from graphmill.jobs.runs.training import EpochLines, training_steps
+from graphmill.kernels.environment import MASTER_ADDR, MASTER_PORT, answers, launcher
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.recipe import ModelRecipe
@@ -112,6 +117,7 @@ def launch(order: Launch) -> Outcome:
         StepError: a step failed otherwise.
         KeyboardInterrupt: SIGINT or SIGTERM came, or the run was cancelled in the UI; the children are gone, the store is sound.
     """
+    _refuse_launchers(order)
     steps = _selected(order)
     store, versions = Store(order.home), Versions()
     # A writer sweeps as well, but a run that reuses everything has none.
@@ -148,6 +154,23 @@ def launch(order: Launch) -> Outcome:
             _raise_failures(events, store.home)
     found = {step.name: find_all(store, step, versions) for step in steps}
     return Outcome(run_id=run_id, artifacts={name: artifacts or [] for name, artifacts in found.items()})
+
+
+def _refuse_launchers(order: Launch) -> None:
+    """Refuses to train as one of several processes of a launcher: each would be a run of its own, and wait for the slot of another."""
+    program, told = launcher()
+    if not program or order.selection == "preprocess" or not order.pipeline.train:
+        return
+    said = ", ".join(f"{name}={value}" for name, value in told.items())
+    problem = f"{program} started this process as one of several, or its variables were left in this shell: {said}"
+    if MASTER_ADDR in told and not answers(told[MASTER_ADDR], told.get(MASTER_PORT, "")):
+        problem += f"; nobody answers at {told[MASTER_ADDR]}:{told.get(MASTER_PORT, '')}"
+    asked = f"{order.pipeline.reference} {order.names[0] if order.names else order.pipeline.train[0].name}"
+    raise InputError(
+        problem,
+        f"a launcher such as torchrun starts the ranks of a training by: python -m graphmill.trainers {asked}; without a launcher: "
+        f"unset {' '.join(told)}, and `graphmill train` starts as many ranks as --ranks says",
+    )
 
 
 @contextmanager
@@ -238,13 +261,19 @@ def _execute_in_processes(
     job = dg.build_reconstructable_job(
         __name__, "reconstruct_job", None, arguments, reconstructor_working_directory=str(IMPORTED_FROM)
     )
-    with dg.execute_job(
-        job,
-        instance=instance,
-        asset_selection=[key_of(step) for step in steps],
-        run_config=_run_config(order, steps),
-        tags=TAGS,
-    ) as result:
+    # Steps' processes are started with signals blocked, which another thread of this process answers meanwhile. The tracker of
+    # multiprocessing comes first: when it is started, it unblocks them.
+    resource_tracker.ensure_running()
+    with (
+        blocked(),
+        dg.execute_job(
+            job,
+            instance=instance,
+            asset_selection=[key_of(step) for step in steps],
+            run_config=_run_config(order, steps),
+            tags=TAGS,
+        ) as result,
+    ):
         return result.success, result.run_id, result.all_events
 
 
@@ -254,6 +283,9 @@ def reconstruct_job(
     """Returns a job again in another process of its run, from plain values and not from files that may have changed."""
     from graphmill.trainers.record.progress import open_progress
 
+    if multiprocessing.parent_process() is not None:
+        begin("", handlers=False)  # Dagster has handlers in the process of a step
+        begin_to_print()
     pipeline = replace(parse_pipeline(Path(path), text.encode(), TrainTable), settings=settings)
     around = Surroundings(
         store=Store(home),
@@ -293,8 +325,8 @@ def _copy_of(stream: TextIO) -> Iterator[TextIO]:
     if descriptor is None:  # use it as it is
         yield stream
         return
-    with open(os.dup(descriptor), "w", encoding="utf-8") as copy:
-        yield copy
+    with open(os.dup(descriptor), "w", encoding=stream.encoding or "utf-8") as copy:
+        yield escaped(copy)
 
 
 def _descriptor(stream: TextIO) -> int | None:

@@ -18,6 +18,11 @@ STORED_FLOATS = (*FLOATS, np.dtype(np.float16), BFLOAT16)
 """Dtypes of stored rows; sums of the last two are kept in float32."""
 
 
+def largest(values: Array) -> int:
+    """Returns the largest of integers of any type, -1 without any. `max(initial=-1)` refuses unsigned types, which lack -1."""
+    return int(values.max()) if values.size else -1
+
+
 @functools.cache  # a launch on a GPU asks for the names of a dozen arrays
 def dtype_name(dtype: Any) -> str:
     """Returns a NumPy, CuPy or torch dtype's name; uint16 holds the bits of bfloat16, which NumPy does not have."""

@@ -5,6 +5,7 @@ The command line prints an `InputError` as it stands and exits with 1; everythin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, requires
@@ -14,10 +15,16 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 
 UNPRINTABLE = {
-    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-    for code in (*range(9), *range(11, 32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    code: f"\\x{code:02x}" if code < 32 else f"\\u{code:04x}"
+    for code in (
+        *(*range(9), *range(11, 32), *range(0x7F, 0xA0), 0x061C, 0x200B, 0x200E, 0x200F),
+        *(*range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF),
+    )
 }
-"""Characters that would change how a terminal shows the text behind them, and their spelling in an error."""
+"""Characters that no eye sees, or that change how a terminal shows the text behind them, and their spelling; those that JSON leaves as
+they are keep a meaning there."""
+LONG_WORD = re.compile(r"([^\s'\"]{100})[^\s'\",]{900,}")
+"""A word that no one could read, such as a number of thousands of digits; an error shows its beginning."""
 
 
 CLONE = Path(__file__).resolve().parents[1]
@@ -47,14 +54,18 @@ class InputError(ValueError):
         problem: the finding, with the value and the place (file, line, array, row).
         remedy: the next step, a command if there is one.
 
-    Both may quote input: control characters are spelled out, so that no file writes to a terminal.
+    Both may quote input: control characters are spelled out, so that no file writes to a terminal, and endless words are cut.
     """
 
     def __init__(self, problem: str, remedy: str = ""):
-        problem, remedy = problem.translate(UNPRINTABLE), remedy.translate(UNPRINTABLE)
+        problem, remedy = _readable(problem), _readable(remedy)
         super().__init__(f"{problem}\n  remedy: {remedy}" if remedy else problem)
         self.problem = problem
         self.remedy = remedy
+
+
+def _readable(text: str) -> str:
+    return LONG_WORD.sub(lambda found: f"{found[1]}... ({len(found[0]):,} characters)", text.translate(UNPRINTABLE))
 
 
 class Mistakes(InputError):

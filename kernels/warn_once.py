@@ -9,13 +9,17 @@ _lock = threading.Lock()
 _said: set[str] = set()
 
 
+class MachineWarning(RuntimeWarning):
+    """A feature that this machine lacks, with what is done instead."""
+
+
 def warn_once(message: str) -> None:
-    """Warns with a RuntimeWarning, unless this text was said before. The warning names the line that made the reader or the array."""
+    """Warns with a `MachineWarning`, unless this text was said before. The warning names the line that made the reader or the array."""
     with _lock:
         if message in _said:
             return
         _said.add(message)
-    warnings.warn(message, RuntimeWarning, stacklevel=4)
+    warnings.warn(message, MachineWarning, stacklevel=4)
 
 
 def forget() -> None:

@@ -13,6 +13,29 @@ same program takes everything from its Pipes context and reports versions, score
 
 from __future__ import annotations
 
+# ruff: noqa: E402 - what is imported below takes a second, in which an interrupt may come
+import signal
+
+from graphmill.assets.building import interrupts
+from graphmill.assets.building.terminal import begin_to_print
+from graphmill.kernels import environment
+
+INTERRUPTED = "python -m trainers: interrupted; --resume goes on from the last checkpoint"
+
+
+def _answer_interrupts() -> None:
+    """Ends this process by signals; a rank leaves the message to its launcher, which ends it by SIGTERM, and a step's child to the step."""
+    if environment.is_set(environment.RANKS_PARENT):
+        interrupts.begin("", (signal.SIGINT,))
+    else:
+        interrupts.begin("" if environment.is_set(environment.PIPES) else INTERRUPTED)
+
+
+if __name__ == "__main__":
+    _answer_interrupts()
+    begin_to_print()
+    environment.set_default(environment.TORCH_LOG, "FATAL")  # its errors are told by ours
+
 import argparse
 import json
 import os
@@ -43,11 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Trains, and returns the exit code: 0, 1 for an input error, 75 if another rank is gone, 130 for an interrupt."""
     options = _parser().parse_args(arguments)
     try:
-        if "DAGSTER_PIPES_CONTEXT" in os.environ:
+        if environment.is_set(environment.PIPES):
             return _train_for_dagster()
-        if PARENT in os.environ:
+        if environment.is_set(PARENT):
             return _train_as_rank()
-        if "TORCHELASTIC_RUN_ID" in os.environ:
+        if environment.is_set(environment.TORCHELASTIC):
             _join_torchrun()
         order = _from_bundle(options) if options.source else _from_pipeline(options)
         lines = "none" if options.quiet else "all" if options.verbose else "some"
@@ -56,7 +79,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             train(replace(order, epoch_lines=lines))
         return 0
     except KeyboardInterrupt:
-        print("python -m trainers: interrupted; --resume goes on from the last checkpoint", file=sys.stderr)
         return EXIT_INTERRUPTED
     except Exception as error:
         if type(error).__name__ == "PeerError":  # the module that defines it loads torch
@@ -102,8 +124,10 @@ def train(order: Order) -> Sequence[Artifact]:
         InputError: the table or graph does not exist, or a value does not fit the graph.
     """
     apart = order.pipeline.by_split
-    if len(apart) > 1 and (order.inputs or "WORLD_SIZE" in os.environ):
-        why = "torchrun trains on one graph" if "WORLD_SIZE" in os.environ else "--input names one graph"
+    if len(apart) > 1 and (order.inputs or environment.is_set(environment.WORLD_SIZE)):
+        why = (
+            "torchrun trains on one graph" if environment.is_set(environment.WORLD_SIZE) else "--input names one graph"
+        )
         problem = f"{why}, and {order.pipeline.path} lists the splits {', '.join(order.pipeline.splits)}"
         raise InputError(problem, "write one as `split` in [graph]")
     return [model for each in apart for model in _train_split(replace(order, pipeline=each))]
@@ -223,7 +247,7 @@ def _demand(order: Order, table: TrainTable, artifacts: Mapping[str, Artifact], 
 def _join_torchrun() -> None:
     """Makes this process end with torchrun, whose sessions a group kill does not reach, and takes its GPU before the driver is asked."""
     end_with_parent()
-    if gpu := gpu_of_rank(launcher_number("LOCAL_RANK", "0", 0, MOST_RANKS), os.environ):
+    if gpu := gpu_of_rank(launcher_number("LOCAL_RANK", "0", 0, MOST_RANKS), environment.all_variables()):
         os.environ[VISIBLE] = gpu
 
 
@@ -237,6 +261,7 @@ def _train_as_rank() -> int:
 def _train_for_dagster() -> int:
     from dagster_pipes import open_dagster_pipes
 
+    environment.forget_launcher()
     with open_dagster_pipes() as pipes:
         try:
             models = train(replace(plain_order(pipes.extras), tell=pipes.log.info))
@@ -314,13 +339,19 @@ def _stage_and_version(text: str) -> tuple[str, str]:
 def _run() -> None:
     """Trains and ends the process; after a failure at once, since threads may still work or wait for ranks that do not come."""
     begin_as_trainings()
+    code = 0
     try:
         code = main()
-    except Exception as error:
-        leave(error)
-    else:
-        if code:
-            end(code)
+    except SystemExit:  # of the options
+        raise
+    except BaseException as error:
+        if not interrupts.came():
+            leave(error)
+    if interrupts.came():
+        interrupts.finish()
+    if code:
+        end(code)
+    interrupts.leave(0)
 
 
 if __name__ == "__main__":

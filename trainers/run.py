@@ -11,7 +11,8 @@ from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import MANIFEST, Artifact
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.manifest import MANIFEST
 from graphmill.assets.storage.remote.checkpoints import is_stored, remove_checkpoint
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import short

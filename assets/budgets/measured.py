@@ -12,14 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from graphmill.assets.storage.home import home_folder
 from graphmill.assets.storage.kept_numbers import keep_numbers, kept_numbers
 from graphmill.assets.storage.machine import memory_bytes
+from graphmill.assets.storage.schema import Fields, whole
 from graphmill.kernels.cuda.driver import free_gpu_bytes
-from graphmill.kernels.errors import InputError
 
 PLACE = Path("measured") / "memory.json"
 REMEDY = "measure again: graphmill budgets --refresh"
@@ -41,7 +41,8 @@ class MachineBytes:
     device_bytes: int | None = None
 
 
-NAMES = tuple(field.name for field in fields(MachineBytes))
+measured_schema = Fields({"memory_bytes": whole(), "disk_bytes": whole()}, {"device_bytes": whole()})
+"""The file of the numbers; that of a machine without a GPU lacks the last."""
 
 
 def measure(home: Path) -> MachineBytes:
@@ -61,11 +62,7 @@ def measured_bytes(home: Path | None = None) -> MachineBytes:
         InputError: the file is damaged, or the disk is full.
     """
     folder = home_folder(home)
-    values = kept_numbers(folder / PLACE, NAMES, lambda: _values(measure(folder)), REMEDY)
-    try:
-        return MachineBytes(**{name: int(value) for name, value in values.items()})
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"{folder / PLACE} is damaged: {error!r}", REMEDY) from error
+    return MachineBytes(**kept_numbers(folder / PLACE, measured_schema, lambda: _values(measure(folder)), REMEDY))
 
 
 def measured_digest(home: Path | None = None) -> str:

@@ -174,6 +174,7 @@ class Build:
     def _seal(self, writer: Writer, summary: Summary, clock: _Clock, more: Mapping[str, Any]) -> Artifact:
         """Publishes the files of a writer, with the record of the build."""
         self._stop_on_failed(summary)
+        self._require_raw()
         for artifact in (*self.inputs.values(), *self.reads.values()):
             artifact.require_unchanged()
         run = {
@@ -199,6 +200,21 @@ class Build:
         made = writer.publish(self.semantic, self.inputs, summary, run, more={**more, **aspects}, read=read, **hashed)
         keep_raw(self.stage, self.semantic, self.raw or {})
         return made
+
+    def _require_raw(self) -> None:
+        """Asks for the digests of external files once more: what was built from a file that changed meanwhile is of no version.
+
+        Raises:
+            InputError: they have changed.
+        """
+        if not isinstance(self.stage, OnePass) or not locations(self.semantic):
+            return  # code that an artifact was made with is imported before, and may be edited meanwhile
+        old, new = self.raw or {}, raw_digests(self.stage, self.semantic)
+        if changed := sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):
+            problem = (
+                f"the files that stage {self.stage.name} reads changed while it was built: {', '.join(changed[:5])}"
+            )
+            raise InputError(problem, "wait until they are complete, then run the same command again")
 
     def _aspects(self) -> dict[str, str]:
         """Returns the version of each aspect of the artifact."""

@@ -14,15 +14,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from graphmill.assets.building.interrupts import STOPS
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.control_group import kills, limit_bytes
 from graphmill.assets.storage.home import IMPORTED_FROM
+from graphmill.kernels import environment
+from graphmill.kernels.environment import SPINS, TUNABLES, WAIT_POLICY
 
 PR_SET_PDEATHSIG = 1
-TUNABLES, NO_CACHE = "GLIBC_TUNABLES", "glibc.malloc.tcache_count"
-"""Variable and name of glibc's setting that gives threads no lists of small freed blocks (trainers/devices/malloc.py says why)."""
-SPINS, NUM_SPINS, WAIT_POLICY = "GOMP_SPINCOUNT", "1000", "OMP_WAIT_POLICY"
-"""GNU OpenMP's variable for the rounds that a thread spins before it sleeps, a value, and the variable that decides on it otherwise."""
+NO_CACHE = "glibc.malloc.tcache_count"
+"""Name of glibc's setting that gives threads no lists of small freed blocks (trainers/devices/malloc.py says why)."""
+NUM_SPINS = "1000"
+"""Rounds that a thread of GNU OpenMP spins before it sleeps."""
 
 _kills_before: list[int] = []
 """Processes that the kernel had ended for want of memory when this process began to start children."""
@@ -34,7 +37,7 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     Args:
         more: additional variables of the child.
     """
-    return os.environ | module_environment() | runtime_environment() | dict(more or {})
+    return environment.all_variables() | module_environment() | runtime_environment() | dict(more or {})
 
 
 def module_environment() -> dict[str, str]:
@@ -43,7 +46,7 @@ def module_environment() -> dict[str, str]:
     A user's `numpy.py` would be imported by every `python -m`. The user's own path comes first: a clone has folders, such as `tests`, that
     a user's project has, too.
     """
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    given = environment.read(environment.PYTHON_PATH).split(os.pathsep)
     paths = [*filter(None, given), str(IMPORTED_FROM)]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1"}
 
@@ -54,15 +57,16 @@ def runtime_environment() -> dict[str, str]:
     Small freed blocks do not cut the heap. Threads that wait for the next loop sleep after 10 microseconds or so: they would spin for
     milliseconds on a core that the threads which sample, or those of another library, need (an epoch of GraphSAGE took 8 % longer).
     """
-    given = os.environ.get(TUNABLES, "")
+    given = environment.read(TUNABLES)
     heap = {TUNABLES: given if NO_CACHE in given else ":".join(filter(None, [given, f"{NO_CACHE}=0"]))}
-    return heap if {SPINS, WAIT_POLICY} & set(os.environ) else heap | {SPINS: NUM_SPINS}
+    return heap if environment.is_set(SPINS) or environment.is_set(WAIT_POLICY) else heap | {SPINS: NUM_SPINS}
 
 
 def begin_as_trainings() -> None:
     """Begins this program again, in the same process, with `runtime_environment`, unless it has that: they are read at the start alone."""
-    if any(os.environ.get(name) != value for name, value in runtime_environment().items()):
-        os.execve(sys.executable, sys.orig_argv, os.environ | runtime_environment())
+    if any(environment.read(name) != value for name, value in runtime_environment().items()):
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until the program answers them again
+        os.execve(sys.executable, sys.orig_argv, environment.all_variables() | runtime_environment())
 
 
 def start_child(

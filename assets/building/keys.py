@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from graphmill.assets.sizes import parse_size
+from graphmill.assets.sizes import parse_size, parse_speed
 from graphmill.kernels.errors import InputError, did_you_mean
 
 
@@ -92,6 +92,24 @@ def size_problem(name: str, value: Any, remedy: str = "", whole: int | None = No
         parse_size(value, whole)
     except InputError as error:
         yield KeyProblem(name, f"{name} = {value!r}: {error.problem}; {remedy or error.remedy}")
+
+
+def speed_problem(name: str, value: str | None) -> Iterator[KeyProblem]:
+    """Yields the problem of a key that names a speed, None for none."""
+    if value is None:
+        return
+    try:
+        gbps = parse_speed(value) / 1e9
+    except InputError as error:
+        yield KeyProblem(name, f"{name} = {error.problem}; {error.remedy}")
+        return
+    if not LEAST_GBPS <= gbps <= MOST_GBPS:
+        yield KeyProblem(name, f'{name} = {value!r} is not between "1 kB/s" and "1000 TB/s"')
+
+
+def gbps_of(value: str | None) -> float | None:
+    """Returns the GB/s (10^9 bytes per second) of a speed, None for None."""
+    return None if value is None else parse_speed(value) / 1e9
 
 
 def _field_problems(config: Any) -> Iterator[KeyProblem]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact, find_artifact
+from graphmill.assets.storage.control_group import limit_bytes
 from graphmill.assets.storage.remote.door import find_stored
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import id_dtype
@@ -167,7 +168,17 @@ def require_fit(need: Need, there: int | None) -> None:
         return
     phase = sorted(need.certain, key=lambda term: -term.num_bytes)
     keys = dict.fromkeys(term.key for term in phase if term.key)
-    remedy = f"lower {' or '.join(keys)}" if keys else "use a machine, or a memory limit, with more"
+    fixed = sum(term.num_bytes for term in phase if not term.key)
+    remedy = f"lower {' or '.join(keys)}"
+    if not keys or fixed > there * (1 + MARGIN):
+        limit = limit_bytes()
+        given = (
+            ""
+            if limit is None or limit < there
+            else f" of this container (control group), which is {format_bytes(limit)},"
+        )
+        more = f"raise the memory limit{given} to" if given else "use a machine, or a memory limit, with"
+        remedy = f"{more} at least {format_bytes(fixed)}: no key of the file lowers that"
     raise InputError(
         f"{need.name} needs {format_bytes(sum(term.num_bytes for term in phase))} of memory and {format_bytes(there)} are there:\n"
         + "\n".join(f"  {line}" for line in need.lines(phase)),

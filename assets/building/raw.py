@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.storage.home import store_url
-from graphmill.assets.storage.version import locations
+from graphmill.assets.storage.patterns import matches, paths_in
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 def raw_digests(stage: Stage, semantic: Any) -> Mapping[str, str]:
     """Returns name -> SHA-256 of the external content that a stage reads.
 
-    If a file or folder that the config names is not on this machine, the digests count that the machine recorded in the object store that
-    built from it last, at the same path.
+    If no file or folder that the config names is on this machine, the digests count that the machine recorded in the object store that
+    built from them last, at the same paths. With some of them here, a record could be one of other bytes than these.
 
     Raises:
         InputError: the content is missing here and not on record, or is unreadable.
@@ -26,7 +25,7 @@ def raw_digests(stage: Stage, semantic: Any) -> Mapping[str, str]:
     try:
         return stage.raw(semantic)
     except InputError:
-        if not store_url() or all(Path(each).exists() for each in locations(semantic).values()):
+        if not store_url() or any(matches(path) for path in paths_in(semantic)):
             raise
         from graphmill.assets.storage.remote.raw_digests import kept_raw_digests
 

@@ -170,10 +170,9 @@ def choose_size(batches: SegmentBatches, slot: Array, limits: SizeLimits, progre
             problem = f"segment_size = {size}: of {batches.num_batches:,} batches not every size above {EXACT_SIZES:,} is counted"
             raise InputError(problem, f"give {below} or {above}, or 0 for the search")
         if not _fits(batches, slot, sizes, size, limits):
-            problem = f"segment_size = {size} needs about {format_bytes(sizes.rows(size) * limits.row_bytes)} of disk"
-            raise InputError(
-                f"{problem}, the budget has {format_bytes(limits.disk_bytes)}", "set it to 0, or raise `disk`"
-            )
+            needed = max(sizes.rows(size) * limits.row_bytes, _page_bytes(batches, slot, size, limits))
+            problem = f"segment_size = {size} needs {format_bytes(needed)} of disk, the budget has {format_bytes(limits.disk_bytes)}"
+            raise InputError(problem, "set segment_size = 0 in [cache_plan], or raise disk in [memory]")
     else:
         size = sizes.smallest(most_rows)
         while size is not None and not _fits(batches, slot, sizes, size, limits):
@@ -210,17 +209,20 @@ def _count(batches: SegmentBatches, slot: Array, progress: Progress) -> BlockSiz
 
 def _fits(batches: SegmentBatches, slot: Array, sizes: BlockSizes, size: int, limits: SizeLimits) -> bool:
     """Tells whether the pages of a size fit the budget."""
-    segments = cut(batches.blocks, size)
-    num_segments = len(segments)
-    padding = (num_segments + batches.num_batches) * (PAGE_BYTES - 1)
+    padding = (len(cut(batches.blocks, size)) + batches.num_batches) * (PAGE_BYTES - 1)
     rows_bytes = sizes.rows(size) * limits.row_bytes
     if rows_bytes + padding <= limits.disk_bytes or rows_bytes > limits.disk_bytes:
         return rows_bytes <= limits.disk_bytes
+    return _page_bytes(batches, slot, size, limits) <= limits.disk_bytes
+
+
+def _page_bytes(batches: SegmentBatches, slot: Array, size: int, limits: SizeLimits) -> int:
+    """Returns the bytes of the pages of a size."""
     state, total = disk_state(slot), 0
-    for first, last in segments:
+    for first, last in cut(batches.blocks, size):
         found = split_segment(*batches.load(first, last), state, threads=batches.threads)
         total += stored_bytes(len(found.cache_ids), np.diff(found.packed_ptr), limits.row_bytes)
-    return total <= limits.disk_bytes
+    return total
 
 
 def _too_small(batches: SegmentBatches, slot: Array, limits: SizeLimits) -> InputError:

@@ -15,6 +15,7 @@ from typing import Any
 
 from graphmill.assets.storage.home import home_folder
 from graphmill.assets.storage.kept_numbers import keep_numbers, kept_numbers
+from graphmill.assets.storage.schema import Fields, name, rate
 from graphmill.kernels.chunks.rates import LinkRates, measure_rates
 from graphmill.kernels.errors import InputError
 
@@ -22,6 +23,8 @@ PLACE = Path("measured") / "links.json"
 REMEDY = "measure again: graphmill chunks PIPELINE --refresh"
 UNITS = {"MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12}
 NAMES = ("host_bytes_per_second", "peer_bytes_per_second", "reuse_bytes_per_second")
+rates_schema = Fields({"device": name} | dict.fromkeys(NAMES, rate))
+"""The file of the speeds."""
 
 
 def measured_rates(home: Path | None = None, *, again: bool = False) -> tuple[str, LinkRates]:
@@ -37,14 +40,8 @@ def measured_rates(home: Path | None = None, *, again: bool = False) -> tuple[st
     path = home_folder(home) / PLACE
     if again:
         keep_numbers(path, _measured())
-    values = kept_numbers(path, ("device", *NAMES), _measured, REMEDY)
-    try:
-        rates = LinkRates(**{name: float(values[name]) for name in NAMES})
-        if min(asdict(rates).values()) <= 0:
-            raise ValueError("a rate is not above 0")
-        return str(values["device"]), rates
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise InputError(f"{path} is damaged: {error!r}", REMEDY) from error
+    values = kept_numbers(path, rates_schema, _measured, REMEDY)
+    return values["device"], LinkRates(**{link: float(values[link]) for link in NAMES})
 
 
 def parse_rates(text: str) -> LinkRates:
@@ -53,7 +50,7 @@ def parse_rates(text: str) -> LinkRates:
     Raises:
         InputError: the text is not three speeds above 0.
     """
-    found = [re.fullmatch(r"\s*([0-9.]+)\s*([MGT]B/s)\s*", each) for each in text.split(",")]
+    found = [re.fullmatch(r"\s*([0-9.]{1,20})\s*([MGT]B/s)\s*", each) for each in text.split(",")]
     try:
         values = [float(each[1]) * UNITS[each[2]] for each in found if each]
     except ValueError:

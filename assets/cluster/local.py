@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.building.child import child_environment
+from graphmill.assets.building.temporary import socket_folder
 from graphmill.assets.storage.control_group import free_bytes
 from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels import environment
 
 OBJECT_STORE_BYTES = 80 << 20
 """Memory for Ray's own objects of a node. Nothing of size goes through it: artifacts are files."""
+SOCKET_NAME = 80
+"""Most bytes that Ray puts behind a folder in the name of a socket: ray-XXXXXXXX/session_..., a process id, sockets/plasma_store."""
 FREE_SHARE = 0.8
 """Share of the free memory that the nodes may plan with."""
 
@@ -36,7 +40,7 @@ def local_nodes(count: int, variables: Mapping[int, Mapping[str, str]] | None = 
 
     # A folder of its own for logs and sockets, short since paths of sockets are, and for the file that "auto" reads: in Ray's own folder,
     # which a machine may lack, it names a cluster that others have started.
-    folder = tempfile.mkdtemp(prefix="ray-")
+    folder = tempfile.mkdtemp(prefix="ray-", dir=socket_folder(SOCKET_NAME))
     (Path(folder) / "ray").mkdir()
     own_folder = {"RAY_TMPDIR": folder}
     cluster = Cluster(shutdown_at_exit=True)
@@ -57,16 +61,13 @@ def local_nodes(count: int, variables: Mapping[int, Mapping[str, str]] | None = 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Sets variables of this process while the block runs."""
-    before = {name: os.environ.get(name) for name in variables}
+    before = environment.all_variables()
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def share_of_machine(count: int) -> dict[str, int]:

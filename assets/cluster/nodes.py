@@ -17,6 +17,7 @@ from typing import Any
 import xxhash
 
 from graphmill.assets.storage.home import ROOT, VARIABLE, store_url
+from graphmill.kernels import environment
 
 SOURCES = (".py", ".pyi", ".cpp", ".h", ".cu")
 LAYERS = ("kernels", "assets", "trainers")
@@ -77,7 +78,7 @@ def home_here(home: Path, mark: str) -> Path | None:
         home: its path on the machine of the run.
         mark: name of `marked`; "" if nodes have homes of their own and share an object store.
     """
-    own = Path(os.environ.get(VARIABLE) or home).expanduser().absolute()
+    own = Path(environment.read(VARIABLE) or home).expanduser().absolute()
     if not mark:
         return own
     return next((each for each in (home, own) if (each / MARKS / mark).exists()), None)

@@ -18,13 +18,17 @@ from graphmill.assets.sources.feature_blocks import (
     blocks_type,
     checked_slices,
     columns_of_types,
+    watches,
     write_blocks,
 )
 from graphmill.assets.sources.registry import GraphConfig, OpenSource, TableConfig, source_module
-from graphmill.assets.sources.stage import SourceStage
+from graphmill.assets.sources.rounding import Rounding, rounded_words
+from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.storage.arrays import open_array
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
+
+EXACT, FEATURES_ALONE = "whole numbers are exact", "features are nothing else"
 
 
 class FeaturesStage(SourceStage):
@@ -37,11 +41,16 @@ class FeaturesStage(SourceStage):
     Semantic = FeaturesConfig
     Execution = Threads
     speed = Speed(per_second=230e6, number="feature_bytes")
-    checks = ("values are finite", "rows are in the order of their nodes")
+    checks = ("values are finite", "rows are in the order of their nodes", EXACT, FEATURES_ALONE)
+    warnings = (EXACT, FEATURES_ALONE)
     says: Mapping[str, str] = {
         "values are finite": "No feature is NaN or infinite, in the source or in the stored type.",
         "rows are in the order of their nodes": "Each node with features has one row, and rows stand in the order of their "
         "nodes.",
+        EXACT: "No whole number of a column is rounded by the stored type, or by float32 in which trainings compute. float32 "
+        "tells whole numbers apart up to 2^24, and times, ids and cents are larger.",
+        FEATURES_ALONE: "No column is a feature and a label, part of the split, id or weight as well. A pattern leaves such columns "
+        "out; one that is named is a feature.",
     }
 
     def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
@@ -92,8 +101,11 @@ class FeaturesStage(SourceStage):
         Raises:
             InputError: the content is missing or unreadable.
         """
+        from graphmill.assets.sources.readers.part_files import refuse_managed
         from graphmill.assets.storage.digests import sha256_file
 
+        if semantic.table.file is not None:
+            refuse_managed([semantic.table.file])
         file = {} if semantic.table.file is None else {"file": sha256_file(semantic.table.file)}
         return file | source_module(semantic.graph.source).raw(semantic.graph, semantic.table)
 
@@ -101,13 +113,15 @@ class FeaturesStage(SourceStage):
         """Returns the memory, the disk and the work of a build."""
         return features_need(semantic, execution, sizes)
 
-    def require_sound(self, opened: OpenSource, semantic: FeaturesConfig) -> None:
-        """Reads all rows and checks each value."""
+    def require_sound(self, opened: OpenSource, semantic: FeaturesConfig) -> Sound:
+        """Reads all rows and checks each value; returns the checks that warn."""
         normalize, blocks = semantic.graph.normalize, _blocks(opened, semantic)
         stored = blocks_type(blocks, semantic.dtype, normalize)
-        for block in blocks:
-            for _ in checked_slices(block, stored, normalize):
+        watched = watches(blocks, stored)
+        for block, watch in watched:
+            for _ in checked_slices(block, stored, normalize, watch):
                 pass
+        return Sound(warnings=_warnings(blocks, [watch for _, watch in watched]))
 
     def build_from(
         self,
@@ -123,7 +137,7 @@ class FeaturesStage(SourceStage):
             InputError: the rows are not sound, or the source changed while it was read.
         """
         normalize, blocks, num_nodes = semantic.graph.normalize, _blocks(opened, semantic), opened.num_nodes
-        beyond = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, progress)
+        beyond, watched = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, progress)
         self.require_unchanged(semantic, writer)
         rows = open_array(writer.path("rows.npy"))
         numbers = {
@@ -137,7 +151,8 @@ class FeaturesStage(SourceStage):
         numbers |= {"beyond_float32": beyond} if beyond else {}
         if len(opened.node_types) > 1:
             numbers["type_columns"] = columns_of_types(blocks, opened.node_types)
-        return Summary(numbers=numbers, checks=[*_checks(writer, num_nodes, *rows.shape)])
+        checks = [*_checks(writer, num_nodes, *rows.shape), *_warnings(blocks, watched)]
+        return Summary(numbers=numbers, checks=checks)
 
 
 FEATURES = FeaturesStage()
@@ -191,3 +206,26 @@ def _checks(writer: Writer, num_nodes: int, num_rows: int, width: int) -> Iterat
         detail=detail,
         numbers={"rows out of order": misplaced, "allowed out of order": 0, "rows": num_rows},
     )
+
+
+def _warnings(blocks: Sequence[FeatureBlock], watched: Sequence[Rounding]) -> list[Check]:
+    """Returns the checks of what features may say without meaning it."""
+    rounded, count = rounded_words(watched)
+    twice = [phrase for block in blocks for phrase in block.named_twice]
+    alone = f"{'; '.join(twice)}: a model reads it as a feature. Leave it out of the features, unless that is meant"
+    return [
+        Check(
+            name=EXACT,
+            passed=not rounded,
+            detail=rounded or "0 values are rounded: the stored type has all whole numbers",
+            numbers={"rounded values": count, "allowed rounded": 0},
+            blocking=False,
+        ),
+        Check(
+            name=FEATURES_ALONE,
+            passed=not twice,
+            detail=alone if twice else "0 of them are named by another key, too",
+            numbers={"named by another key": len(twice), "allowed named": 0},
+            blocking=False,
+        ),
+    ]

@@ -15,9 +15,10 @@ from graphmill.assets.graph.checks import SHARED, describe, node_checks, topolog
 from graphmill.assets.graph.need import graph_need
 from graphmill.assets.graph.page import GRAPH_PAGE
 from graphmill.assets.graph.read import SAMPLING
+from graphmill.assets.graph.remarks import REMARKS, degrees, remarks, watch_directions
 from graphmill.assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
 from graphmill.assets.sources.splits import checked, stratified
-from graphmill.assets.sources.stage import SourceStage
+from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.sources.unread import named_columns
 from graphmill.assets.storage.frames import write_frames
 from graphmill.assets.storage.writer import Writer
@@ -50,10 +51,11 @@ class GraphStage(SourceStage):
         "label.",
         SHARED: "Labels are classes: there are at least ten labelled nodes for each. Numbers, dates and ids have a value of their own for "
         "nearly every node.",
+        **REMARKS,
         WEIGHTS: "No edge weight is NaN or infinite, sums of merged duplicates included.",
     }
     checks = tuple(name for name in says if name != WEIGHTS)
-    warnings = (SHARED,)
+    warnings = (SHARED, *REMARKS)
 
     aspects = (SAMPLING,)
 
@@ -110,12 +112,16 @@ class GraphStage(SourceStage):
         """Returns the memory, the disk and the work of a build."""
         return graph_need(semantic, execution, sizes)
 
-    def require_sound(self, opened: OpenSource, semantic: GraphConfig) -> None:
-        """Reads everything except features and checks ids, labels and split; edges are not compressed."""
+    def require_sound(self, opened: OpenSource, semantic: GraphConfig) -> Sound:
+        """Reads everything except features and checks ids, labels and split, without compressing edges."""
         raw = opened.graph(Silent())
-        _split(raw, semantic)
+        parts = _split(raw, semantic)
         if raw.spool is None and semantic.self_loops == "drop" and np.array_equal(raw.src, raw.dst):
             raise InputError("all edges are self-loops, which are dropped", 'set self_loops = "keep" in [graph]')
+        raw.directions = watch_directions(raw, semantic)
+        train, valid, test = map(len, parts)
+        counts = {"num_train": train, "num_valid": valid, "num_test": test, "num_classes": len(raw.class_names)}
+        return Sound(counts, remarks(raw, semantic, parts, *degrees(raw, semantic)))
 
     def build_from(
         self,
@@ -133,6 +139,7 @@ class GraphStage(SourceStage):
         raw = opened.graph(progress)
         self.require_unchanged(semantic, writer)
         parts = _split(raw, semantic)
+        raw.directions = watch_directions(raw, semantic)
         topology, dropped = _compress(raw, semantic, execution, writer, progress)
         for name, array in (
             ("in_degree", topology.in_degree), ("out_degree", topology.out_degree), ("labels", raw.labels),
@@ -145,6 +152,7 @@ class GraphStage(SourceStage):
         numbers = describe(topology, raw.labels, raw.class_names, parts) | dropped | dict(raw.numbers)
         checks = topology_checks(topology, merged=semantic.duplicates == "merge")
         checks += node_checks(raw.labels, len(raw.class_names), parts)
+        checks += remarks(raw, semantic, parts, topology.in_degree, topology.out_degree)
         return Summary(numbers=numbers, checks=checks, figures=_draw(topology, numbers, writer), unread=raw.unread)
 
 

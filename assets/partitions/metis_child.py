@@ -45,7 +45,7 @@ def _pymetis(arrays: dict[str, Any], num_parts: int, seed: int) -> Any:
 
 
 def _dgl(arrays: dict[str, Any], num_parts: int, seed: int) -> Any:
-    os.environ.setdefault("DGLBACKEND", "pytorch")
+    os.environ["DGLBACKEND"] = "pytorch"  # whatever another project has set
     import dgl
     import torch
 

@@ -13,6 +13,7 @@ from graphmill.assets.building.needs import Need, Sizes, Speed
 from graphmill.assets.building.stage import Check, Progress, Stage, Summary
 from graphmill.assets.graph.read import SAMPLING, Graph, open_graph
 from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
+from graphmill.assets.partitions.empty import EVERY_PART, SAYS, empty_check
 from graphmill.assets.partitions.method import choose_method
 from graphmill.assets.partitions.need import partitions_need
 from graphmill.assets.partitions.page import PARTITIONS_PAGE
@@ -35,10 +36,12 @@ class PartitionsStage(Stage):
     reads_stages = ("graph",)
     speed = Speed(per_second=5.8e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
-    checks = (EVERY_NODE, EVERY_EDGE)
+    checks = (EVERY_NODE, EVERY_EDGE, EVERY_PART)
+    warnings = (EVERY_PART,)
     says: Mapping[str, str] = {
         EVERY_NODE: "Each node has a part from 0 to the number of parts less 1.",
         EVERY_EDGE: "The matrix of edges between parts, inside parts included, has as many edges as the graph.",
+        EVERY_PART: SAYS[EVERY_PART],
     }
 
     def wanted(self, pipeline: Any) -> PartitionsConfig | None:
@@ -80,7 +83,8 @@ class PartitionsStage(Stage):
             numbers |= beside_random(semantic.method, numbers, quality(graph, drawn, semantic.parts)[0])
         numbers |= {"num_nodes": graph.topology.num_nodes, "num_parts": semantic.parts, "method": semantic.method}
         numbers |= {"method_chosen": why} if why else {}
-        part_figure(writer.path("parts.png"), np.bincount(part_of, minlength=semantic.parts), cut)
+        held = np.bincount(part_of, minlength=semantic.parts)
+        part_figure(writer.path("parts.png"), held, cut)
         wrong = int(np.count_nonzero((part_of < 0) | (part_of >= semantic.parts)))
         checks = [
             Check(
@@ -95,6 +99,7 @@ class PartitionsStage(Stage):
                 detail=f"{int(cut.sum()):,} edges in the matrix, {graph.topology.num_edges:,} in the graph",
                 numbers={"edges in the matrix": int(cut.sum()), "edges": graph.topology.num_edges},
             ),
+            empty_check(EVERY_PART, held),
         ]
         return Summary(numbers=numbers, checks=checks, figures={"parts": "parts.png"})
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from typing import Any
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.features.config import MAIN, step_name
 from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.pipeline.key_owners import key_owners
 from graphmill.assets.pipeline.left_out import completed
 from graphmill.assets.pipeline.notes import Notes, parse_notes
 from graphmill.assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables, parse_train, table_names
@@ -40,14 +40,16 @@ from graphmill.assets.pipeline.run_table import RUN, RunTable, parse_run
 from graphmill.assets.pipeline.schedule import SCHEDULE, ScheduleTable, parse_schedule
 from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.assets.pipeline.toml_lines import KeyPath, key_lines
+from graphmill.assets.pipeline.toml_text import toml_text
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import GraphConfig
 from graphmill.assets.storage.filesystem import read_whole_file
 from graphmill.assets.storage.home import ROOT
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError, did_you_mean
 
-FOLDER_VARIABLE = "GRAPHMILL_PIPELINES"
+FOLDER_VARIABLE = environment.PIPELINES
 SHIPPED = ROOT / "jobs" / "pipelines"
 
 
@@ -248,7 +250,7 @@ def _parse_with(settings: Sequence[str], path: Path, data: bytes, *rest: Any, fi
     """Returns the pipeline of a file with keys set; the lines of mistakes are those of the edited text."""
     from graphmill.assets.pipeline.settings import with_settings
 
-    text = with_settings(_text_of(path, data), settings)
+    text = with_settings(toml_text(path, data), settings)
     given = " ".join(f"--set {shlex.quote(setting)}" for setting in settings)
     try:
         return replace(parse_pipeline(path, text.encode(), *rest, files=files), settings=given)
@@ -277,9 +279,10 @@ def parse_pipeline(
     Raises:
         InputError: all mistakes in it, each with its line; a `MissingDataError` if only the variable with the path of its data is not set.
     """
-    text = _text_of(path, data)
+    text = toml_text(path, data)
     raw = completed(tomllib.loads(text), train_schema)
-    tables = Tables(lines=key_lines(text), folder=path.parent, files=files, variables=variables)
+    owners = key_owners(raw, train_schema)
+    tables = Tables(lines=key_lines(text), folder=path.parent, files=files, variables=variables, owners=owners)
     values, problems = _parse(raw, tables, path.stem, train_schema)
     pipeline = None if problems else Pipeline(path=path, text=text, **values)
     if pipeline is not None and train_schema is not None:
@@ -305,33 +308,25 @@ def _mistakes(path: Path, problems: Sequence[Problem], called: str | None = None
     )
 
 
-def _text_of(path: Path, data: bytes) -> str:
-    """Returns the text of a file; raises an `InputError` if it is not valid TOML."""
-    try:
-        text = data.decode("utf-8")
-        tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        place = f"{path}:{_syntax_line(error, data)}"
-        raise InputError(
-            f"{place}: not valid TOML: {error}", "correct the line; toml.io explains the language"
-        ) from error
-    except RecursionError as error:
-        raise InputError(
-            f"{path}: arrays or tables are nested too deeply", "no key takes more than two levels"
-        ) from error
-    except ValueError as error:  # Python does not read whole numbers of too many digits
-        line = next((n for n, each in enumerate(data.splitlines(), 1) if LONG_NUMBER.search(each)), 1)
-        raise InputError(f"{path}:{line}: a number has thousands of digits", "write one below 2^63") from error
-    return text
+def pipelines_folder() -> Path:
+    """Returns the folder of a user's named pipelines, `$GRAPHMILL_PIPELINES` or `pipelines`, which need not exist.
 
-
-LONG_NUMBER = re.compile(rb"\d[\d_]{1000}")
+    Raises:
+        InputError: it is a file.
+    """
+    folder = Path(environment.read(FOLDER_VARIABLE) or "pipelines")
+    if folder.is_file() and environment.read(FOLDER_VARIABLE):  # /dev/null is a way to say that there is none
+        raise InputError(
+            f"{FOLDER_VARIABLE} = {str(folder)!r} is not a folder",
+            "name the folder of your pipeline files, or unset it",
+        )
+    return folder
 
 
 def pipeline_files(*, shipped: bool = True) -> dict[str, Path]:
     """Returns name -> file of all pipelines that can be named: `$GRAPHMILL_PIPELINES` (default `./pipelines` when it
     exists) first, then the shipped ones unless `shipped` is false. A file in a folder below has the folder's name before its own."""
-    folders = [*([SHIPPED] if shipped else []), Path(os.environ.get(FOLDER_VARIABLE) or "pipelines")]
+    folders = [*([SHIPPED] if shipped else []), pipelines_folder()]
     return {
         path.relative_to(folder).with_suffix("").as_posix(): path.absolute()
         for folder in folders
@@ -351,7 +346,8 @@ def find_pipeline(path_or_name: str | os.PathLike[str]) -> Path:
     if Path(given).is_file():
         return Path(given).absolute()
     hint = did_you_mean(Path(given).stem, files)
-    place = f"{SHIPPED} and ${FOLDER_VARIABLE} or ./pipelines"
+    own = pipelines_folder()
+    place = f"{SHIPPED} and {own}{'' if own.is_dir() else ', which does not exist'} (${FOLDER_VARIABLE})"
     raise InputError(
         f"no pipeline {given}{hint}: no such file, and no such name in {place}",
         f"the names are: {', '.join(sorted(files)) or 'none'}; or give the path of a TOML file",
@@ -384,16 +380,9 @@ def _unknown_sections(raw: Mapping[str, Any], tables: Tables) -> list[Problem]:
     for key in raw:
         if key not in sections:
             said = sentence(key, "")
-            hint = f": {said}" if said else did_you_mean(key, sections) or f" (it has {', '.join(sections)})"
+            hint = f": {said}" if said else tables.hint(key, sections) or f" (it has {', '.join(sections)})"
             problems.append(tables.problem((key,), f"a pipeline has no {key}{hint}"))
     return problems
-
-
-def _syntax_line(error: Exception, data: bytes) -> int:
-    if isinstance(error, UnicodeDecodeError):
-        return data.count(b"\n", 0, error.start) + 1
-    match = re.search(r"at line (\d+)", str(error))
-    return int(match[1]) if match else len(data.splitlines())
 
 
 def is_pipeline(name: str) -> bool:

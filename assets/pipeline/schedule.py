@@ -14,7 +14,6 @@ expressions.
 
 from __future__ import annotations
 
-import os
 import re
 import zoneinfo
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from typing import Any, Literal
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.pipeline.schema import Problem, Tables
+from graphmill.kernels import environment
 from graphmill.kernels.errors import did_you_mean
 
 SCHEDULE = "schedule"
@@ -39,7 +39,7 @@ FIELDS = (
 """Name, smallest and largest value, and words for the values, of each field of a cron expression."""
 LONGEST_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 SHORT_FORMS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
-ITEM = re.compile(r"(?:\*|([a-z]+|\d{1,2})(?:-([a-z]+|\d{1,2}))?)(?:/(\d{1,2}))?")
+ITEM = re.compile(r"(?:\*|([a-z]+|\d{1,2})(?:-([a-z]+|\d{1,2}))?)(?:/(\d{1,2}))?", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HOW = 'write five fields, minute hour day month weekday, such as "0 3 * * *" for every day at three, or @hourly, @daily, @weekly'
 
@@ -102,9 +102,9 @@ def parse_schedule(raw: Mapping[str, Any], tables: Tables) -> tuple[ScheduleTabl
 
 def _wrong_address(variable: str) -> str:
     """Returns the problem of the variable of a webhook, "" if there is none. Its value, a secret, is never shown."""
-    if not variable or os.environ.get(variable, "").startswith(("http://", "https://")):
+    if not variable or environment.read_named(variable).startswith(("http://", "https://")):
         return ""
-    found = "holds no http address" if os.environ.get(variable) else "is not set"
+    found = "holds no http address" if environment.read_named(variable) else "is not set"
     how = f"export {variable}=https://..., here and before `graphmill ui` starts, or remove webhook"
     return f'webhook = "{variable}": the environment variable {variable} {found}, so no failure would be told: {how}'
 

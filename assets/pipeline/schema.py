@@ -26,6 +26,7 @@ from graphmill.assets.pipeline.toml_lines import KeyPath, line_of
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.storage.patterns import REMOTE, matches, why_nothing
 from graphmill.assets.storage.user_code import Reference, find_source, is_reference
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError, did_you_mean
 
 TYPE_NAMES = {
@@ -72,6 +73,7 @@ class Tables:
         later: key -> values that are known but not implemented yet.
         files: whether a path without a file, folder or (for a pattern) match is a mistake.
         variables: path that stands for every environment variable; None asks the environment.
+        owners: key -> headers of the tables that have it.
     """
 
     lines: dict[KeyPath, int] = field(default_factory=dict)
@@ -79,6 +81,13 @@ class Tables:
     later: Mapping[str, Collection[str]] = field(default_factory=dict)
     files: bool = False
     variables: Path | None = None
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def hint(self, key: str, keys: Collection[str]) -> str:
+        """Returns the end of the sentence about a key that a table does not have: its tables, or a key that is spelled alike."""
+        if headers := self.owners.get(key):
+            return f": it is a key of {' and '.join(headers)}"
+        return did_you_mean(key, keys)
 
     def problem(self, path: KeyPath, message: str) -> Problem:
         """Returns a problem at the line of a key."""
@@ -209,12 +218,12 @@ class Tables:
     def _convert_path(self, text: str, where: KeyPath) -> tuple[Any, list[Problem]]:
         if self.variables is not None:
             return self.folder / VARIABLE.sub(lambda _: str(self.variables), text), []
-        unset = [name for name in VARIABLE.findall(text) if not os.environ.get(name)]
+        unset = [name for name in VARIABLE.findall(text) if not environment.read_named(name)]
         if unset:
             names = " and ".join(f"${{{name}}}" for name in dict.fromkeys(unset))
             message = f"{_name(where)} = {_show(text)}: {names} is not set; export it or write the path out"
             return None, [replace(self.problem(where, message), unset=" and ".join(dict.fromkeys(unset)))]
-        expanded = VARIABLE.sub(lambda match: os.environ[match[1]], text)
+        expanded = VARIABLE.sub(lambda match: environment.read_named(match[1]), text)
         try:
             path = (self.folder / Path(expanded).expanduser()).absolute()
         except RuntimeError:
@@ -233,7 +242,7 @@ class Tables:
 
     def _unknown(self, key: str, keys: Collection[str], where: KeyPath) -> Problem:
         said = sentence(key, str(where[0]) if where else "")
-        near = f": {said}" if said else did_you_mean(key, keys) or f"; it has {_join(sorted(keys))}"
+        near = f": {said}" if said else self.hint(key, keys) or f"; it has {_join(sorted(keys))}"
         return self.problem((*where, key), f"{_title(where)} has no key {key}{near}")
 
     def _located(

@@ -14,6 +14,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
+from graphmill.assets.pipeline.toml_text import is_long_number
 from graphmill.kernels.errors import InputError
 
 TRAIN = "train"
@@ -119,7 +120,15 @@ def _values(text: str) -> list[Any]:
 
 
 def _value(text: str) -> Any:
+    """Returns the value that a text is in TOML, else the text.
+
+    Raises:
+        InputError: it has a number that Python cannot write.
+    """
     try:
-        return tomlkit.value(text)
+        found = tomlkit.value(text)
     except (TOMLKitError, ValueError):
         return text
+    if is_long_number(found):
+        raise InputError(f"--set: {text} is a number of thousands of digits", "write one below 2^63")
+    return found

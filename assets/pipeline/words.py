@@ -20,6 +20,7 @@ WIDTHS = "it follows from the data: leave it out"
 ACTIVATION = "layers are followed by ReLU: leave it out, or give a model of your own (docs/own-models.md)"
 PRECISION = 'it is called dtype: "float32", "bf16" or "float64"'
 SEED = "one seed stands above all tables; several stand here, as a list: seeds = [0, 1, 2]"
+SPEED = '{new} has the unit in its value: {new} = "12 GB/s"; a card of 12 Gbit/s has an eighth of it, and is written {new} = "12 Gbit/s"'
 DEVICE = 'it is called device: "cpu", "cuda" or "auto"'
 
 TRAIN: Mapping[str, str] = {
@@ -45,6 +46,7 @@ TRAIN: Mapping[str, str] = {
     "num_heads": "it is called heads", "n_heads": "it is called heads",
     "drop_rate": "it is called dropout", "dropout_rate": "it is called dropout", "p_dropout": "it is called dropout",
     "l2": "it is called weight_decay", "l2_reg": "it is called weight_decay", "wd": "it is called weight_decay",
+    **{old: SPEED.format(new=new) for old, new in (("link_gbps", "link"), ("rank_gbps", "rank_link"), ("peer_gbps", "peer_link"))},
     "split": "splits belong to the graph: see [graph]",
 }  # fmt: skip
 """Keys that are no keys of a `[[train]]` table."""

@@ -13,7 +13,7 @@ from graphmill.assets.building.execution import MOST_THREADS, Workers
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.partitions.read import Partitions
 from graphmill.assets.sampling.bounds import even_seeds
-from graphmill.assets.sampling.config import Neighbours, SamplingConfig
+from graphmill.assets.sampling.config import MOST_STORED, Neighbours, SamplingConfig
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch, evaluation_plan
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.types import Array
@@ -66,7 +66,7 @@ class SamplesTable(Checked):
     """The `[samples]` table of a pipeline file."""
 
     # number of sampling epochs that are stored; 0 = as many as `reuse` of [sampling]
-    epochs: int = field(default=0, metadata=within(0))
+    epochs: int = field(default=0, metadata=within(0, MOST_STORED))
     # whether the batches by which `eval = "sampled"` scores validation and test nodes are stored as well, and so planned and packed
     evaluate: bool = False
     # which seeds form a batch: "shuffled" = any seeds; "parts" = seeds of one part of [partitions], as ranks that share the parts train

@@ -60,9 +60,11 @@ def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
     splits, most = (sizes.num_train, sizes.num_valid, sizes.num_test), (0, 0)
     total, inputs, edges, num_bytes = 0, 0, 0, 0
     num_parts, largest = _likely_parts(sizes) if config.plan == "parts" else (1, 0)
-    for epoch in range(config.num_stored):
+    # The epochs of training are alike; behind them stands one for each split that is evaluated.
+    alike = [(0, config.epochs * num_parts), *((epoch, 1) for epoch in range(config.epochs, config.num_stored))]
+    for epoch, times in alike:
         count, seeds = epoch_size(config, splits, epoch, largest)
-        count *= num_parts if epoch < config.epochs else 1
+        count *= times
         each = batch_bound(config, seeds, sizes.num_nodes, sizes.num_edges, sizes.artifacts.get("graph"))
         total, inputs, edges = total + count, inputs + count * each.inputs, edges + count * each.edges
         num_bytes += count * each.record_bytes

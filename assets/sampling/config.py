@@ -18,10 +18,13 @@ METHODS = ("uniform", "weighted", "random_walk")
 DEGREES = ("in_degree", "out_degree")
 """Columns that every graph has."""
 
+MOST_STORED = 10**6
+"""Most epochs whose samples may be stored: each is a part of an artifact at least."""
 MORE_PATHS = 10
 """Factor on the number of paths in exact evaluation of walks."""
 
-OF_NODES = re.compile(r"node:[A-Za-z0-9_-]+")
+OF_NODES = re.compile(r"node:(?!\d{10,}\Z)[A-Za-z0-9_-]+")
+"""Weights of nodes; no table has a column whose number has ten digits."""
 LATER: dict[str, Any] = {"hashed": "unless default"}
 
 
@@ -137,7 +140,7 @@ class SamplingConfig(Neighbours):
     # largest number of seeds per mini-batch; n seeds are cut into ceil(n / batch_size) nearly equal batches
     batch_size: int = field(default=1024, metadata=within(1))
     # K: training epoch e uses the samples of sampling epoch e mod K; 0 = every epoch draws its own
-    reuse: int = field(default=0, metadata=within(0))
+    reuse: int = field(default=0, metadata=within(0, MOST_STORED))
     # seed of the batches and of their neighbours, for trainings of several seeds on the same batches; not given = the seed of each training
     sampling_seed: int | None = field(default=None, metadata=within(0, hashed="unless default"))
     # other fan-outs from some epochs on, for trainers that sample while they train: a list of { epoch = E, fanouts = [...] }

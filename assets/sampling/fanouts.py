@@ -32,8 +32,10 @@ def by_relation(fanouts: Sequence[Entry]) -> bool:
 def fanout_problems(fanouts: Sequence[Entry], key: str) -> Iterator[KeyProblem]:
     """Yields the problem of a list of fan-outs, under the key that it stands in."""
     numbers = [entry for entry in fanouts if not isinstance(entry, Mapping)]
-    if not fanouts or not all(fanout > 0 or fanout == -1 for fanout in numbers):
-        problem = f"fanouts = {spelled(fanouts)} is not a list of positive numbers, or -1 for all neighbours"
+    if not fanouts or not all(0 < fanout <= MOST_EDGES or fanout == -1 for fanout in numbers):
+        problem = (
+            f"fanouts = {spelled(fanouts)} is not a list of numbers from 1 to {MOST_EDGES:,}, or -1 for all neighbours"
+        )
         yield KeyProblem(key, problem)
     for entry in fanouts:
         if not isinstance(entry, Mapping):

@@ -36,7 +36,8 @@ def known_labels(values: Array, num_nodes: int, where: str, name: str = "y") -> 
         raise InputError(problem, f"{NUMBER_THEM}: {CLASSIFIES}")
     known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
     whole = np.isfinite(values) & (values == np.floor(values)) if values.dtype.kind == "f" else known
-    wrong = np.flatnonzero(known & (~whole | (values < -1) | (values >= num_nodes)))
+    below = values < -1 if values.dtype.kind in "if" else ~known & known  # -1 is not a value of unsigned types
+    wrong = np.flatnonzero(known & (~whole | below | (values >= num_nodes)))
     if len(wrong):
         shown = ", ".join(f"node {node} has {values[node]}" for node in wrong[:3].tolist())
         problem = f"{where}: {len(wrong)} labels are no class numbers in [-1, {num_nodes}): {shown}"

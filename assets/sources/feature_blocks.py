@@ -25,6 +25,7 @@ from graphmill.assets.sources.features import (
     stored_type,
     widened,
 )
+from graphmill.assets.sources.rounding import Recount, Rounding
 from graphmill.assets.storage.arrays import DATA_OFFSET, forget_pages
 from graphmill.assets.storage.digests import page_digests_of
 from graphmill.kernels.errors import InputError
@@ -47,6 +48,9 @@ class FeatureBlock:
         first: id of the first node.
         place: function (row, column) -> place of that value in words, for errors; None for "WHERE row ROW column COLUMN".
         node_of_row: i64[num_rows] node ids of the rows; None if they are in order.
+        named_twice: phrases about columns or data that another key names, too, such as the labels.
+        column: function column -> its name in words; None for "column COLUMN of WHERE".
+        recount: function that counts the numbers that float32 rounds, for a source whose rows are float32 already; None for exact rows.
     """
 
     where: str
@@ -57,6 +61,9 @@ class FeatureBlock:
     first: int = 0
     place: Callable[[int, int], str] | None = None
     node_of_row: Array | None = None
+    named_twice: Sequence[str] = ()
+    column: Callable[[int], str] | None = None
+    recount: Recount | None = None
 
 
 def blocks_type(blocks: Sequence[FeatureBlock], asked: str, normalize: str) -> str:
@@ -95,8 +102,13 @@ def columns_of_types(blocks: Sequence[FeatureBlock], node_types: Mapping[str, in
 
 
 def write_blocks(
-    writer: Writer, num_nodes: int, blocks: Sequence[FeatureBlock], asked: str, normalize: str, progress: Progress
-) -> str:
+    writer: Writer,
+    num_nodes: int,
+    blocks: Sequence[FeatureBlock],
+    asked: str,
+    normalize: str,
+    progress: Progress,
+) -> tuple[str, list[Rounding]]:
     """Writes `rows` [R, F], their `page_digests`, and `row_of` ids[N] if some nodes have no features; without blocks, one column of ones.
 
     Args:
@@ -108,30 +120,46 @@ def write_blocks(
         progress: listener, which gets every row.
 
     Returns:
-        The place of the first value that is infinite as float32, in words; "" without one.
+        The place of the first value that is infinite as float32, in words ("" without one), and what is known of rounded numbers.
 
     Raises:
         InputError: rows are missing, or a value is not finite, in the file or in the stored type.
     """
-    stored, num_rows, beyond = blocks_type(blocks, asked, normalize), sum(block.num_rows for block in blocks), ""
+    stored, num_rows = blocks_type(blocks, asked, normalize), sum(block.num_rows for block in blocks)
+    beyond, watched = "", watches(blocks, stored)
     if blocks:
-        beyond = _write_rows(writer, num_rows, blocks, stored, normalize, progress)
+        beyond = _write_rows(writer, num_rows, watched, stored, normalize, progress)
     else:
         writer.create("rows", (num_nodes, 1), array_type(stored))[...] = as_stored(np.ones((1, 1), np.float32), stored)
     writer.save("page_digests", page_digests_of(writer.path("rows.npy"), DATA_OFFSET))
     if blocks and num_rows < num_nodes:
         writer.save("row_of", _row_of(blocks, num_nodes))
-    return beyond
+    return beyond, [watch for _, watch in watched]
+
+
+def watches(blocks: Sequence[FeatureBlock], stored: str) -> list[tuple[FeatureBlock, Rounding]]:
+    """Returns each block with the object that watches its rows as they are stored, in the order of their nodes."""
+    return [(block, _watch(block, stored)) for block in sorted(blocks, key=lambda each: each.first)]
+
+
+def _watch(block: FeatureBlock, stored: str) -> Rounding:
+    name = block.column or (lambda column: f"column {column} of {block.where}")
+    return Rounding(stored, name, block.recount if block.dtype == np.float32 else None)
 
 
 def _write_rows(
-    writer: Writer, num_rows: int, blocks: Sequence[FeatureBlock], stored: str, normalize: str, progress: Progress
+    writer: Writer,
+    num_rows: int,
+    watched: Sequence[tuple[FeatureBlock, Rounding]],
+    stored: str,
+    normalize: str,
+    progress: Progress,
 ) -> str:
-    table = writer.create("rows", (num_rows, blocks_width(blocks)), array_type(stored))
+    table = writer.create("rows", (num_rows, blocks_width([block for block, _ in watched])), array_type(stored))
     progress.start("features", num_rows, "rows")
     first_row, beyond = 0, ""
-    for block in sorted(blocks, key=lambda each: each.first):
-        found = _write_block(table, first_row, block, stored, normalize, progress)
+    for block, watch in watched:
+        found = _write_block(table, first_row, block, watch, stored, normalize, progress)
         beyond = beyond or found
         first_row += block.num_rows
     progress.done()
@@ -148,10 +176,10 @@ def _row_of(blocks: Sequence[FeatureBlock], num_nodes: int) -> Array:
 
 
 def _write_block(
-    table: Array, first_row: int, block: FeatureBlock, stored: str, normalize: str, progress: Progress
+    table: Array, first_row: int, block: FeatureBlock, watch: Rounding, stored: str, normalize: str, progress: Progress
 ) -> str:
     beyond = ""
-    for low, rows in checked_slices(block, stored, normalize):
+    for low, rows in checked_slices(block, stored, normalize, watch):
         done = low + len(rows)
         beyond = beyond or _beyond_float32(rows, low, block)
         target: Any = slice(first_row + low, first_row + done)
@@ -172,8 +200,14 @@ def _beyond_float32(rows: Array, low: int, block: FeatureBlock) -> str:
     return f"column {column} of node {node} is {rows[row, column]}"
 
 
-def checked_slices(block: FeatureBlock, stored: str, normalize: str) -> Iterator[tuple[int, Array]]:
+def checked_slices(
+    block: FeatureBlock, stored: str, normalize: str, watch: Rounding | None = None
+) -> Iterator[tuple[int, Array]]:
     """Yields (first row, rows[n, F] in the stored type) that cover the rows of a block, each value checked.
+
+    Args:
+        block, stored, normalize: as for `write_blocks`.
+        watch: gets the rows as they are in the source, unless they are divided.
 
     Raises:
         InputError: rows are missing, or a value is not finite, in the file or in the stored type.
@@ -184,6 +218,8 @@ def checked_slices(block: FeatureBlock, stored: str, normalize: str) -> Iterator
         if done > block.num_rows:
             break
         _refuse_non_finite(rows, rows, low, block)
+        if watch is not None and normalize != "row":
+            watch.look(rows)
         rows = divide_rows(rows) if normalize == "row" else rows
         yield low, _fitting(rows, low, stored, block)
     if done != block.num_rows:

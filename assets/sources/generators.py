@@ -235,7 +235,8 @@ class GeneratedSource:
 
     def _spooled(self, progress: Progress) -> EdgeSpool:
         config = self.config
-        spool = EdgeSpool(self.folder, config.nodes, EdgeColumns(), undirected=config.undirected)
+        watched = config.counts_reverses(0)
+        spool = EdgeSpool(self.folder, config.nodes, EdgeColumns(), undirected=config.undirected, watched=watched)
         for lo in range(0, config.edges, BATCH_EDGES):
             hi = min(config.edges, lo + BATCH_EDGES)
             spool.append(*config.draw_edges(self.threads, lo, hi))
@@ -318,7 +319,8 @@ def split_sizes(config: GeneratedConfig, num_nodes: int) -> tuple[int, int, int]
         num_nodes: number of nodes that have a class.
     """
     shares = config.train_ratio, config.valid_ratio, 1 - config.train_ratio - config.valid_ratio
-    train, valid, test = (ceil(num_nodes * config.labelled * share + config.classes) for share in shares)
+    drawn = (num_nodes * config.labelled * share for share in shares)
+    train, valid, test = (ceil(each + config.classes) if each else 0 for each in drawn)
     return train, valid, test
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
+from graphmill.assets.sources.dgl.reader import MASKS
 from graphmill.assets.sources.registry import FEATURES_ONLY, TableConfig
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.kernels.errors import InputError
@@ -45,6 +46,16 @@ class NamedDataConfig(SpooledConfig):
         if not isinstance(table.columns, str):
             raise InputError(f"columns = {list(table.columns)}: {self.one_name} one name per table", "give one name")
         return replace(self, feature=table.columns)
+
+    def named_twice(self, feature: str, label: str) -> list[str]:
+        """Returns a phrase if data that are read as features are also the labels or a part of the split.
+
+        Args:
+            feature: name of the data.
+            label: the library's own name of labels.
+        """
+        role = "label" if feature == (self.label or label) else "split" if feature in MASKS else ""
+        return [f"'{feature}' is also the {role}"] if role else []
 
     def feature_names(self, tables: Sequence[TableConfig]) -> list[str | None]:
         """Returns the distinct names of the tables that the file itself has, None for the library's own name."""

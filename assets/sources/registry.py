@@ -29,6 +29,7 @@ from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
+    from graphmill.assets.sources.directions import Directions
     from graphmill.assets.sources.feature_blocks import FeatureBlock
     from graphmill.assets.sources.spool import EdgeSpool
 
@@ -128,6 +129,14 @@ class GraphConfig(Checked):
     def columns_from(self) -> Mapping[str, str]:
         """Column of the graph's table of nodes -> column of the source that decides it, for a source of tables."""
         return {}
+
+    def counts_reverses(self, num_types: int) -> bool:
+        """Tells whether edges that the source has in both directions count twice, since reverse ones are added and do not merge with them.
+
+        Args:
+            num_types: number of relations, 0 for a graph without.
+        """
+        return self.undirected and self.duplicates == "keep"
 
     def brings_split(self) -> bool:
         """Tells whether the source has a split of its own, as far as that is known without reading it; otherwise one is drawn."""
@@ -255,6 +264,8 @@ class RawGraph:
         node_type_ptr: i64[T+1] ranges of ids of the node types; None if nodes have no types.
         numbers: numbers that the source puts into the summary (files skipped, edges outside the graph).
         unread: phrases about the contents that neither the graph nor a feature table of the pipeline reads.
+        remarks: sentences about what the content looks like where that is something else than the keys say.
+        directions: samples of the edges of each relation; None if it does not matter whether they come in both directions.
     """
 
     num_nodes: int
@@ -270,6 +281,8 @@ class RawGraph:
     node_type_ptr: Array | None = None
     numbers: Mapping[str, Any] = field(default_factory=dict)
     unread: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+    directions: Directions | None = None
 
 
 def _split_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:

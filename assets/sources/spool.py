@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.assets.sources.directions import Directions
 from graphmill.assets.storage.arrays import write_whole
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, id_dtype
@@ -69,9 +70,11 @@ class EdgeSpool:
         num_nodes: number of nodes N.
         columns: the attributes.
         undirected: whether reverse edges will be added; the histogram counts them.
+        watched: whether `directions` samples the edges.
     """
 
-    def __init__(self, folder: Path, num_nodes: int, columns: EdgeColumns, *, undirected: bool):
+    def __init__(self, folder: Path, num_nodes: int, columns: EdgeColumns, *, undirected: bool, watched: bool = False):
+        self.directions = Directions() if watched else None
         self.folder, self.num_nodes, self.columns, self.undirected = folder, num_nodes, columns, undirected
         self.num_edges = 0
         self.shift = max(0, (max(num_nodes, 1) - 1).bit_length() - COARSE_BINS.bit_length() + 1)
@@ -97,6 +100,10 @@ class EdgeSpool:
             if name in (self.dtype.names or ()):
                 assert values is not None, f"edges lack {name}"
                 records[name] = values
+        if self.directions is not None:
+            self.directions.add(
+                records["src"], records["dst"], records["type"] if "type" in (records.dtype.names or ()) else 0
+            )
         for ends in (dst, src) if self.undirected else (dst,):
             self.histogram += np.bincount(ends >> self.shift, minlength=len(self.histogram))
         write_whole(self._file, self.path, records)

@@ -61,6 +61,11 @@ class SpooledConfig(GraphConfig):
         """The attributes that a graph of these keys certainly lacks; types show when the data are read."""
         return frozenset(() if self.weighted else ("weights",))
 
+    def counts_reverses(self, num_types: int) -> bool:
+        """Tells whether edges that the source has in both directions count twice: also as weights that are added, or in two relations."""
+        summed = self.weighted and self.merge_weights == "sum"
+        return super().counts_reverses(num_types) or (self.undirected and (summed or num_types > 0))
+
     def columns(self, relations: Sequence[str]) -> EdgeColumns:
         """Returns the attributes that edges of some types carry."""
         return EdgeColumns(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.building.needs import Sizes
 from graphmill.assets.building.page import Page
-from graphmill.assets.building.stage import OnePass, Progress, Silent, Stage
+from graphmill.assets.building.stage import Check, OnePass, Progress, Silent, Stage
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.features import stored_type
-from graphmill.assets.sources.readers.mapped_arrays import check_matrix, open_rows
+from graphmill.assets.sources.readers.array_files import check_matrix
+from graphmill.assets.sources.readers.mapped_arrays import open_rows
 from graphmill.assets.sources.registry import GENERATORS, GraphConfig, OpenSource, TableConfig, source_module
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.machine import require_memory
@@ -33,6 +34,16 @@ MANY_NODES = 1 << 24
 """Number of nodes from which the memory is checked."""
 MOST_TRIED, MOST_TRIED_BYTES = 1 << 20, 256 << 20
 """Most nodes, and bytes of files, of content that all stages look through once one of them has refused it: some seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """What the checks of a build found in content that it would take."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Numbers, by the names of `Sizes`."""
+    warnings: Sequence[Check] = ()
+    """The checks that warn, passed or not."""
 
 
 class SourceStage(OnePass):
@@ -80,12 +91,15 @@ class SourceStage(OnePass):
             return replace(found, num_features=rows.shape[1], dtype=stored, num_without_features=without)
         return found.stored_as(table.dtype)
 
-    def require_sound(self, opened: OpenSource, semantic: Any) -> None:
+    def require_sound(self, opened: OpenSource, semantic: Any) -> Sound:
         """Makes the checks of a build of this stage, without a build.
 
         Args:
             opened: the open source.
             semantic: the config.
+
+        Returns:
+            What the checks counted, and those that warn.
 
         Raises:
             InputError: what the build would refuse.

@@ -9,6 +9,7 @@ from typing import Any
 from graphmill.assets.building.needs import Sizes, Term
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.features import array_type
+from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import id_dtype
 
 BASE_BYTES = 512 << 20
@@ -64,6 +65,7 @@ class Survey:
         tables: the feature tables of a pipeline; () for the one of `num_features`.
         notes: further remarks, one line each.
         problems: what a build would refuse, as far as it was looked for.
+        errors: the same as errors.
         not_checked: what was not looked at, in words; "" if no problems were looked for.
         num_classes: number of classes; 0 if it is not known.
         num_split: most nodes of the training, validation and test splits; None for all nodes.
@@ -86,6 +88,7 @@ class Survey:
     tables: Sequence[TableSize] = ()
     notes: Sequence[str] = field(default_factory=tuple)
     problems: Sequence[str] = ()
+    errors: Sequence[InputError] = ()
     not_checked: str = ""
     num_classes: int = 0
     num_split: tuple[int, int, int] | None = None
@@ -147,7 +150,7 @@ class Survey:
     def values(self) -> dict[str, Any]:
         """Returns everything as JSON-ready values: the fields, and the bytes that follow from them."""
         names = ("topology_bytes", "table_bytes", "stored_bytes")
-        own = {name: value for name, value in asdict(self).items() if name not in PHASES}
+        own = {name: value for name, value in asdict(self).items() if name not in (*PHASES, "errors")}
         return own | {name: getattr(self, name) for name in names}
 
     def lines(self) -> list[str]:

@@ -133,7 +133,10 @@ class TypedSource:
         graph, config, names = self.found, self.config, self.found.edge_types
         if graph.splits is not None:
             checked(graph.splits, graph.labels, graph.where)
-        spool = EdgeSpool(self.folder, self.num_nodes, config.columns(names), undirected=config.undirected)
+        watched = config.counts_reverses(len(names))
+        spool = EdgeSpool(
+            self.folder, self.num_nodes, config.columns(names), undirected=config.undirected, watched=watched
+        )
         progress.start("read edges", sum(relation.num_edges for relation in graph.relations), "edges")
         for number, relation in enumerate(graph.relations):
             _spool_relation(graph, relation, number, spool, progress)

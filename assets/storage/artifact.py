@@ -25,20 +25,16 @@ import numpy as np
 
 from graphmill.assets.storage.arrays import DATA_OFFSET, open_array, read_header
 from graphmill.assets.storage.digests import block_digests, words_digest
+from graphmill.assets.storage.documents import manifest_schema, read_document, read_if_sound, recipe_problem, run_schema
 from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.manifest import content_digest, whole_of
+from graphmill.assets.storage.manifest import MANIFEST, OWN_FILES, RUN, WORDS, content_digest, whole_of
 from graphmill.assets.storage.refused import is_unread
 from graphmill.assets.storage.remote.door import find_stored, is_remote, make_here, stored_addresses, stored_file
-from graphmill.assets.storage.sealed_json import unseal, unseal_if_sound
 from graphmill.assets.storage.table import FeatureTable
 from graphmill.assets.storage.verified import damaged_block, repair_remedy, verify_again, verify_once
 from graphmill.assets.storage.version import short
 from graphmill.kernels.errors import InputError, did_you_mean
 from graphmill.kernels.types import Array
-
-FORMAT = 1
-MANIFEST, RUN, WORDS = "manifest.json", "run.json", "block_digests.bin"
-OWN_FILES = frozenset({MANIFEST, RUN, WORDS})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +221,7 @@ class Artifact:
 
     def run_record(self) -> dict[str, Any]:
         """Returns run.json: times, host, Execution config. Empty if it is damaged or was removed; it is not content."""
-        return unseal_if_sound(self.path / RUN) or dict(self.run)
+        return read_if_sound(self.path / RUN, run_schema) or dict(self.run)
 
     def open_part(self, name: str) -> Artifact:
         """Opens a part after the shallow checks; one that only the object store has is known by its manifest.
@@ -287,11 +283,12 @@ class Artifact:
         """
         problems, unread = self.verify_shallow(), []
         try:
-            unseal(self.path / RUN)
+            read_document(self.path / RUN, run_schema)
         except ValueError as error:
             problems.append(str(error))
         except OSError as error:
             unread.append(error)
+        problems += [problem] if (problem := recipe_problem(self.manifest)) else []
         known = OWN_FILES | self.files.keys()
         present = {str(path.relative_to(self.path)) for path in self.path.rglob("*") if not path.is_dir()}
         problems += [f"{name} is not in the manifest" for name in sorted(present - known)]
@@ -382,9 +379,7 @@ def identity(path: Path) -> tuple[int, int, int] | None:
 def _read_artifact(path: Path) -> Artifact:
     if not path.is_dir():
         raise FileNotFoundError(path)
-    manifest = unseal(path / MANIFEST)
-    if manifest.get("format") != FORMAT:
-        raise ValueError(f"{MANIFEST} has format {manifest.get('format')}, this version reads format {FORMAT}")
+    manifest = read_document(path / MANIFEST, manifest_schema)
     if (manifest["stage"], manifest["version"]) != (path.parent.name, path.name):
         raise ValueError(f"{MANIFEST} belongs to {manifest['stage']}/{manifest['version']}")
     artifact = Artifact(stage=path.parent.name, version=path.name, path=path, manifest=manifest)

@@ -16,23 +16,22 @@ byte with the digests, and only then publishes an artifact. A copy that was cut 
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
 
-from graphmill.assets.storage.artifact import MANIFEST, Artifact, read_artifact
+from graphmill.assets.storage.artifact import Artifact, read_artifact
 from graphmill.assets.storage.collect import lineage
+from graphmill.assets.storage.documents import BUNDLE_FORMAT, bundle_schema, manifest_schema, read_document
 from graphmill.assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
 from graphmill.assets.storage.keep import closure
 from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.manifest import references
+from graphmill.assets.storage.manifest import MANIFEST, references
 from graphmill.assets.storage.remote.door import find_stored, make_here
-from graphmill.assets.storage.sealed_json import seal, unseal
+from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.staging import Staging
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.verified import repair_remedy
@@ -40,9 +39,7 @@ from graphmill.assets.storage.version import short
 from graphmill.assets.storage.writer import publish_folder
 from graphmill.kernels.errors import InputError
 
-LIST, FORMAT = "bundle.json", 1
-PLACE = re.compile(r"store/([A-Za-z0-9_][A-Za-z0-9_.-]*)/([0-9a-f]{64})/.+", re.DOTALL)
-"""Paths of files of artifacts."""
+LIST = "bundle.json"
 COPIED_AGAIN = "copy the bundle again, or make it again: graphmill bundle PIPELINE NAME OUT"
 
 
@@ -74,19 +71,7 @@ class Bundle:
 
     def addresses(self) -> list[Address]:
         """Returns the addresses of the artifacts, by stage and version."""
-        return sorted({address_of(name) for name in self.sizes})
-
-
-def address_of(name: str) -> Address:
-    """Returns the address of the artifact that a file of a bundle belongs to.
-
-    Raises:
-        InputError: the name leads out of a store.
-    """
-    match = PLACE.fullmatch(name)
-    if match is None or {"", ".", ".."} & {*name.split("/")}:
-        raise InputError(f"the bundle lists {name!r}, which is no file of an artifact", COPIED_AGAIN)
-    return match[1], match[2]
+        return sorted({(stage, version) for _, stage, version, *_ in (name.split("/") for name in self.sizes)})
 
 
 def write_bundle(
@@ -132,7 +117,7 @@ def write_bundle(
             report(f"{address[0]}/{short(address[1])}")
     named = {stage: artifact.version for stage, artifact in inputs.items()}
     with reporting_full_disk(out):
-        write_durably(out / LIST, seal({"format": FORMAT, **recipe, "inputs": named, "sizes": sizes}))
+        write_durably(out / LIST, seal({"format": BUNDLE_FORMAT, **recipe, "inputs": named, "sizes": sizes}))
         sync_path(out)
     return open_bundle(out)
 
@@ -158,44 +143,15 @@ def open_bundle(folder: Path) -> Bundle:
         InputError: it is not a bundle, it lists files outside of artifacts, or files are missing or have other sizes.
     """
     try:
-        found = unseal(folder / LIST)
+        found = read_document(folder / LIST, bundle_schema)
     except ValueError as error:
         raise InputError(f"{folder} is no whole bundle: {error}", COPIED_AGAIN) from error
-    if found.get("format") != FORMAT:
-        raise InputError(
-            f"{folder} is a bundle of format {found.get('format')}, not {FORMAT}", "update graphmill here or there"
-        )
-    bundle = _listed(folder, found)
-    bundle.addresses()
+    bundle = Bundle(folder=folder, **{each.name: found[each.name] for each in fields(Bundle) if each.name != "folder"})
     wrong = list(_wrong_sizes(bundle))
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise InputError(f"the bundle {folder} was cut short: {'; '.join(wrong[:3])}{more}", COPIED_AGAIN)
     return bundle
-
-
-def _listed(folder: Path, found: Mapping[str, Any]) -> Bundle:
-    """Returns the bundle of a list. The seal is no signature: anybody can write another list and seal it.
-
-    Raises:
-        InputError: a value is missing, or is none of its kind.
-    """
-    texts: dict[str, Any] = {name: found.get(name) for name in ("pipeline", "file", "text", "table")}
-    inputs: Any = found.get("inputs")
-    sizes: Any = found.get("sizes")
-    wrong = [name for name, value in texts.items() if not isinstance(value, str)]
-    if not _maps_to(inputs, str):
-        wrong.append("inputs")
-    if not _maps_to(sizes, int):
-        wrong.append("sizes")
-    if wrong or "/" in texts["file"] or "\0" in texts["file"]:
-        what = " and ".join(wrong) or "file"
-        raise InputError(f"{folder / LIST} says nothing sound about {what}", COPIED_AGAIN)
-    return Bundle(folder=folder, **texts, inputs=inputs, sizes=sizes)
-
-
-def _maps_to(value: Any, kind: type) -> bool:
-    return isinstance(value, dict) and all(type(each) is kind for each in value.values())
 
 
 def take_from(bundle: Bundle, store: Store, report: Callable[[str], None] = lambda line: None) -> None:
@@ -236,7 +192,7 @@ def _publish(source: Path, store: Store, address: Address) -> None:
 def _references(path: Path) -> set[Address]:
     """Returns the addresses that an artifact of a bundle refers to."""
     try:
-        return set(references(unseal(path / MANIFEST)))
+        return set(references(read_document(path / MANIFEST, manifest_schema)))
     except ValueError as error:
         raise InputError(f"{path} is damaged: {error}", COPIED_AGAIN) from error
 

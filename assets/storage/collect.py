@@ -28,11 +28,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.storage.artifact import MANIFEST, RUN, read_artifact
+from graphmill.assets.storage.artifact import read_artifact
+from graphmill.assets.storage.documents import manifest_schema, read_if_sound, run_schema
 from graphmill.assets.storage.keep import Node, closure, readers_first, reasons_to_keep, splits_read
 from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.manifest import references, whole_of
-from graphmill.assets.storage.sealed_json import unseal_if_sound
+from graphmill.assets.storage.manifest import MANIFEST, RUN, references, whole_of
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 
@@ -221,9 +221,9 @@ def _look(path: Path) -> tuple[Node, str]:
         manifest = read_artifact(path).manifest
     except ValueError as error:
         problem = f"damaged: {error}"
-        manifest = unseal_if_sound(path / MANIFEST)  # a lost array does not hide the artifact's inputs
+        manifest = read_if_sound(path / MANIFEST, manifest_schema)  # a lost array does not hide the artifact's inputs
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    node = node_of((path.parent.name, path.name), manifest, unseal_if_sound(path / RUN), written)
+    node = node_of((path.parent.name, path.name), manifest, read_if_sound(path / RUN, run_schema), written)
     return replace(node, sound=not problem), problem
 
 

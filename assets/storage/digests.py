@@ -4,7 +4,7 @@ Stored files are digested in blocks of 1 MiB by xxh3 (fast, not cryptographic: i
 sequential reader can check each block as it passes. A file's digest is the xxh3-128 of those words. Raw inputs enter
 versions by SHA-256, because they come from outside and a version must name one content only. Hashing a large raw file takes longer than
 everything else a reused build does, so its SHA-256, and those of its columns if a source reads it by column, are remembered by path, size,
-modification time and inode.
+times of modification and change, inode, and a sample of its bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,8 @@ BLOCK_BYTES = 1 << 20
 SPAN_BLOCKS = 64  # blocks a thread digests in one go
 CACHE_NAME = "raw_digests.json"
 SMALL_BYTES = 1 << 20  # below this, hashing is cheaper than remembering
+SAMPLED = 16
+"""Pages of a file that are compared before its digest is taken from the records."""
 SETTLED_NS = 2_000_000_000  # a file that changed more recently may change again within one tick of its clock
 
 
@@ -136,7 +139,9 @@ def remembered_digests(
         found = {
             name: str(entry["sha256"])
             for name, entry in known.items()
-            if isinstance(entry, dict) and entry == _entry(keys[name], before, str(entry.get("sha256")))
+            if isinstance(entry, dict)
+            and _is_digest(entry.get("sha256"))
+            and entry == _entry(keys[name], before, entry["sha256"])
         }
         missing = [name for name in names if name not in found]
         if not missing:
@@ -152,14 +157,34 @@ def remembered_digests(
         ) from error
     if before != after:
         raise InputError(f"the file {path} changed while it was read", "wait until it is complete, then run again")
-    if before[0] >= SMALL_BYTES and time.time_ns() - before[1] > SETTLED_NS:
+    if before[0] >= SMALL_BYTES and time.time_ns() - max(before[1:3]) > SETTLED_NS:
         _remember(cache_path, {keys[name]: _entry(keys[name], before, new[name]) for name in missing})
     return {**found, **new}
 
 
 def _identity(path: Path) -> list[int]:
+    """Returns numbers that another content of the file would not have: its size, both of its times, its inode, and a digest of a sample.
+
+    The modification time alone can be set: archives with normalised times give two versions of a file the same size and time, and the
+    second often gets the inode of the first. The change time cannot be set, but some file systems do not keep it.
+    """
     status = path.stat()
-    return [status.st_size, status.st_mtime_ns, status.st_ino]
+    sample = _sample(path, status.st_size) if status.st_size >= SMALL_BYTES else 0
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, sample]
+
+
+def _sample(path: Path, num_bytes: int) -> int:
+    """Returns a digest of `SAMPLED` pages, from the first to the last, at equal distances."""
+    found, last = xxhash.xxh3_64(), max(0, num_bytes - PAGE_BYTES)
+    with open(path, "rb", buffering=0) as file:
+        for place in range(SAMPLED):
+            file.seek(place * last // (SAMPLED - 1))
+            found.update(file.read(PAGE_BYTES))
+    return found.intdigest()
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def _entry(key: str, identity: list[int], sha256: str) -> dict[str, Any]:

@@ -196,6 +196,9 @@ def read_whole_file(path: Path) -> bytes:
         return file.read()
 
 
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
+
+
 def take_lock(path: Path, *, create: bool) -> int | None:
     """Takes the exclusive lock file `path`, made if it is missing and `create` is set.
 
@@ -248,8 +251,22 @@ def _lock(path: Path, flags: int, operation: int) -> int | None:
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            os.close(descriptor)
+            raise no_locks(path, error) from error
+        raise
     os.close(descriptor)
     return None
+
+
+def no_locks(path: Path, error: OSError) -> InputError:
+    """Returns the error of a file system that keeps no locks."""
+    problem = f"the file system of {path.parent} keeps no locks ({error.strerror}), by which processes of one home wait for each other"
+    return InputError(
+        problem,
+        "point GRAPHMILL_HOME (or --home) at a local disk, or mount the file system with locks (Lustre: -o flock; NFS: a lock service)",
+    )
 
 
 def release_lock(descriptor: int) -> None:

@@ -5,15 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from graphmill.kernels import environment
+
 ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds the four layers: a clone, or the installed package."""
 IMPORTED_FROM = ROOT if (ROOT / "graphmill" / "__init__.py").exists() else ROOT.parent
 """The folder in which Python finds the package `graphmill`: a clone, or site-packages."""
 
-VARIABLE = "GRAPHMILL_HOME"
+VARIABLE = environment.HOME
 DEFAULT = ".graphmill"
 
-STORE_VARIABLE = "GRAPHMILL_STORE"
+STORE_VARIABLE = environment.STORE
 """Variable with the URL of the object store that homes share, such as s3://BUCKET/PREFIX; unset or empty if there is none."""
 
 
@@ -24,12 +26,12 @@ def home_folder(home: str | os.PathLike[str] | None = None) -> Path:
         home: the folder, or None for `$GRAPHMILL_HOME` and, if that is unset or empty, `./.graphmill`.
     """
     # Absolute at once: a store must not move when the process changes its working directory.
-    return Path(home or os.environ.get(VARIABLE) or DEFAULT).expanduser().absolute()
+    return Path(home or environment.read(VARIABLE) or DEFAULT).expanduser().absolute()
 
 
 def store_url() -> str:
     """Returns the URL of the object store behind the home (assets/storage/remote/), "" if there is none."""
-    return os.environ.get(STORE_VARIABLE, "").strip().rstrip("/")
+    return environment.read(STORE_VARIABLE).strip().rstrip("/")
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def one_home(home: str | os.PathLike[str] | None) -> Iterator[None]:
     if home is None:
         yield
         return
-    before = os.environ.get(VARIABLE)
+    before = environment.read(VARIABLE) if environment.is_set(VARIABLE) else None
     os.environ[VARIABLE] = str(home_folder(home))
     try:
         yield

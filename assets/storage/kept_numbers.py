@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from graphmill.assets.storage.filesystem import replace_atomically, write_once
+from graphmill.assets.storage.schema import Fields
 from graphmill.assets.storage.sealed_json import DIGEST, seal, unseal_bytes
 from graphmill.kernels.errors import InputError
 
 
-def kept_numbers(
-    path: Path, names: Collection[str], measure: Callable[[], Mapping[str, Any]], remedy: str
-) -> dict[str, Any]:
+def kept_numbers(path: Path, kind: Fields, measure: Callable[[], Mapping[str, Any]], remedy: str) -> dict[str, Any]:
     """Returns name -> value from the file, which is made first if it does not exist; the first of several processes wins.
 
     Args:
         path: the file.
-        names: the names that it may hold. A file with these alone, without a seal, was written by hand, and is taken at its word.
+        kind: the values that it holds. A file with these alone, without a seal, was written by hand, and is taken at its word.
         measure: function that returns the values.
         remedy: advice if the file is damaged.
 
@@ -29,11 +28,13 @@ def kept_numbers(
     data = write_once(path, lambda: seal(dict(measure())))
     try:
         values = json.loads(data)
-        if not isinstance(values, dict) or not values.keys() <= {*names}:
+        if not isinstance(values, dict) or not values.keys() <= kind.names:
             values = unseal_bytes(data, path.name)
+        values = {name: value for name, value in values.items() if name != DIGEST}
+        kind(values, "")
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged: {error}", remedy) from error
-    return {name: value for name, value in values.items() if name != DIGEST}
+    return values
 
 
 def keep_numbers(path: Path, values: Mapping[str, Any]) -> None:

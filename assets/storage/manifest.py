@@ -1,4 +1,4 @@
-"""Facts that follow from a manifest alone."""
+"""Facts that follow from a manifest alone, and the names of an artifact's own files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Any
 import xxhash
 
 from graphmill.assets.storage.leases import Address
+
+FORMAT = 1
+MANIFEST, RUN, WORDS = "manifest.json", "run.json", "block_digests.bin"
+OWN_FILES = frozenset({MANIFEST, RUN, WORDS})
 
 
 def content_digest(manifest: Mapping[str, Any]) -> str:

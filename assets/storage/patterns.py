@@ -2,6 +2,9 @@
 
 A part of a path that stands on the disk as it is written is that file or folder, whatever letters its name has. Only another part is a
 pattern. So a project in a folder `data [v2]` or `what?` needs no escapes, and a file `e[1].csv` is found by its name.
+
+Files stand in the order of their names in which numbers count as numbers: part.2 before part.10. Dask, DuckDB and others write the parts of
+a table without zeros in front, and what is matched by position, such as an array of features, has the order of the numbers.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,22 @@ REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """The beginning of an address such as s3://bucket/file; also with one slash, which is what a `Path` leaves of it."""
 
 
+DIGITS = re.compile(r"[0-9]+|[^0-9]")
+
+
+def in_order(paths: Iterable[Path]) -> list[Path]:
+    """Returns paths in ascending order of their names, part by part; numbers in names count as numbers."""
+    return sorted(paths, key=lambda path: ([_numbered(part) for part in path.parts], path))
+
+
+def _numbered(name: str) -> list[tuple[int, int]]:
+    """Returns a key with the order of the letters, in which a number stands where its first digit would, before larger ones."""
+    pieces = DIGITS.findall(name)
+    return [(ord("0"), int(piece)) if piece.isdecimal() and piece.isascii() else (ord(piece), 0) for piece in pieces]
+
+
 def matches(pattern: Path) -> list[Path]:
-    """Returns the files and folders that a path or pattern names, sorted; none if nothing is there.
+    """Returns the files and folders that a path or pattern names, in their order; none if nothing is there.
 
     Args:
         pattern: the path; relative ones begin in the working folder.
@@ -27,7 +44,7 @@ def matches(pattern: Path) -> list[Path]:
     found = [Path(pattern.anchor)]
     for part in pattern.parts[1:] if pattern.anchor else pattern.parts:
         found = [folder / name for folder in found for name in _names(folder, part)]
-    return sorted(dict.fromkeys(found))
+    return in_order(dict.fromkeys(found))
 
 
 def _names(folder: Path, part: str) -> list[str]:
@@ -41,10 +58,10 @@ def _names(folder: Path, part: str) -> list[str]:
 
 def bytes_named(*configs: Any) -> int:
     """Returns the bytes of all files that keys of configurations name, by paths, folders or patterns: each path once."""
-    return sum(_bytes(path) for path in dict.fromkeys(path for config in configs for path in _paths(config)))
+    return sum(_bytes(path) for path in dict.fromkeys(path for config in configs for path in paths_in(config)))
 
 
-def _paths(value: Any) -> Iterator[Path]:
+def paths_in(value: Any) -> Iterator[Path]:
     """Yields the paths in a configuration, those of its tables included."""
     if isinstance(value, Path):
         yield value
@@ -53,7 +70,7 @@ def _paths(value: Any) -> Iterator[Path]:
         value = [getattr(value, field.name) for field in fields(value)]
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
     for each in inside:
-        yield from _paths(each)
+        yield from paths_in(each)
 
 
 def _bytes(path: Path) -> int:

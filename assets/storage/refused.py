@@ -15,6 +15,7 @@ from pathlib import Path
 
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.filesystem import full_disk, full_errno
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
 
 WRITABLE = "correct its permissions, or point GRAPHMILL_HOME at a folder that this user may read and write"
@@ -46,6 +47,8 @@ OUT_OF_MEMORY = ("OutOfMemoryError", "OutOfMemoryException")
 """Names of the exceptions of torch and DuckDB, which are not imported for this."""
 
 
+NO_TEMPORARY = "No usable temporary directory"
+"""What Python says if it may write neither the folder that TMPDIR names nor one of the usual ones."""
 NO_THREAD = "can't start new thread"
 """What Python says where the system refuses a thread: too many of this user, or no address space for its stack."""
 
@@ -76,6 +79,9 @@ def refusal(error: BaseException) -> InputError | None:
     code = full_errno(error) if isinstance(error, OSError) else None
     if code is not None and path is not None:
         return full_disk(code, path)
+    if isinstance(error, FileNotFoundError) and NO_TEMPORARY in str(error):
+        problem = f"no folder for temporary files can be written; {environment.TEMPORARY} = {environment.read(environment.TEMPORARY)!r}"
+        return InputError(problem, f"set {environment.TEMPORARY} to a folder that this user may write")
     if is_memory(error):
         return out_of_memory(error)
     if isinstance(error, RuntimeError) and str(error) == NO_THREAD:

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphmill.assets.storage.artifact import MANIFEST, Artifact, identity, read_artifact
+from graphmill.assets.storage.artifact import Artifact, identity, read_artifact
+from graphmill.assets.storage.documents import manifest_schema, read_if_sound
 from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.manifest import content_digest, whole_of
+from graphmill.assets.storage.manifest import MANIFEST, content_digest, whole_of
 from graphmill.assets.storage.refused import unread
-from graphmill.assets.storage.sealed_json import unseal_if_sound
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import short
 
@@ -109,7 +109,7 @@ def _problems(path: Path, threads: int) -> list[str]:
 
 def _built_wrongly(store: Store, damaged: Mapping[Address, Damage]) -> Iterator[Damage]:
     for path in store.folders():
-        stood, manifest = identity(path), unseal_if_sound(path / MANIFEST)
+        stood, manifest = identity(path), read_if_sound(path / MANIFEST, manifest_schema)
         for entry in manifest.get("inputs", {}).values():
             address = entry["stage"], entry["version"]
             label = f"{address[0]}/{short(address[1])}"
@@ -117,11 +117,11 @@ def _built_wrongly(store: Store, damaged: Mapping[Address, Damage]) -> Iterator[
                 if address in damaged:
                     yield _damage(path, [f"built from {label} without comparing it, and {label} is damaged"], stood)
                 continue
-            now = unseal_if_sound(store.root.joinpath(*address) / MANIFEST)
+            now = read_if_sound(store.root.joinpath(*address) / MANIFEST, manifest_schema)
             if now and content_digest(now) != entry["content"]:
                 yield _damage(path, [f"built from other bytes than {label} has now"], stood)
 
 
 def _damage(path: Path, problems: Sequence[str], stood: tuple[int, int, int] | None) -> Damage:
-    part_of = whole_of(unseal_if_sound(path / MANIFEST))
+    part_of = whole_of(read_if_sound(path / MANIFEST, manifest_schema))
     return Damage(path=path, problems=problems, part_of=part_of, stood=stood)

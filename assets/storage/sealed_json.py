@@ -35,13 +35,17 @@ def unseal(path: Path) -> dict[str, Any]:
         ValueError: the file is missing or not a JSON object, or its bytes are not those that were sealed.
         OSError: it is there and cannot be read now.
     """
+    return unseal_bytes(sealed_bytes(path), path.name)
+
+
+def sealed_bytes(path: Path) -> bytes:
+    """Returns the bytes of a file that should hold a sealed document; raises as `unseal`."""
     try:
-        data = read_whole_file(path)
+        return read_whole_file(path)
     except OSError as error:
         if is_unread(error):
             raise
         raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
-    return unseal_bytes(data, path.name)
 
 
 def unseal_bytes(data: bytes, name: str) -> dict[str, Any]:
@@ -70,13 +74,5 @@ def _is_intact(data: bytes) -> bool:
     # Comparing bytes, not only the digest, finds damage in white space and in the digest itself.
     try:
         return isinstance(document, dict) and _sealed(document) == data
-    except ValueError:  # damage can spell values that were never sealed, such as NaN
+    except (ValueError, RecursionError):  # damage can spell values that were never sealed, such as NaN
         return False
-
-
-def unseal_if_sound(path: Path) -> dict[str, Any]:
-    """Reads a sealed document as `unseal` does; returns an empty one if it is missing, damaged or cannot be read."""
-    try:
-        return unseal(path)
-    except (ValueError, OSError):
-        return {}

@@ -24,17 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from graphmill.assets.storage.arrays import create_array, write_array
-from graphmill.assets.storage.artifact import (
-    FORMAT,
-    MANIFEST,
-    OWN_FILES,
-    RUN,
-    WORDS,
-    Artifact,
-    describe_file,
-    find_artifact,
-    read_artifact,
-)
+from graphmill.assets.storage.artifact import Artifact, describe_file, find_artifact, read_artifact
 from graphmill.assets.storage.digests import block_digests, words_digest
 from graphmill.assets.storage.direct_array import DirectArray
 from graphmill.assets.storage.filesystem import (
@@ -47,6 +37,7 @@ from graphmill.assets.storage.filesystem import (
     sync_path,
     write_durably,
 )
+from graphmill.assets.storage.manifest import FORMAT, MANIFEST, OWN_FILES, RUN, WORDS
 from graphmill.assets.storage.remote.door import share_published
 from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.staging import Staging
@@ -56,6 +47,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
 REPLACE_LOCK = ".replace.lock"
+NO_SUMMARY: dict[str, Any] = {"numbers": {}, "checks": [], "figures": {}}
 
 
 class Writer:
@@ -176,7 +168,7 @@ class Writer:
                 "raw": dict(raw or {}),
                 "files": files,
                 "block_digests": words_digest(words),
-                "summary": canonical(summary),
+                "summary": NO_SUMMARY | canonical(summary),
                 **(more or {}),
             }
             self._complete(manifest, words, run)

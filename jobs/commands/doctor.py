@@ -15,7 +15,7 @@ import resource
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from graphmill.assets.budgets.measured import measure
@@ -23,34 +23,23 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.filesystem import make_folder
 from graphmill.assets.storage.home import home_folder, store_url
 from graphmill.assets.storage.machine import usable_cores
+from graphmill.jobs.commands.findings import LACKS, NOTE, Finding, finding
+from graphmill.jobs.commands.surroundings import (
+    compiler,
+    letters,
+    limits,
+    locks,
+    shared_memory,
+    temporary_folder,
+    variables,
+)
 from graphmill.jobs.operations.rates import kept_rates, measured_rates
 from graphmill.kernels.errors import InputError, install_extra
 
-OK, LACKS, NOTE = "ok", "missing", "note"
 PACKAGES = ("torch", "numpy", "dagster", "duckdb", "polars")
 """Packages that every pipeline needs."""
 PINNED_LEAST = 1 << 30
 """Bytes of locked memory below which a large host tier cannot be pinned."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """The result of a probe.
-
-    Attributes:
-        topic, name: the thing that was probed.
-        state: "ok", "missing", or "note" for neither good nor bad.
-        found: the result in words.
-        remedy: how to get the missing thing; "" if nothing is missing.
-        needed: True if nothing can be trained without it.
-    """
-
-    topic: str
-    name: str
-    state: str
-    found: str
-    remedy: str = ""
-    needed: bool = False
 
 
 def examine(home: Path | None, *, again: bool = False) -> list[Finding]:
@@ -63,51 +52,43 @@ def examine(home: Path | None, *, again: bool = False) -> list[Finding]:
     folder = home_folder(home)
     make_folder(folder)
     probes: list[Callable[[], Iterator[Finding]]] = [
-        _python, _native_module, _graphics, lambda: _memory(folder), lambda: _reading(folder), _extras,
-        _object_store, lambda: _speeds(folder, again),
+        _python, _native_module, compiler, _graphics, lambda: _memory(folder), lambda: locks(folder), shared_memory,
+        temporary_folder, lambda: _reading(folder), limits, letters, variables, _extras, _object_store, lambda: _speeds(folder, again),
     ]  # fmt: skip
-    return [finding for probe in probes for finding in probe()]
+    return [found for probe in probes for found in probe()]
 
 
 def can_train(findings: list[Finding]) -> bool:
     """Tells whether this machine has everything that a training needs."""
-    return not any(finding.needed and finding.state == LACKS for finding in findings)
+    return not any(each.needed and each.state == LACKS for each in findings)
 
 
 def print_findings(findings: list[Finding], *, as_json: bool) -> None:
     """Prints the findings by topic, each remedy below its finding; or as JSON."""
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print(json.dumps([asdict(each) for each in findings], indent=2))
         return
-    width, topic = max(len(finding.name) for finding in findings), ""
-    for finding in findings:
-        if finding.topic != topic:
-            topic = finding.topic
+    width, topic = max(len(each.name) for each in findings), ""
+    for each in findings:
+        if each.topic != topic:
+            topic = each.topic
             print(topic)
-        print(f"  {finding.state:7} {finding.name:{width}}  {finding.found}")
-        if finding.remedy:
-            print(f"  {'':7} {'':{width}}  -> {finding.remedy}")
-
-
-def _finding(
-    topic: str, name: str, fine: bool, found: str, remedy: str = "", *, needed: bool = False, otherwise: str = LACKS
-) -> Finding:
-    """Returns the finding of a probe: ok and without its remedy if all is fine, else `otherwise`."""
-    state, remedy = (OK, "") if fine else (otherwise, remedy)
-    return Finding(topic=topic, name=name, state=state, found=found, remedy=remedy, needed=needed)
+        print(f"  {each.state:7} {each.name:{width}}  {each.found}")
+        if each.remedy:
+            print(f"  {'':7} {'':{width}}  -> {each.remedy}")
 
 
 def _python() -> Iterator[Finding]:
     version = sys.version_info
     remedy = "make the virtual environment with Python 3.11: make clean, then make demo"
     fits = version[:2] in ((3, 11), (3, 12))
-    yield _finding("Python", "Python", fits, ".".join(map(str, version[:3])), remedy, needed=True)
+    yield finding("Python", "Python", fits, ".".join(map(str, version[:3])), remedy, needed=True)
     for package in PACKAGES:
         try:
-            yield _finding("Python", package, True, importlib.metadata.version(package))
+            yield finding("Python", package, True, importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
             remedy = f"pip install -c constraints.txt {package}"
-            yield _finding("Python", package, False, "not installed", remedy, needed=True)
+            yield finding("Python", package, False, "not installed", remedy, needed=True)
 
 
 def _native_module() -> Iterator[Finding]:
@@ -117,10 +98,10 @@ def _native_module() -> Iterator[Finding]:
         found, there = Path(_native.BUILD_FILE).name, True
     except ImportError as error:
         found, there = str(error), False
-    yield _finding("processor", "native module", there, found, "make native", needed=True)
+    yield finding("processor", "native module", there, found, "make native", needed=True)
     flags = _text("/proc/cpuinfo").partition("flags")[2].partition("\n")[0].split()
     wide = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "no wide vectors"
-    yield _finding("processor", "cores", True, f"{_cores()}, {wide}")
+    yield finding("processor", "cores", True, f"{_cores()}, {wide}")
 
 
 def _cores() -> str:
@@ -148,7 +129,7 @@ def _object_store() -> Iterator[Finding]:
         return
     found = f"{store_url()} is read and written" if once else f"{store_url()} lets two machines publish one version"
     remedy = "use a server that keeps If-None-Match of writes, such as a newer MinIO"
-    yield _finding("object store", "GRAPHMILL_STORE", once, found, remedy, needed=True)
+    yield finding("object store", "GRAPHMILL_STORE", once, found, remedy, needed=True)
 
 
 def _graphics() -> Iterator[Finding]:
@@ -157,13 +138,13 @@ def _graphics() -> Iterator[Finding]:
     version = driver_cuda_version()
     if version is None:
         found = "none (no libcuda.so.1): trainings run on the CPU"
-        yield _finding("GPU", "driver", False, found, otherwise=NOTE)
+        yield finding("GPU", "driver", False, found, otherwise=NOTE)
         return
-    yield _finding("GPU", "driver", True, f"for CUDA {version[0]}.{version[1]} and older")
+    yield finding("GPU", "driver", True, f"for CUDA {version[0]}.{version[1]} and older")
     for number, gpu in enumerate(gpus()):
-        yield _finding("GPU", f"device {number}", True, f"{gpu.name}, {format_bytes(gpu.total_bytes)}")
+        yield finding("GPU", f"device {number}", True, f"{gpu.name}, {format_bytes(gpu.total_bytes)}")
     if not gpus():
-        yield _finding("GPU", "devices", False, "none that this process may use")
+        yield finding("GPU", "devices", False, "none that this process may use")
         return
     yield from _gpu_libraries(f"cuda{version[0]}")
 
@@ -173,30 +154,30 @@ def _gpu_libraries(extra: str) -> Iterator[Finding]:
     import torch
 
     build, remedy = torch.version.cuda, "install a build of torch for CUDA (pytorch.org says which)"
-    yield _finding("GPU", "torch", build is not None, f"{torch.__version__}, CUDA {build}", remedy)
+    yield finding("GPU", "torch", build is not None, f"{torch.__version__}, CUDA {build}", remedy)
     try:
         from graphmill.kernels.cuda.device import CudaDevice
 
         CudaDevice().kernel("layers/aggregate", "aggregate", {})
-        yield _finding("GPU", "kernels", True, "CuPy compiles them")
+        yield finding("GPU", "kernels", True, "CuPy compiles them")
     except InputError as error:
         remedy = install_extra(extra) if "CuPy is not installed" in error.problem else error.remedy
-        yield _finding("GPU", "kernels", False, error.problem, remedy)
+        yield finding("GPU", "kernels", False, error.problem, remedy)
 
 
 def _memory(home: Path) -> Iterator[Finding]:
     topic, machine = "memory and disk", measure(home)
-    yield _finding(topic, "memory", True, format_bytes(machine.memory_bytes))
+    yield finding(topic, "memory", True, format_bytes(machine.memory_bytes))
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     unbounded = locked == resource.RLIM_INFINITY
     found = "no limit" if unbounded else f"at most {format_bytes(locked)}"
     remedy = "for large host tiers beside a GPU: ulimit -l unlimited (limits.conf, LimitMEMLOCK)"
-    yield _finding(topic, "locked memory", unbounded or locked >= PINNED_LEAST, found, remedy, otherwise=NOTE)
+    yield finding(topic, "locked memory", unbounded or locked >= PINNED_LEAST, found, remedy, otherwise=NOTE)
     huge = _text("/sys/kernel/mm/transparent_hugepage/enabled")
     chosen = huge.partition("[")[2].partition("]")[0] or "unknown"
     remedy = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: direct reads are slower without"
-    yield _finding(topic, "huge pages", chosen in ("always", "madvise"), chosen, remedy, otherwise=NOTE)
-    yield _finding(topic, "home", True, f"{home}, {format_bytes(machine.disk_bytes)} free")
+    yield finding(topic, "huge pages", chosen in ("always", "madvise"), chosen, remedy, otherwise=NOTE)
+    yield finding(topic, "home", True, f"{home}, {format_bytes(machine.disk_bytes)} free")
 
 
 def _reading(home: Path) -> Iterator[Finding]:
@@ -207,16 +188,16 @@ def _reading(home: Path) -> Iterator[Finding]:
         number = _native.ring_errno()
         found = f"{os.strerror(number)}: {slower}" if number else "there"
         remedy = "allow io_uring: kernel.io_uring_disabled = 0, and the container's seccomp profile"
-        yield _finding(topic, "io_uring", not number, found, remedy)
+        yield finding(topic, "io_uring", not number, found, remedy)
     except ImportError:
-        yield _finding(topic, "io_uring", False, "the native module is missing")
+        yield finding(topic, "io_uring", False, "the native module is missing")
     with tempfile.NamedTemporaryFile(dir=home) as file:
         try:
             os.close(os.open(file.name, os.O_RDONLY | os.O_DIRECT))
-            yield _finding(topic, "O_DIRECT", True, "in the home")
+            yield finding(topic, "O_DIRECT", True, "in the home")
         except OSError as error:
-            remedy = "put the home on a local disk (ext4, xfs)"
-            yield _finding(topic, "O_DIRECT", False, f"{error.strerror} in {home}", remedy)
+            remedy = "put the home on a local disk (ext4, xfs): rows that are read go through the page cache without"
+            yield finding(topic, "O_DIRECT", False, f"{error.strerror} in {home}", remedy)
 
 
 def _extras() -> Iterator[Finding]:
@@ -228,7 +209,7 @@ def _extras() -> Iterator[Finding]:
     ):
         there = importlib.util.find_spec(module) is not None
         found = "installed" if there else f"not installed: {use} need it"
-        yield _finding("optional", name, there, found, install_extra(extra), otherwise=NOTE)
+        yield finding("optional", name, there, found, install_extra(extra), otherwise=NOTE)
 
 
 def _speeds(home: Path, again: bool) -> Iterator[Finding]:
@@ -243,10 +224,10 @@ def _speeds(home: Path, again: bool) -> Iterator[Finding]:
         except RuntimeError as error:  # torch raises it for a GPU whose memory other processes hold
             problem = str(error).partition("\n")[0]
     for name, rate in speeds.items():
-        yield _finding(topic, name, True, f"{rate / 1e9:.2f} GB/s")
+        yield finding(topic, name, True, f"{rate / 1e9:.2f} GB/s")
     if problem:
         remedy = "ask again when the GPU is free (nvidia-smi says who holds it)"
-        yield _finding(topic, "GPU", False, f"not measured: {problem}", remedy, otherwise=NOTE)
+        yield finding(topic, "GPU", False, f"not measured: {problem}", remedy, otherwise=NOTE)
 
 
 def _text(path: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ def _size(name: str, survey: Survey) -> TableSize:
 
 
 def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
-    """Returns the survey with what a build would refuse, if the data are so small that looking for it takes seconds.
+    """Returns the survey with what a build would refuse and warn of, if the data are so small that looking for it takes seconds.
 
     Args:
         survey: the survey.
@@ -78,17 +79,34 @@ def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
         return survey
     if survey.num_edges > CHECKED_EDGES:
         return replace(survey, not_checked="edges, labels, split and values of features, which a build checks")
-    whole = survey.table_bytes <= CHECKED_BYTES
-    problems = list(dict.fromkeys(problem for asked in passes for problem in _problems(asked, whole=whole)))
-    return replace(survey, problems=problems, not_checked="" if whole else "values of features, which a build checks")
+    whole, counts, warnings = survey.table_bytes <= CHECKED_BYTES, dict[str, int](), dict[str, None]()
+    errors = refused_by([partial(_look_through, asked, counts, warnings, whole=whole) for asked in passes])
+    found = {f"{each.problem}; {each.remedy}": each for error in errors for each in each_mistake(error)}
+    names = ("num_train", "num_valid", "num_test")
+    split = tuple(counts[name] for name in names) if counts and len(passes) == 1 else survey.num_split
+    return replace(
+        survey,
+        notes=[*survey.notes, *warnings],
+        problems=list(found),
+        errors=list(found.values()),
+        not_checked="" if whole else "values of features, which a build checks",
+        num_classes=counts.get("num_classes", survey.num_classes),
+        num_split=split,
+    )
 
 
-def _problems(asked: Asked, *, whole: bool) -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder:
-        try:
-            with asked[0][0].opened(asked, Threads(threads=2), Path(folder), Silent()) as opened:
-                for stage, semantic in asked:
-                    if whole or stage is not FEATURES:
-                        stage.require_sound(opened, semantic)
-        except InputError as error:
-            yield from (f"{each.problem}; {each.remedy}" for each in each_mistake(error))
+def _look_through(asked: Asked, counts: dict[str, int], warnings: dict[str, None], *, whole: bool) -> None:
+    """Makes the checks of a pass over a source, and adds what they count and the details of those that warn.
+
+    Raises:
+        InputError: what a build would refuse.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder,
+        asked[0][0].opened(asked, Threads(threads=2), Path(folder), Silent()) as opened,
+    ):
+        for stage, semantic in asked:
+            if whole or stage is not FEATURES:
+                sound = stage.require_sound(opened, semantic)
+                counts.update(sound.counts)
+                warnings.update(dict.fromkeys(check.detail for check in sound.warnings if not check.passed))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.jobs.commands.options import Asked
-from graphmill.kernels.errors import InputError
+from graphmill.kernels.errors import InputError, joined
 
 if TYPE_CHECKING:
     from graphmill.assets.pipeline.file import Pipeline
     from graphmill.assets.sources.survey import Survey
+    from graphmill.jobs.commands.checked import PipelineReport
 
 DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
 """First bytes of a `dgl.save_graphs` file."""
@@ -23,27 +25,31 @@ ENDS = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from"
 """Usual names of the two columns of an edge table."""
 
 
-def print_source(source: str, home: Path | None) -> None:
+def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -> None:
     """Prints the survey of a pipeline's graph, or of a file or folder that no pipeline names yet.
 
     Args:
         source: name or TOML file of a pipeline; or an `.npz` archive, tables in Parquet or text (a folder, or a pattern in quotes), an
             ogbn-* folder, or a file of `dgl.save_graphs` or of a PyG graph.
         home: the home that may have a part of it already, None for the default one.
+        settings: KEY=VALUE each, keys that are set in the pipeline file.
 
     Raises:
         InputError: the source does not exist, it cannot be read, or a step of the pipeline cannot fit this machine.
     """
     if _is_pipeline(source):
-        from graphmill.jobs.commands.needs import pipeline_needs
+        from graphmill.jobs.commands.checked import report_pipeline
         from graphmill.trainers.recipe.unused import unused_lines
 
-        pipeline, survey = Asked(source).load(), survey_of(source)
-        needs = pipeline_needs(pipeline, home)
-        unused = unused_lines(pipeline.train, pipeline.sampling, survey.attributes)
-        print("\n".join([*survey.lines(), *unused, *_partition_lines(pipeline, survey), *needs.lines()]))
-        needs.require_fit()
+        pipeline = Asked(source, tuple(settings)).load()
+        report, errors = report_pipeline(pipeline, home)
+        if report is not None:
+            survey = report.survey
+            unused = unused_lines(pipeline.train, pipeline.sampling, survey.attributes)
+            print("\n".join([*survey.lines(), *unused, *_partition_lines(pipeline, survey), *report.needs.lines()]))
+        _require_none(report, errors)
         return
+    _require_no_settings(source, settings)
     require_local(source)
     kind, keys = recognise(Path(source).absolute())
     if kind == "table":
@@ -86,23 +92,37 @@ def survey_of(source: str) -> Survey:
     return with_problems(survey, [[(FEATURES, features_config(config)), (GRAPH, config)]])
 
 
-def print_source_json(source: str, home: Path | None) -> None:
+def print_source_json(source: str, home: Path | None, settings: Sequence[str] = ()) -> None:
     """Prints the survey as JSON; of a pipeline with `needs`, those of its steps.
 
     Args:
-        source, home: as for `print_source`.
+        source, home, settings: as for `print_source`.
 
     Raises:
         InputError: as for `print_source`.
     """
     if not _is_pipeline(source):
+        _require_no_settings(source, settings)
         print(json.dumps(survey_of(source).values(), indent=2))
         return
-    from graphmill.jobs.commands.needs import pipeline_needs
+    from graphmill.jobs.commands.checked import report_pipeline
 
-    needs = pipeline_needs(Asked(source).load(), home)
-    print(json.dumps(survey_of(source).values() | {"needs": needs.values()}, indent=2))
-    needs.require_fit()
+    report, errors = report_pipeline(Asked(source, tuple(settings)).load(), home)
+    if report is not None:
+        print(json.dumps(report.survey.values() | {"needs": report.needs.values()}, indent=2))
+    _require_none(report, errors)
+
+
+def _require_none(report: PipelineReport | None, errors: Sequence[InputError]) -> None:
+    """Raises one error for the mistakes that a printed report does not show itself."""
+    shown = {each.problem for each in report.survey.errors} if report is not None else set()
+    if others := [each for each in errors if each.problem not in shown]:
+        raise joined(others)
+
+
+def _require_no_settings(source: str, settings: Sequence[str]) -> None:
+    if settings:
+        raise InputError(f"--set sets keys of a pipeline file, and {source} is data", "leave --set out")
 
 
 def _is_pipeline(source: str) -> bool:
@@ -145,7 +165,7 @@ def column_names(path: Path) -> list[str]:
     from graphmill.assets.sources.readers.table_files import TableFiles
     from graphmill.assets.sources.readers.text_layout import TextForm
 
-    with Duck(None, 256 << 20, 1) as duck:
+    with Duck(None, 1 << 30, 1) as duck:
         return list(TableFiles(duck, [path], "edges", TextForm(names=NAMES["edges"])).columns)
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from graphmill.assets.building.needs import COMMAND_BYTES, Term, require_fit
 from graphmill.assets.building.stage import FanOut, TogetherFanOut
+from graphmill.assets.partitions.empty import empty_notes
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.pipeline.needs import StepNeed, step_needs, total_stored
+from graphmill.assets.pipeline.needs import KnownSizes, StepNeed, step_needs, total_stored
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.machine import memory_bytes
@@ -37,6 +38,7 @@ class PipelineNeeds:
         home: the home.
         on: address of the cluster on whose nodes some steps take their memory, "" without one.
         elsewhere: names of these steps.
+        notes: sentences about parts without work.
     """
 
     steps: Sequence[StepNeed]
@@ -45,6 +47,7 @@ class PipelineNeeds:
     home: Path
     on: str = ""
     elsewhere: frozenset[str] = frozenset()
+    notes: Sequence[str] = ()
 
     @property
     def disk_needed(self) -> int:
@@ -95,6 +98,7 @@ class PipelineNeeds:
                 yield f"note: {each.name} may not fit the memory"
         if self.disk_needed > self.disk_bytes:
             yield "note: the disk may not hold all of it"
+        yield from (f"note: {note}" for note in self.notes)
 
     def values(self) -> dict[str, Any]:
         """Returns everything as JSON-ready values."""
@@ -106,12 +110,13 @@ class PipelineNeeds:
         }
 
 
-def pipeline_needs(pipeline: Pipeline, home: Path | None) -> PipelineNeeds:
+def pipeline_needs(pipeline: Pipeline, home: Path | None, known: KnownSizes | None = None) -> PipelineNeeds:
     """Returns the needs of a pipeline; builds nothing.
 
     Args:
         pipeline: the checked file, read with the schema of its train tables.
         home: the home, None for the default one.
+        known: what earlier calls found out about the same pipeline.
 
     Raises:
         InputError: the source is missing, or it cannot be read.
@@ -124,13 +129,17 @@ def pipeline_needs(pipeline: Pipeline, home: Path | None) -> PipelineNeeds:
         return tables[step.name].execution if step.name in tables else execution_of(step.recipe, None)
 
     steps = [*data, *training_steps(pipeline, data)]
-    found = step_needs(steps, store, execution)
+    known = KnownSizes(store) if known is None else known
+    found = step_needs(steps, store, execution, known)
     if is_big(pipeline):  # its steps run in processes of their own
         found = [_waited_for(each) for each in found]
     folder = next(parent for parent in (store.home, *store.home.parents) if parent.exists())
     free = shutil.disk_usage(folder).free
     given = {"memory_bytes": memory_bytes(), "disk_bytes": free, "home": store.home, "on": pipeline.on}
-    return PipelineNeeds(steps=found, elsewhere=_on_nodes(pipeline, steps), **given)
+    asked = {name: table for name in ("partitions", "chunks") if (table := pipeline.table(name)) is not None}
+    parted = next((step.apart[0] for step in data if step.recipe.name == "partitions"), None)
+    notes = [] if parted is None else [*empty_notes(asked, known.sizes(parted).num_nodes)]
+    return PipelineNeeds(steps=found, elsewhere=_on_nodes(pipeline, steps), notes=notes, **given)
 
 
 def _on_nodes(pipeline: Pipeline, steps: Sequence[Step]) -> frozenset[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.pipeline.file import FOLDER_VARIABLE, load_pipeline
+from graphmill.assets.pipeline.file import load_pipeline, pipelines_folder
 from graphmill.assets.pipeline.rules import NAME
 from graphmill.assets.sources.registry import SOURCES
 from graphmill.assets.storage.patterns import matches
@@ -88,7 +88,7 @@ def write_pipeline(name: str, source: str) -> Path:
     """
     if not NAME.fullmatch(name):
         raise InputError(f"{name!r} has other characters than letters, digits, - and _", "give another name")
-    folder = Path(os.environ.get(FOLDER_VARIABLE) or "pipelines")
+    folder = pipelines_folder()
     path = folder / f"{name}.toml"
     if path.exists():
         raise InputError(f"{path} is there already", "edit it, or give another name")

@@ -77,15 +77,17 @@ def pipeline_argument(command: Command) -> Command:
     def with_pipeline(*given: Any, pipeline: str, settings: tuple[str, ...], **rest: Any) -> Any:
         return command(*given, pipeline=Asked(pipeline, settings), **rest)
 
-    option = click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Set a key of the pipeline file for this command: train.lr=0.01 for every [[train]] table, train.NAME.lr=0.01 for one, "
-        "graph.nodes=1000; train.lr=0.01,0.03 trains with each. May be given several times.",
-    )
-    return click.argument("pipeline", shell_complete=complete_pipelines)(option(with_pipeline))
+    return click.argument("pipeline", shell_complete=complete_pipelines)(set_option(with_pipeline))
+
+
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a key of the pipeline file for this command: train.lr=0.01 for every [[train]] table, train.NAME.lr=0.01 for one, "
+    "graph.nodes=1000; train.lr=0.01,0.03 trains with each. May be given several times.",
+)
 
 
 TRAINING_OPTIONS = (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import click
 
 from graphmill.jobs.commands.options import Asked, json_option, pipeline_argument
 from graphmill.jobs.commands.simulate_exchange import exchange
+from graphmill.kernels.errors import InputError
 
 
 class Simulations(click.Group):
@@ -48,6 +51,29 @@ class NumBytes(click.ParamType):
         from graphmill.assets.sizes import parse_size
 
         return parse_size(str(value))
+
+
+class SpeedOption(click.ParamType):
+    """A speed such as "3 GB/s" or "25 Gbit/s"."""
+
+    name = "speed"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Returns the bytes per second."""
+        from graphmill.assets.sizes import parse_speed
+
+        return value if isinstance(value, float) else parse_speed(str(value))
+
+
+def _refuse_unit(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    """Returns the callback of an old option whose unit was mistaken for bits: it names the option of today."""
+
+    def refuse(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            problem = f"{parameter.opts[0]} {value} meant {value} gigabytes per second, and a card of {value} Gbit/s has an eighth of it"
+            raise InputError(problem, f'give the unit: {name} "{value} GB/s" or {name} "{value} Gbit/s"')
+
+    return refuse
 
 
 @click.group(cls=Simulations, short_help="Simulates split devices, an exchange, or a cluster.")
@@ -124,11 +150,17 @@ def devices(home: Path | None, name: str | None, count: int, out: Path | None, a
 @click.option("--cores", type=Count(), default=32, show_default=True, help="Cores of each.")
 @click.option("--memory", type=NumBytes(), default="256GiB", show_default=True, help="Memory of each.")
 @click.option("--disk", type=NumBytes(), default="8TiB", show_default=True, help="Disk of each.")
-@click.option("--disk-gbps", type=float, default=2.0, show_default=True, help="GB/s that a disk reads in order.")
+@click.option(
+    "--disk-speed", type=SpeedOption(), default="2 GB/s", show_default=True, help="What a disk reads in order."
+)
+@click.option("--disk-gbps", hidden=True, callback=_refuse_unit("--disk-speed"))
 @click.option(
     "--disk-pages", type=float, default=5e5, show_default=True, help="Pages of 4 KiB per second, in any order."
 )
-@click.option("--network-gbps", type=float, default=3.0, show_default=True, help="GB/s that a machine sends and gets.")
+@click.option(
+    "--network", type=SpeedOption(), default="3 GB/s", show_default=True, help="What a machine sends and gets."
+)
+@click.option("--network-gbps", hidden=True, callback=_refuse_unit("--network"))
 @click.option("--latency-us", type=float, default=100.0, show_default=True, help="Microseconds of a call between all.")
 @click.option("--core-gflops", type=float, default=40.0, show_default=True, help="GFLOP/s of a core in a step.")
 @json_option
@@ -142,16 +174,15 @@ def cluster(as_json: bool, fanouts: str, distinct: float, packed: float, **given
     from graphmill.jobs.commands.cluster import print_cluster
     from graphmill.jobs.scaling.cluster import ClusterWork, Machines
     from graphmill.jobs.scaling.simulation import simulate_cluster
-    from graphmill.kernels.errors import InputError
 
-    if not all(each.strip().isdecimal() for each in fanouts.split(",")):
+    if not re.fullmatch(r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", fanouts, re.ASCII):
         raise InputError(f"fanouts = {fanouts!r}", "give whole numbers with commas between them, such as 10,10")
     names = ("nodes", "edges", "features", "dtype", "classes", "train_share", "batch_size", "hidden", "epochs")
     numbers = tuple(int(each) for each in fanouts.split(","))
     work = ClusterWork(fanouts=numbers, packed_times=packed, **{name: given[name] for name in names})
     machines = Machines(
         count=given["machines"], cores=given["cores"], memory_bytes=given["memory"], disk_bytes=given["disk"],
-        disk_rate=given["disk_gbps"] * 1e9, pages_rate=given["disk_pages"], network_rate=given["network_gbps"] * 1e9,
+        disk_rate=given["disk_speed"], pages_rate=given["disk_pages"], network_rate=given["network"],
         latency=given["latency_us"] / 1e6, core_flops=given["core_gflops"] * 1e9,
     )  # fmt: skip
     found = simulate_cluster(work, machines, distinct)

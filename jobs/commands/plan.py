@@ -17,7 +17,7 @@ from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.pipeline.rules import NAME
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.filesystem import replace_atomically
-from graphmill.jobs.commands.options import Asked, complete_pipelines, json_option
+from graphmill.jobs.commands.options import Asked, complete_pipelines, json_option, set_option
 from graphmill.jobs.planning.plan import TIE, Planned, TechniquePlan
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
@@ -34,6 +34,7 @@ HEADINGS = ("training", "trainer", "memory", "s / epoch", "prepare", "in all", "
 @click.option("--overwrite", is_flag=True, help="Let --write replace a file that is there.")
 @click.option("--refresh", is_flag=True, help="Measure this machine again.")
 @click.option("--check", is_flag=True, help="List the errors of the predictions of all runs of the home instead.")
+@set_option
 @json_option
 @click.pass_obj
 def plan(
@@ -43,6 +44,7 @@ def plan(
     overwrite: bool,
     refresh: bool,
     check: bool,
+    settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Compares the techniques for a PIPELINE's graph on this machine, and says which one to take, and why. Builds nothing.
@@ -60,9 +62,11 @@ def plan(
         raise InputError("no pipeline is named", "graphmill plan PIPELINE, or graphmill plan --check")
     if write is not None and write.exists() and not overwrite:
         raise InputError(f"{write} is there already", "give another name, or --overwrite")
+    from graphmill.jobs.commands.checked import require_runnable
     from graphmill.jobs.planning.plan import make_plan
 
-    loaded = Asked(pipeline).load()
+    loaded = Asked(pipeline, settings).load()
+    require_runnable(loaded, home, here=False)
     found = make_plan(loaded, home, again=refresh, report=lambda line: click.echo(line, err=True))
     if as_json:
         click.echo(json.dumps(plan_values(found), indent=2))

@@ -27,7 +27,7 @@ from graphmill.jobs.runs.instance import open_instance, reporting_history
 from graphmill.jobs.runs.slot import OVER
 from graphmill.kernels.errors import InputError
 
-AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
+AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(min|h|d|w)")
 SECONDS = {"min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 

@@ -14,6 +14,7 @@ from graphmill.jobs.commands.options import (
     complete_tables,
     json_option,
     pipeline_argument,
+    set_option,
     with_table,
 )
 from graphmill.jobs.commands.plan import plan
@@ -51,33 +52,32 @@ def new(home: Path | None, name: str, source: str, planned: bool) -> None:
 
 @click.command(short_help="Checks a pipeline file, and whether this machine can run it.")
 @pipeline_argument
+@json_option
 @click.pass_obj
-def validate(home: Path | None, pipeline: Asked) -> None:
-    """Checks a pipeline file, and that the files which it names are there; reports all mistakes at once.
+def validate(home: Path | None, pipeline: Asked, as_json: bool) -> None:
+    """Checks a pipeline file, the data that it names (small ones are read), and your own models; reports all mistakes at once.
 
-    Then it says what every step will take of memory, disk and time, and refuses a pipeline that cannot fit this machine.
+    Then it says what every step will take of memory, disk and time, and refuses a pipeline that cannot run on this machine.
 
     Example: graphmill validate cora
     """
     from graphmill.assets.partitions.method import say_rule
-    from graphmill.jobs.commands.needs import pipeline_needs
-    from graphmill.jobs.operations.sound import require_sound
+    from graphmill.jobs.commands.checked import require_runnable
     from graphmill.jobs.operations.unread import unread_lines
     from graphmill.trainers.recipe.unused import unused_lines
 
     loaded = pipeline.load(files=True)
-    require_sound(loaded)
-    names = ", ".join(table.name for table in loaded.train) or "nothing"
-    click.echo(f"{loaded.path} is valid: graph from {loaded.graph.source}, trains {names}")
-    if (parts := loaded.table("partitions")) is not None and (said := say_rule(parts.method)):
-        click.echo(said)
-    for line in unused_lines(loaded.train, loaded.sampling, loaded.graph.attributes):
-        click.echo(line)
-    for line in unread_lines(loaded):
-        click.echo(line)
-    needs = pipeline_needs(loaded, home)
-    click.echo("\n".join(needs.lines()))
-    needs.require_fit()
+    needs = require_runnable(loaded, home).needs
+    trains = [table.name for table in loaded.train]
+    parts = loaded.table("partitions")
+    notes = [said] if parts is not None and (said := say_rule(parts.method)) else []
+    notes += [*unused_lines(loaded.train, loaded.sampling, loaded.graph.attributes), *unread_lines(loaded)]
+    if as_json:
+        found = {"path": str(loaded.path), "name": loaded.name, "source": loaded.graph.source, "trains": trains}
+        click.echo(json.dumps(found | {"notes": notes, "needs": needs.values()}, indent=2))
+        return
+    said = f"{loaded.path} is valid: graph from {loaded.graph.source}, trains {', '.join(trains) or 'nothing'}"
+    click.echo("\n".join([said, *notes, *needs.lines()]))
 
 
 @click.command(short_help="Shows what is there, what a run would build, and why.")
@@ -132,9 +132,10 @@ def leaderboard(home: Path | None, pipeline: Asked, every: bool, as_json: bool, 
 
 @click.command(short_help="Shows what data or a pipeline hold and take; builds nothing.")
 @click.argument("source", shell_complete=complete_pipelines)
+@set_option
 @json_option
 @click.pass_obj
-def inspect(home: Path | None, source: str, as_json: bool) -> None:
+def inspect(home: Path | None, source: str, settings: tuple[str, ...], as_json: bool) -> None:
     """Shows what SOURCE holds, what would be built from it, and the memory and disk that it takes. Builds nothing.
 
     Of a pipeline it shows every step: memory, disk and time, by what is known before it is built; exit code 1 if one cannot fit.
@@ -147,14 +148,15 @@ def inspect(home: Path | None, source: str, as_json: bool) -> None:
     """
     from graphmill.jobs.commands.inspect_source import print_source, print_source_json
 
-    (print_source_json if as_json else print_source)(source, home)
+    (print_source_json if as_json else print_source)(source, home, settings)
 
 
 @click.command(short_help="Shows what each level of the memory may hold.")
 @click.argument("pipeline", required=False, shell_complete=complete_pipelines)
 @click.option("--refresh", is_flag=True, help="Measure the machine again.")
+@json_option
 @click.pass_obj
-def budgets(home: Path | None, pipeline: str | None, refresh: bool) -> None:
+def budgets(home: Path | None, pipeline: str | None, refresh: bool, as_json: bool) -> None:
     """Shows what each level of the memory may hold of a PIPELINE's features, and how that came about.
 
     "auto" in [memory] is resolved from memory and disk as they were when they were first needed; only --refresh measures again.
@@ -163,7 +165,7 @@ def budgets(home: Path | None, pipeline: str | None, refresh: bool) -> None:
     """
     from graphmill.jobs.commands.budgets import print_budgets
 
-    print_budgets(home, Asked(pipeline).load() if pipeline else None, again=refresh)
+    print_budgets(home, Asked(pipeline).load() if pipeline else None, again=refresh, as_json=as_json)
 
 
 @click.command(short_help="Shows the rows that the schedules of chunks move.")

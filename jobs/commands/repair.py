@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from graphmill.assets.storage.home import store_url
 from graphmill.assets.storage.repair import Damage, find_damage, remove_damage
 from graphmill.assets.storage.store import Store, behind
 from graphmill.assets.storage.version import short
@@ -40,7 +41,8 @@ def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry
         for problem in each.problems:
             click.echo(f"  {problem}")
     if not found:
-        click.echo("nothing that could be read is damaged" if unread else "nothing is damaged")
+        where = f" in {store.root}" if store_url() else ""
+        click.echo(f"nothing that could be read is damaged{where}" if unread else f"nothing is damaged{where}")
     if not found or dry_run:
         return found
     if not yes and not confirmed(f"remove {'it' if len(found) == 1 else f'these {len(found)}'}?", "remove"):

@@ -12,7 +12,7 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.home import store_url
 from graphmill.assets.storage.refused import unread
-from graphmill.assets.storage.remote.door import is_remote, stored_problems
+from graphmill.assets.storage.remote.door import is_remote, stored_addresses, stored_problems
 from graphmill.assets.storage.repair import lineage_problems
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import short
@@ -142,6 +142,8 @@ class Verified:
 def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]:
     """Reads every byte of the named artifacts and stages with their parts, or of all, and yields the results, one after the other.
 
+    Of an object store those that are not named are looked at without reading them: their entries, and the sizes of their files.
+
     Raises:
         InputError: a name means no artifact.
     """
@@ -162,6 +164,12 @@ def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]
     for path, reason in store.unread().items():
         if path.parent.name.removesuffix(PARTS) in stages:
             yield Verified(label=_label(path), path=str(path), num_bytes=None, problems=[], unread=reason)
+    if store_url() and not names:
+        from graphmill.assets.storage.remote.fetch import shallow_problems
+
+        for address, problems in shallow_problems(sorted(stored_addresses())).items():
+            path = store.root.joinpath(*address)
+            yield Verified(label=_label(path), path=store_url(), num_bytes=None, problems=problems)
 
 
 def _problems(artifact: Artifact) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from graphmill.assets.building.terminal import unescaped
 from graphmill.jobs.commands.options import json_option
 
 if TYPE_CHECKING:
@@ -20,13 +22,22 @@ EXIT_DAMAGED, EXIT_UNREAD = 1, 3
 
 @click.command(short_help="Lists the artifacts in the store.")
 @click.argument("stage", required=False)
+@click.option("--pipelines", is_flag=True, help="List the pipelines that can be named instead, and their files.")
 @json_option
 @click.pass_obj
-def ls(home: Path | None, stage: str | None, as_json: bool) -> None:
+def ls(home: Path | None, stage: str | None, pipelines: bool, as_json: bool) -> None:
     """Lists the artifacts in the store, of one STAGE or of all; beside a model stands what asked for it first.
 
     Example: graphmill ls graph
     """
+    if pipelines:
+        from graphmill.assets.pipeline.file import pipeline_files
+
+        files = {name: str(path) for name, path in sorted(pipeline_files().items())}
+        width = max(map(len, files), default=0)
+        lines = [f"{name:{width}}  {path}" for name, path in files.items()]
+        click.echo(json.dumps(files, indent=2) if as_json else "\n".join(lines))
+        return
     from graphmill.jobs.commands.show import artifacts_json, print_artifacts
 
     store = _store(home)
@@ -153,7 +164,9 @@ def sql(home: Path | None, query: str | None, form: Literal["table", "csv", "jso
     """
     from graphmill.jobs.commands.sql import print_query
 
-    print_query(_store(home), query, form, click.echo, lambda line: click.echo(line, err=True))
+    # A program that reads values gets them as they are; a person's terminal is not written to by them.
+    file = sys.stdout if form == "table" or sys.stdout.isatty() else unescaped(sys.stdout)
+    print_query(_store(home), query, form, partial(click.echo, file=file), lambda line: click.echo(line, err=True))
 
 
 def _keep_or_runs(context: click.Context, parameter: click.Parameter, older: str | None) -> str | None:
@@ -206,16 +219,22 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
 @click.command(short_help="Shows and draws what each thread of a training did.")
 @click.argument("name")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The PNG; default timeline-VERSION.png.")
+@json_option
 @click.pass_obj
-def timeline(home: Path | None, name: str, out: Path | None) -> None:
-    """Shows what each thread did in the last epoch of a model, NAME as for `show`, and draws it.
+def timeline(home: Path | None, name: str, out: Path | None, as_json: bool) -> None:
+    """Shows what each thread did in the last epoch of a model, NAME as for `show`, and draws it; with --json only if --out is given.
 
     Example: graphmill timeline python-environment/sage
     """
     from graphmill.jobs.commands.names import find_artifact
-    from graphmill.jobs.figures.timeline import print_timeline, write_timeline
+    from graphmill.jobs.figures.timeline import print_timeline, read_timeline, write_timeline
 
     model = find_artifact(_store(home), name)
+    if as_json:
+        click.echo(json.dumps(dict(read_timeline(model)), indent=2))
+        if out is not None:
+            write_timeline(model, out)
+        return
     print_timeline(model)
     click.echo(f"drawn in {write_timeline(model, out)}")
 

@@ -9,7 +9,8 @@ from graphmill.assets.storage.home import store_url
 from graphmill.assets.storage.leases import Address
 from graphmill.assets.storage.remote.collect import StoredItem, collect_stored, find_stored_garbage, remove_stored
 from graphmill.assets.storage.remote.door import stored_addresses
-from graphmill.assets.storage.remote.fetch import stored_problems
+from graphmill.assets.storage.remote.fetch import shallow_problems, stored_problems
+from graphmill.assets.storage.remote.leases import EXPIRY_SECONDS
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import short
 from graphmill.jobs.commands.gc import confirmed
@@ -23,6 +24,14 @@ def collect_stored_garbage(store: Store, keep: int, *, yes: bool = False, dry_ru
         InputError: `keep` is negative, the object store cannot be used, or no terminal is there to answer.
     """
     garbage = find_stored_garbage(store, keep)
+    for key in garbage.damaged_leases:
+        until = f"nothing goes there until it expires, in {EXPIRY_SECONDS // 60} minutes at most"
+        click.echo(
+            f"not read  {key} in {store_url()} is a damaged lease, or one of another version of graphmill: {until}"
+        )
+    for address in garbage.damaged_entries:
+        label = _label(address)
+        click.echo(f"not read  {label}: its entry in {store_url()} is damaged; remove it: graphmill repair {label}")
     going = (*garbage.left, *garbage.artifacts)
     for item in going:
         about = f"  ({item.about})" if item.about else ""
@@ -46,7 +55,8 @@ def repair_stored(names: tuple[str, ...], *, yes: bool = False, dry_run: bool = 
     """Removes those of the named artifacts from the object store that are damaged there, after showing them and asking.
 
     Args:
-        names: beginnings of versions, also as STAGE/BEGINNING; others, and none, name nothing there.
+        names: beginnings of versions, also as STAGE/BEGINNING; others name nothing there. None for all, of which entries and sizes are
+            looked at.
         yes: do not ask.
         dry_run: only show.
 
@@ -56,13 +66,11 @@ def repair_stored(names: tuple[str, ...], *, yes: bool = False, dry_run: bool = 
     Raises:
         InputError: the object store cannot be used, or no terminal is there to answer.
     """
-    damaged = []
-    for address in sorted({address for name in names for address in stored_matches(name)}):
-        if problems := stored_problems(address):
-            damaged.append(address)
-            click.echo(f"damaged in {store_url()}  {_label(address)}")
-            for problem in problems:
-                click.echo(f"  {problem}")
+    damaged = _damage(names)
+    for address, problems in damaged.items():
+        click.echo(f"damaged in {store_url()}  {_label(address)}")
+        for problem in problems:
+            click.echo(f"  {problem}")
     if not damaged or dry_run:
         return len(damaged)
     if not yes and not confirmed(f"remove {'it' if len(damaged) == 1 else f'these {len(damaged)}'} there?", "remove"):
@@ -73,6 +81,14 @@ def repair_stored(names: tuple[str, ...], *, yes: bool = False, dry_run: bool = 
         click.echo(f"removed in {store_url()}  {_label(address)}")
     click.echo("`graphmill run PIPELINE` builds what is missing, or shares what a home has")
     return 0
+
+
+def _damage(names: tuple[str, ...]) -> dict[Address, list[str]]:
+    """Returns address -> damage of the named artifacts of the object store; for no name of all, as far as entries and sizes tell."""
+    if not names:
+        return shallow_problems(sorted(stored_addresses()))
+    named = sorted({address for name in names for address in stored_matches(name)})
+    return {address: problems for address in named if (problems := stored_problems(address))}
 
 
 def not_verified(store: Store) -> str:

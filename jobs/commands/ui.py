@@ -6,6 +6,7 @@ HOST`.
 """
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,20 +14,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import dagster as dg
+
 from graphmill.assets.building.child import module_environment, start_child
-from graphmill.assets.pipeline.file import FOLDER_VARIABLE
+from graphmill.assets.building.interrupts import left_to_others
+from graphmill.assets.building.temporary import SERVER_SOCKET, socket_folder
+from graphmill.assets.pipeline.file import FOLDER_VARIABLE, pipelines_folder
 from graphmill.assets.storage.filesystem import take_lock
 from graphmill.assets.storage.home import ROOT
 from graphmill.jobs.operations.reload import UI_VARIABLE
 from graphmill.jobs.runs import guard
-from graphmill.jobs.runs.dead_runs import fail_dead_runs
+from graphmill.jobs.runs.dead_runs import RUNNING, fail_dead_runs
 from graphmill.jobs.runs.instance import environment, init_home, open_instance
 from graphmill.jobs.runs.shown import shown_examples
 from graphmill.jobs.web.__main__ import NAMES_VARIABLE, PORT_VARIABLE
 from graphmill.jobs.web.healthy import LOCK
+from graphmill.kernels.environment import TEMPORARY, all_variables
 from graphmill.kernels.errors import InputError
 
 ADDRESS = "127.0.0.1"
@@ -36,13 +42,19 @@ WORKSPACE = ROOT / "workspace.yaml"
 LONGEST_ADDRESS = 64
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, `kill`, and a terminal that is closed."""
-STOP_SECONDS = 60.0
-"""Seconds in which the web server, the daemon and the code server may end by themselves."""
+STOP_SECONDS = 1.0
+"""Seconds in which the leading process may end the others in order; after them each gets the signals of `guard.end_group`."""
+IDLE_GRACE = (0.7, 0.3, 5.0)
+"""The same for servers that carry out no run."""
+LAST_LINES_SECONDS = 2.0
+"""Seconds to wait for the last lines of servers that ended by themselves."""
 HEARTBEAT = {"DAGSTER_GRPC_PROXY_HEARTBEAT_TTL_SECONDS": "600"}
 """Seconds without a sign of its parent after which a code server ends, and nothing starts it again. They count by the clock: with Dagster's
 30, a machine that was suspended may wake up without one."""
 SUPERSEDED = "ignore:Function `dev_command`"
 """Dagster's warning that `dg dev` will come after `dagster dev`, which does not concern users of `graphmill ui`."""
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+"""What Dagster puts around the words of its lines, on a terminal or not."""
 END_WITH_PARENT = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -84,15 +96,18 @@ def serve(
     sys.stdout.flush()
     with _stop_signals() as stop:
         command = [sys.executable, "-c", END_WITH_PARENT, "-W", SUPERSEDED, *dagster]
-        servers = start_child(command, os.environ | server_environment(folder, chosen, names), pass_fds=[lock])
+        variables = all_variables() | server_environment(folder, chosen, names)
+        servers = start_child(command, variables, pass_fds=[lock], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        lines = threading.Thread(target=_pass_on, args=(servers, stop), daemon=True)
+        lines.start()
         try:
             while servers.poll() is None and not stop.is_set():
                 stop.wait(guard.POLL_SECONDS)
             asked = stop.is_set()
         finally:
-            stop.clear()
-            _end(servers, stop)
+            _end(servers, folder)
     if not asked:
+        lines.join(LAST_LINES_SECONDS)
         raise InputError(
             f"the web UI ended by itself, with exit code {servers.returncode}",
             "its last lines are above; start it again",
@@ -106,27 +121,38 @@ def _stop_signals() -> Iterator[threading.Event]:
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
     try:
-        yield stop
+        with left_to_others():
+            yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _end(servers: subprocess.Popen, now: threading.Event) -> None:
-    """Interrupts the leading process, which ends the others in order, then the rest of its group, runs included.
+def _pass_on(servers: subprocess.Popen[bytes], stop: threading.Event) -> None:
+    """Prints the lines of the servers until they are stopped; each would then print a traceback of its interrupt."""
+    assert servers.stdout is not None
+    for line in servers.stdout:
+        if not stop.is_set():
+            print(COLOUR.sub("", line.decode(errors="replace")), end="", flush=True)
 
-    An interrupt of the whole group would make each of them print a traceback.
+
+def _end(servers: subprocess.Popen[bytes], home: Path) -> None:
+    """Interrupts the leading process, which ends the others in order, then the rest of its group, runs included.
 
     Args:
         servers: the leader of the process group.
-        now: event that ends the waiting.
+        home: the home, whose history tells whether a run goes on; without one, servers that do not end are killed soon.
     """
     if servers.poll() is None:
         servers.send_signal(signal.SIGINT)
     limit = time.monotonic() + STOP_SECONDS
-    while servers.poll() is None and time.monotonic() < limit and not now.is_set():
-        now.wait(guard.POLL_SECONDS)
-    guard.end_group(servers.pid, lambda: servers.poll() is not None and not guard.group_members(servers.pid))
+    busy = True
+    with suppress(InputError), open_instance(home) as instance:
+        busy = instance.get_runs_count(dg.RunsFilter(statuses=list(RUNNING))) > 0
+    while servers.poll() is None and time.monotonic() < limit:
+        time.sleep(guard.POLL_SECONDS / 4)
+    grace = guard.GRACE if busy else IDLE_GRACE
+    guard.end_group(servers.pid, lambda: servers.poll() is not None and not guard.group_members(servers.pid), grace)
 
 
 def only_one(home: Path) -> int:
@@ -160,9 +186,10 @@ def server_environment(home: Path, port: int, names: Sequence[str] = ()) -> dict
         port: port that the web server listens on.
         names: names under which a proxy serves it.
     """
-    pipelines = Path(os.environ.get(FOLDER_VARIABLE) or "pipelines").absolute()
+    pipelines = pipelines_folder().absolute()
     called = {UI_VARIABLE: f"http://{ADDRESS}:{port}", PORT_VARIABLE: str(port), NAMES_VARIABLE: " ".join(names)}
-    return environment(home) | called | HEARTBEAT | module_environment() | {FOLDER_VARIABLE: str(pipelines)}
+    own = {FOLDER_VARIABLE: str(pipelines), TEMPORARY: socket_folder(SERVER_SOCKET)}
+    return environment(home) | called | HEARTBEAT | module_environment() | own
 
 
 def free_port(port: int | None) -> int:

@@ -9,7 +9,6 @@ POST of JSON with the keys text, pipeline, job and run; chat systems show `text`
 """
 
 import json
-import os
 import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from graphmill.assets.definitions import group_of
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.jobs.operations.difference import BROWSER_JOB, is_about
 from graphmill.jobs.runs.listed import LOCATION, REPOSITORY
+from graphmill.kernels import environment
 
 TELL_SECONDS = 30
 LIMIT_SECONDS = 30.0
@@ -55,7 +55,7 @@ def failure_sensor(pipeline: Pipeline, jobs: Sequence[Any]) -> dg.SensorDefiniti
         if table.on_failure:
             problems.append(run_command(table.on_failure, values))
         if table.webhook:
-            problems.append(post(os.environ.get(table.webhook, ""), values) or "")
+            problems.append(post(environment.read_named(table.webhook), values) or "")
         if any(problems):
             # Raised, so that the tick stands as failed in the UI; Dagster goes on with the next failed run.
             raise RuntimeError("; ".join(filter(None, problems)))
@@ -77,7 +77,7 @@ def run_command(command: Sequence[str], values: Mapping[str, str]) -> str:
         done = subprocess.run(
             list(command),
             input=values["text"],
-            env=os.environ | told,
+            env=environment.all_variables() | told,
             capture_output=True,
             text=True,
             errors="replace",

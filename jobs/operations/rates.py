@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from graphmill.assets.storage.documents import read_if_sound
 from graphmill.assets.storage.filesystem import make_folder
 from graphmill.assets.storage.kept_numbers import keep_numbers
-from graphmill.assets.storage.sealed_json import DIGEST, unseal_if_sound
+from graphmill.assets.storage.schema import mapped, rate
+from graphmill.assets.storage.sealed_json import DIGEST
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.pages import PAGE_BYTES
@@ -27,6 +29,8 @@ REPEATS = 3
 PAGES_READ = 8192
 """Pages that are read one by one, in scattered order."""
 COPY, DISK, PAGES = "memory copy, one thread", "disk, sequential", "disk, scattered pages"
+speeds_schema = mapped(rate)
+"""The file of the speeds: name -> bytes per second."""
 
 
 def kept_rates(home: Path) -> dict[str, float]:
@@ -34,7 +38,7 @@ def kept_rates(home: Path) -> dict[str, float]:
 
     What is damaged counts as missing, since no result follows from it.
     """
-    return {name: rate for name, rate in unseal_if_sound(home / SPEEDS).items() if name != DIGEST}
+    return {name: rate for name, rate in read_if_sound(home / SPEEDS, speeds_schema).items() if name != DIGEST}
 
 
 def measured_rates(home: Path, found: dict[str, float] | None = None) -> dict[str, float]:

@@ -6,7 +6,6 @@ button. The request is sent a moment after the tick has ended, for it replaces t
 """
 
 import json
-import os
 import threading
 import urllib.error
 import urllib.request
@@ -16,9 +15,10 @@ from pathlib import Path
 import dagster as dg
 
 from graphmill.jobs.runs.listed import LOCATION
+from graphmill.kernels import environment
 
 NAME = "graphmill__reload"
-UI_VARIABLE = "GRAPHMILL_UI"
+UI_VARIABLE = environment.UI
 """Address of the web server, as in http://127.0.0.1:3000; `graphmill ui` sets it for its processes."""
 RELOAD_SECONDS = 30
 DELAY_SECONDS, TIMEOUT_SECONDS = 1.0, 120.0
@@ -44,7 +44,7 @@ def reload_sensor(
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         changed = changes(before, read())
-        address = os.environ.get(UI_VARIABLE, "")
+        address = environment.read(UI_VARIABLE)
         if not changed:
             return dg.SkipReason("the pipeline files are those that were loaded")
         if not address:

@@ -5,27 +5,31 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from graphmill.assets.building.child import start_child
+from graphmill.assets.building.needs import Sizes
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.toml_lines import KeyPath
 from graphmill.assets.storage.user_code import is_reference
 from graphmill.trainers.recipe.options import OPTIONS
 
 
-def require_sound(pipeline: Pipeline, names: Collection[str] = (), ranks: int = 0) -> None:
+def require_sound(
+    pipeline: Pipeline, names: Collection[str] = (), ranks: int = 0, sizes: Mapping[str, Sizes] | None = None
+) -> None:
     """Refuses train tables that cannot be trained as they are asked for.
 
     Args:
         pipeline: the checked file.
         names: names of the train tables; all of them when empty.
         ranks: number of ranks that the command line names, 0 for the numbers of the tables.
+        sizes: name of a table -> sizes of the graph that it trains on, with which users' models are made; None for made-up ones.
 
     Raises:
         InputError: ranks cannot share the parts evenly, or a user's own model does not go with a trainer; all mistakes with their lines.
     """
-    problems = [*_ranks_problems(pipeline, ranks), *_model_problems(pipeline)]
+    problems = [*_ranks_problems(pipeline, ranks), *_model_problems(pipeline, sizes or {})]
     chosen = [index for index, table in enumerate(pipeline.train) if not names or table.name in names]
     pipeline.require([(path, text) for path, text in problems if path[1] in chosen])
 
@@ -45,14 +49,16 @@ def _ranks_problems(pipeline: Pipeline, ranks: int) -> Iterator[tuple[KeyPath, s
             yield ("train", index, table.trainer, "ranks"), text
 
 
-def _model_problems(pipeline: Pipeline) -> list[tuple[KeyPath, str]]:
-    """Returns the users' own models that do not go with their trainers; a process of its own makes them."""
-    if not any(_depends_on_code(table) for table in pipeline.train if is_reference(table.model)):
+def _model_problems(pipeline: Pipeline, sizes: Mapping[str, Sizes]) -> list[tuple[KeyPath, str]]:
+    """Returns the users' own models that cannot be made or do not go with their trainers; a process of its own makes them."""
+    own = [table for table in pipeline.train if is_reference(table.model)]
+    ends = {name: (each.width, each.num_classes) for name, each in sizes.items() if each.width and each.num_classes}
+    if not any(_depends_on_code(table) or table.name in ends for table in own):
         return []
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     child = start_child([sys.executable, "-m", "graphmill.trainers.models.own_limits"], **options)
     try:
-        said, _ = child.communicate(json.dumps({"path": str(pipeline.path), "text": pipeline.text}))
+        said, _ = child.communicate(json.dumps({"path": str(pipeline.path), "text": pipeline.text, "ends": ends}))
     finally:
         child.kill()
     # A model that ends the process will end the training, too, which says why.

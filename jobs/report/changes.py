@@ -16,8 +16,10 @@ from typing import Any
 
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.documents import read_if_sound
 from graphmill.assets.storage.filesystem import make_folder, replace_atomically
-from graphmill.assets.storage.sealed_json import seal, unseal_if_sound
+from graphmill.assets.storage.schema import Fields, address, in_format, listed, mapped, moment, number, text
+from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import short
 from graphmill.jobs.commands.diff import recipe_changes
@@ -30,6 +32,17 @@ from graphmill.kernels.errors import InputError
 FOLDER = "reports"
 FORMAT = 1
 NOTHING = "-"
+
+report_schema = Fields(
+    {
+        "format": in_format(FORMAT),
+        "made": moment,
+        "recipe": text,
+        "artifacts": mapped(listed(address)),
+        "scores": mapped(listed(listed(number()), length=2)),
+    }
+)
+"""The record of a report: time, pipeline file, step -> artifacts, and train table -> its scores on validation and test nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +118,7 @@ def find_changes(facts: ReportFacts) -> ReportChanges:
 
 def _read(path: Path) -> dict[str, Any] | None:
     """Returns the record of the last report, None without a sound one."""
-    found = unseal_if_sound(path)
-    return found if found.get("format") == FORMAT else None
+    return read_if_sound(path, report_schema) or None
 
 
 def _artifact_rows(before: Mapping[str, Any], now: Mapping[str, Any], store: Store) -> list[list[str]]:

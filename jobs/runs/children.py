@@ -25,6 +25,7 @@ from dagster import (
 )
 
 from graphmill.assets.building.child import child_environment, start_child, why_killed
+from graphmill.assets.building.interrupts import blocked
 from graphmill.assets.building.needs import Need
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.home import IMPORTED_FROM
@@ -95,7 +96,8 @@ class ChildProcesses(dg.PipesClient):
     def _run_to_end(self, command: Sequence[str], environment: dict[str, str], canceled: Callable[[], bool]) -> int:
         guarded = [sys.executable, "-I", guard.__file__, str(os.getpid()), ",".join(map(str, self.grace)), *command]
         # Between the start and `try` an interrupt would leave a child; the guard still ends it, together with this process.
-        process = start_child(guarded, environment, cwd=IMPORTED_FROM, stderr=self.stderr)
+        with blocked():  # until the child answers interrupts
+            process = start_child(guarded, environment, cwd=IMPORTED_FROM, stderr=self.stderr)
         try:
             while True:
                 with suppress(subprocess.TimeoutExpired):

@@ -64,7 +64,7 @@ def may_live(told: str | None, pid: int, seen: float, step_seen: float | None = 
         pid, seen: id of its process, and the time of the event that names it, in seconds since 1970.
         step_seen: seconds since the boot of that machine at which a step of the run was there, None if no step recorded it.
     """
-    if told is None:
+    if told is None or told.count("/") != 2:  # anyone may write a tag
         return time.time() - seen < UNTOLD_SECONDS or process_lives(pid, seen)
     host, boot, namespace = told.split("/")
     here, now, own = here_and_now().split("/")

@@ -71,9 +71,11 @@ def watch(parent_id: int, grace: Sequence[float], command: Sequence[str]) -> int
     # A handler and not SIG_IGN: an ignored signal stays ignored across exec, and the command could not be interrupted.
     for number in SIGNALS[:2]:
         signal.signal(number, _stay)
+    # Signals that the parent blocked stay so in the command until it answers them: an interrupted import would print a traceback.
     # If the guard is killed together with its parent, no process is left to end the command: the system does it.
     end_with_guard = functools.partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGKILL)
     child = subprocess.Popen(command, preexec_fn=end_with_guard)  # noqa: PLW1509
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS[:2])
     while child.poll() is None:
         if os.getppid() != parent_id:
             end_group(os.getpgrp(), lambda: group_members(os.getpgrp()) == [os.getpid()], grace)

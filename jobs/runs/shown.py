@@ -8,7 +8,6 @@ user's own files do not depend on this.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -17,9 +16,10 @@ from graphmill.assets.pipeline.file import Pipeline, pipeline_files
 from graphmill.assets.storage.filesystem import read_whole_file
 from graphmill.assets.storage.home import home_folder
 from graphmill.jobs.runs.instance import SETTINGS, open_instance, reporting_history
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
 
-VARIABLE = "GRAPHMILL_EXAMPLES"
+VARIABLE = environment.EXAMPLES
 CHOICES: dict[str, Literal["none", "all", "ran"]] = {"0": "none", "1": "all", "": "ran"}
 DEMO = "python-environment"
 """The shipped pipeline that a home without any other shows."""
@@ -39,7 +39,7 @@ def shown_examples() -> Literal["none", "all", "ran"]:
     Raises:
         InputError: the variable is neither 0 nor 1.
     """
-    value = os.environ.get(VARIABLE, "")
+    value = environment.read(VARIABLE)
     if value not in CHOICES:
         raise InputError(
             f"{VARIABLE} is {value!r}",

@@ -14,8 +14,9 @@ lock, and two steps that ask within the same milliseconds both take the slot. So
 """
 
 import platform
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -48,7 +49,7 @@ def held_slot(context: dg.AssetExecutionContext, pool: str, report: Callable[[st
     """
     instance, run_id = context.instance, context.run.run_id
     step = context.get_step_execution_context().step
-    priority = sum(int(tags.get("dagster/priority", 0)) for tags in (context.run.tags, step.tags))
+    priority = sum(priority_of(tags) for tags in (context.run.tags, step.tags))
     said, swept = "", 0.0
     try:
         while not claim_slot(instance, run_id, step.key, priority, pool):
@@ -66,6 +67,12 @@ def held_slot(context: dg.AssetExecutionContext, pool: str, report: Callable[[st
     finally:
         with one_at_a_time(instance):
             instance.event_log_storage.free_concurrency_slot_for_step(run_id, step.key)
+
+
+def priority_of(tags: Mapping[str, str]) -> int:
+    """Returns the priority that the tags of a run or step say; 0 for another text, as anyone may write in the UI."""
+    text = tags.get("dagster/priority", "0").strip()
+    return int(text) if re.fullmatch(r"[+-]?\d{1,9}", text, re.ASCII) else 0
 
 
 def claim_slot(instance: dg.DagsterInstance, run_id: str, step_key: str, priority: int = 0, pool: str = POOL) -> bool:

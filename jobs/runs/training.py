@@ -10,12 +10,13 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.assets.building.needs import Need, sizes_of
+from graphmill.assets.building.needs import Need, require_fit, sizes_of
 from graphmill.assets.definitions import Surroundings, asset_of, key_of, materialized
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.notes import origin_of
 from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_steps, split_steps
 from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.machine import memory_bytes
 from graphmill.jobs.runs.children import ChildProcesses
 from graphmill.jobs.runs.shown import report_address
 from graphmill.jobs.runs.slot import POOL, held_slot
@@ -108,6 +109,8 @@ def training_asset(
                         order = _order(one, step.name, around, inputs, config)
                         command = [sys.executable, "-m", "graphmill.trainers", pipeline.name, step.name]
                         need = _need(one, each, inputs)
+                        if need is not None and not around.on:  # the kernel would end the command without a word
+                            require_fit(need, memory_bytes())
                         invocation = children.run(context=context, command=command, extras=order.plain(), need=need)
                         reported |= dict(invocation.get_materialize_result().metadata or {})
             models = _trained(around, step, versions)

@@ -10,7 +10,6 @@ tests/jobs/web/test_guarded_ui.py sends foreign requests to the real server and 
 called any more.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +17,9 @@ from typing import Any
 import graphmill.jobs.runs.instance  # noqa: F401
 from graphmill.jobs.web.report_page import ReportPages
 from graphmill.jobs.web.same_origin import SameOrigin, hosts_of
+from graphmill.kernels import environment
 
-PORT_VARIABLE, NAMES_VARIABLE = "GRAPHMILL_UI_PORT", "GRAPHMILL_UI_NAMES"
+PORT_VARIABLE, NAMES_VARIABLE = environment.UI_PORT, environment.UI_NAMES
 """Variables with the web server's port and its further names, separated by blanks."""
 OURS = {"dagster_webserver": ["graphmill.jobs.web", "webserver"], "dagster._daemon": ["graphmill.jobs.web", "daemon"]}
 """Module that `dagster dev` starts -> module and word in its place."""
@@ -59,7 +59,10 @@ def run_webserver(arguments: list[str]) -> None:
     cli: Any = found  # a function of it is replaced
 
     make = cli.create_app_from_workspace_process_context
-    hosts = hosts_of(int(os.environ[PORT_VARIABLE]), os.environ.get(NAMES_VARIABLE, "").split())
+    hosts = hosts_of(
+        environment.whole_number(PORT_VARIABLE, "", 1, 65535, "start it by graphmill ui"),
+        environment.read(NAMES_VARIABLE).split(),
+    )
 
     def make_guarded(*given: Any, **named: Any) -> Any:
         return SameOrigin(ReportPages(make(*given, **named)), hosts)

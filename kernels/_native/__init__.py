@@ -10,12 +10,14 @@ import os
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 
+from graphmill.kernels import environment
+
 LEVELS = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
     "x86-64-v3": {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
 }
 """Level -> the names that Linux gives to what it adds, highest level first."""
-VARIABLE = "GRAPHMILL_PROCESSOR"
+VARIABLE = environment.PROCESSOR
 
 
 def processor_flags() -> set[str]:
@@ -65,7 +67,7 @@ def _found() -> set[str]:
     return {build for build, dot, suffix in named if f"{dot}{suffix}" in EXTENSION_SUFFIXES}
 
 
-BUILD = choose_build(_found(), processor_flags(), os.environ.get(VARIABLE, ""))
+BUILD = choose_build(_found(), processor_flags(), environment.read(VARIABLE))
 _module = import_module(f"{__name__}.{BUILD}")
 BUILD_FILE = str(_module.__file__)
 globals().update({name: value for name, value in vars(_module).items() if not name.startswith("__")})

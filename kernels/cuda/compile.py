@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
 
 SOURCES = Path(__file__).parent
@@ -101,5 +102,5 @@ def _texts() -> str:
 
 
 def _folder() -> Path:
-    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    caches = environment.read(environment.CACHES) or os.path.expanduser("~/.cache")
     return Path(caches) / "graphmill" / "cuda"

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE = environment.VISIBLE_GPUS
 """Environment: the GPUs that the driver shows a process, by number or name, separated by commas; all if it is not set."""
 KERNEL_GPUS = Path("/proc/driver/nvidia/gpus")
 """Has a folder per GPU that the kernel's driver serves."""

@@ -26,7 +26,7 @@ def to_dgl(block: Block) -> Any:
     """
     if block.dst_pos is not None:
         raise InputError("the block's destinations are not its first sources", "DGL's blocks have no other form")
-    os.environ.setdefault("DGLBACKEND", "pytorch")
+    os.environ["DGLBACKEND"] = "pytorch"  # whatever another project has set
     try:
         import dgl
     except ImportError as error:

@@ -177,8 +177,8 @@ def test_too_little_device_memory_is_one_message(tmp_path, place):
 
 
 def test_a_modelled_link_is_refused():
-    with pytest.raises(InputError, match='link_gbps = 1, but trainer = "minibatch" on a GPU has a link of its own'):
-        TrainTable(name="a", device="cuda", link_gbps=1.0)
+    with pytest.raises(InputError, match='link = "1 GB/s", but trainer = "minibatch" on a GPU has a link of its own'):
+        TrainTable(name="a", device="cuda", link="1 GB/s")
 
 
 EMBEDDINGS = [

@@ -25,6 +25,7 @@ from tests.adversary import workshop
 from tests.adversary.attack import REFUSED, SOUND, TRACEBACK, WRONG, Tally, carried_out, in_child
 from tests.adversary.house import furnish, grounds_of
 from tests.adversary.kinds import KINDS
+from tests.adversary.object_store import fill
 from tests.adversary.sorts import files_by_sort
 
 Tallies = dict[str, Tally]
@@ -75,6 +76,7 @@ def _build(reference: Path) -> str:
             workshop.carry_out(reference, step)
         furnish(grounds_of(reference))
         files_by_sort(grounds_of(reference) / "house")
+        fill(grounds_of(reference), grounds_of(reference) / "house" / "home")
     except Exception:
         return traceback.format_exc()
     return ""

@@ -3,7 +3,8 @@
 A step has to refuse by a message, or to make what it makes of sound files: then it did not use the bytes. `repair` has to find the damage
 in any case. Damage is a flipped bit, or a file that is cut, emptied, gone, longer, or another file's copy.
 
-Every second attack is of this sort, "artifact"; the others go round the sorts of files of a furnished house (tests/adversary/sorts.py).
+Every second attack is of an object store (tests/adversary/object_store.py). Of the others every second one is of this sort, "artifact"; the
+rest go round the sorts of files of a furnished house (tests/adversary/sorts.py).
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ from graphmill.kernels.errors import InputError
 from tests.adversary import workshop
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError, require_message
 from tests.adversary.house import grounds_of
-from tests.adversary.house_damage import attack_house
+from tests.adversary.house_damage import attack_house, forge_house
+from tests.adversary.object_store import attack_documents, attack_objects
 from tests.adversary.sorts import SORTS
 from tests.assets.storage.damage import flip
 
-ARTIFACT = "artifact"
+ARTIFACT, OBJECT = "artifact", "object"
 
 
 def damaged_sort(seed: int) -> str:
     """Returns the sort of file that the attack of a seed damages."""
+    if seed % 2 == 0:
+        return OBJECT
     others = list(SORTS)
-    return others[seed // 2 % len(others)] if seed % 2 else ARTIFACT
+    return others[seed // 4 % len(others)] if seed // 2 % 2 else ARTIFACT
 
 
 def flips(reference: Path) -> Attack:
@@ -64,9 +68,21 @@ def cut(path: Path, draw: random.Random) -> None:
         path.write_bytes(data[half:] + data[:half] if data[half:] + data[:half] != data else data[:-1])
 
 
+def forgeries(reference: Path) -> Attack:
+    """Returns the attack that forges a sealed document, of an object store and of a house in turn."""
+    grounds = grounds_of(reference)
+
+    def attack(seed: int, folder: Path) -> str:
+        return (attack_documents if seed % 2 == 0 else forge_house)(grounds, folder, random.Random(seed))
+
+    return attack
+
+
 def _attack(reference: Path, damage: Callable[[Path, random.Random], None]) -> Attack:
     def attack(seed: int, folder: Path) -> str:
         draw, sort = random.Random(seed), damaged_sort(seed)
+        if sort == OBJECT:
+            return attack_objects(grounds_of(reference), folder, draw, damage)
         if sort != ARTIFACT:
             return attack_house(grounds_of(reference), folder, sort, draw, damage)
         home = folder / "home"

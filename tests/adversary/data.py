@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import re
 import zipfile
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from graphmill.jobs.definitions import execution_of
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError
+from tests.adversary.files import LIBRARY, drawn_files
+from tests.assets.sources.readers import shapes
 
 NODES, EDGES = 60, 200
 CELLS = (
@@ -33,7 +36,7 @@ def malformed(folder: Path) -> Attack:
 
     def attack(seed: int, folder: Path) -> str:
         draw = random.Random(seed)
-        made = draw.choice((_tables, _archive, _no_files))(folder, draw)
+        made = draw.choice((_tables, _archive, _no_files, _files))(folder, draw)
         path = folder / "drawn.toml"
         text = f'name = "drawn"\n\n[graph]\n{made}\n\n[sampling]\nfanouts = [2]\nbatch_size = 16\n'
         try:
@@ -43,7 +46,8 @@ def malformed(folder: Path) -> Attack:
             found = materialize_together(Store(folder / "home"), asked, execution_of(steps[0].recipe, 1))  # pyright: ignore
         except InputError as error:
             said = str(error)
-            if len(said) > 20_000 or any(ord(letter) < 32 and letter != "\n" for letter in said):
+            unprinted = any(ord(letter) < 32 and letter != "\n" for letter in said)
+            if len(said) > 20_000 or unprinted or LIBRARY.search(re.sub(r'python -c ".*?"', "", said)):
                 raise WrongError(f"no message for a terminal: {said[:300]!r}") from error
             return REFUSED
         problems = [problem for artifact in found for problem in artifact.verify()]
@@ -104,6 +108,15 @@ def _archive(folder: Path, draw: random.Random) -> str:
 def _header(draw: random.Random) -> bytes:
     text = f"{{'descr': '{draw.choice(DTYPES)}', 'fortran_order': {draw.choice((True, False))}, 'shape': {draw.choice(SHAPES)}, }}"
     return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.encode().ljust(117)[:117] + b"\n"
+
+
+def _files(folder: Path, draw: random.Random) -> str:
+    """Returns tables and features in files of any form, or an adjacency list, a matrix or another shape in place of edges."""
+    if draw.random() < 0.3:
+        shape = draw.choice(shapes.SHAPES)(draw)
+        (folder / shape.name).write_text(shape.text)
+        return f'source = "edges"\nedges = "{folder}/{shape.name}"'
+    return drawn_files(draw, folder).text.removeprefix("[graph]\n")
 
 
 def _no_files(folder: Path, draw: random.Random) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from ast import literal_eval
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 from graphmill.kernels.errors import InputError
 from tests.adversary.attack import REFUSED, SOUND, WrongError, require_message
+from tests.adversary.forged import forge
 from tests.adversary.house import moved_in
 from tests.adversary.readers import Reader
 from tests.adversary.sorts import SORTS, files_by_sort, files_of
@@ -58,6 +60,42 @@ def attack_house(
         )
         if not fits:
             raise WrongError(f"{reader.__name__} took {path.relative_to(house)} for sound: {_first(found, expected)}")
+    return REFUSED if ways else SOUND
+
+
+DOCUMENTS = ("record", "measured-memory", "measured-links", "measured-speeds", "bundle-list", "bundle", "last-report")
+"""Sorts that have sealed documents."""
+
+
+def forge_house(grounds: Path, folder: Path, draw: random.Random) -> str:
+    """Forges a sealed document of a house, and carries out the commands that read it: each ends well, or by one message.
+
+    Args:
+        grounds, folder: as for `attack_house`.
+        draw: what draws the document and the nonsense.
+
+    Returns:
+        `REFUSED` if one of the commands was refused.
+
+    Raises:
+        WrongError: something was written outside of the house.
+    """
+    house, ways, name = moved_in(grounds, folder), [], draw.choice(DOCUMENTS)
+    (folder / "out").mkdir()
+    path = draw.choice([each for each in files_by_sort(house)[name] if each.suffix == ".json"])
+    if not forge(path, draw, folder):
+        return SOUND
+    for reader in SORTS[name].readers:
+        try:
+            reader(grounds, house)
+        except InputError as error:
+            require_message(error)
+            ways.append(REFUSED)
+        except Exception as error:
+            error.add_note(f"{reader.__name__} after a forgery in {path.relative_to(house)}: {path.read_text()[:3000]}")
+            raise
+    if os.listdir(folder / "out") or {*os.listdir(folder)} != {"house", "out"}:
+        raise WrongError(f"{path.relative_to(house)}: something was written outside of the house")
     return REFUSED if ways else SOUND
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.adversary.attack import Attack
-from tests.adversary.damage import cuts, damaged_sort, flips
+from tests.adversary.damage import cuts, damaged_sort, flips, forgeries
 from tests.adversary.data import malformed
+from tests.adversary.drawn_pipelines import drawn_files
 from tests.adversary.interruptions import can_mount, crowds, full_disks, killed_sort, kills
 from tests.adversary.pipeline_files import mutations
+from tests.adversary.signals import signalled_command, signals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +37,14 @@ class Kind:
 
 
 KINDS = {
-    "pipelines": Kind(prepare=mutations, share=0.1, drawn=20, batch=50),
+    "texts": Kind(prepare=mutations, share=0.05, drawn=20, batch=50),
+    "pipelines": Kind(prepare=drawn_files, share=0.15, drawn=5, batch=20),
     "data": Kind(prepare=malformed, share=0.1, drawn=3),
-    "flips": Kind(prepare=flips, share=0.4, drawn=4, sort=damaged_sort),
+    "flips": Kind(prepare=flips, share=0.3, drawn=4, sort=damaged_sort),
     "cuts": Kind(prepare=cuts, share=0.1, drawn=2, sort=damaged_sort),
+    "forgeries": Kind(prepare=forgeries, share=0.1, drawn=3, sort=lambda seed: "house" if seed % 2 else "object"),
     "kills": Kind(prepare=kills, share=0.15, drawn=2, sort=killed_sort),
+    "signals": Kind(prepare=signals, share=0.1, drawn=3, sort=signalled_command),
     "disks": Kind(prepare=full_disks, share=0.1, drawn=1, possible=can_mount),
     "crowds": Kind(prepare=crowds, share=0.05, drawn=1),
 }

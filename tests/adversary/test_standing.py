@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.assets.pipeline.catalogue import stages
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.adversary import interruptions, workshop
@@ -38,10 +38,13 @@ def test_everything_that_is_listed_is_attacked(tmp_path: Path) -> None:
 
 
 def test_every_sort_of_file_and_every_killed_command_is_drawn() -> None:
-    """Even numbers are attacks of artifacts and steps, odd ones go round all others."""
-    for kind, others, own in (("flips", SORTS, "artifact"), ("cuts", SORTS, "artifact"), ("kills", KILLED, "step")):
-        drawn = [KINDS[kind].sort(seed) for seed in range(1, 2 * len(others) + 1)]
-        assert {*drawn} == {*others, own} and len(drawn) == 2 * len(others)
+    """Half of the damage is that of objects, and half of the rest that of artifacts; half of the kills are of steps."""
+    for kind in ("flips", "cuts"):
+        drawn = [KINDS[kind].sort(seed) for seed in range(4 * len(SORTS))]
+        assert {*drawn} == {*SORTS, "artifact", "object"} and drawn.count("object") == 2 * drawn.count("artifact")
+        assert 2 * drawn.count("object") == len(drawn)
+    drawn = [KINDS["kills"].sort(seed) for seed in range(1, 2 * len(KILLED) + 1)]
+    assert {*drawn} == {*KILLED, "step"} and len(drawn) == 2 * len(KILLED)
 
 
 def test_a_file_of_a_new_sort_is_found_to_have_no_attack(tmp_path: Path) -> None:

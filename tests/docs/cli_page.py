@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "cli.md"

@@ -25,6 +25,7 @@ from benchmarks.__main__ import NAMES, ON_DEMAND
 from benchmarks.__main__ import parser as benchmark_parser
 from graphmill.assets.pipeline.file import pipeline_files
 from graphmill.jobs import cli
+from graphmill.jobs.command import graphmill as group
 from graphmill.trainers.__main__ import main as trainers_main
 from tests.docs.pages import GENERATED, PAGES, ROOT, WALKED, Command, commands, fences, parsed
 
@@ -127,8 +128,8 @@ def check_graphmill(command: Command, example: SimpleNamespace) -> None:
     name, *rest = replaced(command.words[1:], example)
     if name in ("--help", "-h"):
         return graphmill(name)
-    assert name in cli.graphmill.commands, f"{command}: graphmill has no command {name}"
-    parser = cli.graphmill.commands[name]
+    assert name in group.commands, f"{command}: graphmill has no command {name}"
+    parser = group.commands[name]
     if "--help" in rest:
         return graphmill(name, *rest)
     try:
@@ -374,7 +375,7 @@ def test_commands_that_need_other_machines_have_options_that_exist(example: Simp
     for line in lines:
         if line.words[0] == "graphmill":
             name, *rest = replaced(line.words[1:], example)
-            cli.graphmill.commands[name].make_context(name, list(rest))
+            group.commands[name].make_context(name, list(rest))
         elif line.words[0] == "torchrun":
             place = line.words.index("-m")
             assert line.words[place + 1] == "graphmill.trainers" and (ROOT / "trainers" / "__main__.py").is_file(), line

@@ -154,7 +154,7 @@ def test_a_bundle_that_lists_files_outside_a_store_is_refused(made, tmp_path, na
     shutil.copytree(made / "online", copy)
     found = unseal(copy / LIST)
     (copy / LIST).write_bytes(seal(found | {"sizes": {**found["sizes"], name: 1}}))
-    with pytest.raises(InputError, match="which is no file of an artifact"):
+    with pytest.raises(InputError, match=r"which is no file of an artifact|not the path of a file inside its folder"):
         open_bundle(copy)
 
 

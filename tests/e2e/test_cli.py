@@ -167,7 +167,7 @@ def test_an_interrupt_ends_with_130_and_training_goes_on(tmp_path: Path, pipelin
 
 
 def test_every_command_has_an_example(tmp_path: Path) -> None:
-    from graphmill.jobs.cli import graphmill as group
+    from graphmill.jobs.command import graphmill as group
 
     assert set(group.commands) >= {
         "build",

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphmill.assets.storage import digests
 from graphmill.assets.storage.digests import CACHE_NAME
 from graphmill.assets.storage.home import home_folder, one_home
 from graphmill.jobs.cli import main
@@ -36,7 +37,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path / "here")
     raw = tmp_path / "raw.npz"
     np.savez(raw, edge_index=np.zeros((2, 9), int), y=np.arange(300) % 3, x=np.zeros((300, 1000), np.float32))
-    os.utime(raw, (1_700_000_000, 1_700_000_000))
+    monkeypatch.setattr(digests, "SETTLED_NS", 0)  # the file is new
     (tmp_path / "small.toml").write_text(TEXT)
     return tmp_path / "small.toml"
 

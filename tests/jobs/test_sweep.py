@@ -21,7 +21,7 @@ from graphmill.assets.pipeline.steps import Versions
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.collect import find_garbage
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.inspect_source import survey_of
 from graphmill.jobs.commands.leaderboard import leaderboard_rows, print_leaderboard, stored_entries
 from graphmill.jobs.commands.names import find_artifact

@@ -44,3 +44,9 @@ def test_errors_that_are_told_together_keep_nothing_open():
 
     errors = refused_by([check])
     assert closed == [True] and [each.problem for each in errors] == ["wrong"]
+
+
+def test_endless_words_are_cut_and_paths_are_not() -> None:
+    error = InputError(f"lr = '{'9' * 5000}', but", f"write {'/'.join(['folder'] * 140)}")
+    assert error.problem == f"lr = '{'9' * 100}... (5,000 characters)', but"
+    assert error.remedy == f"write {'/'.join(['folder'] * 140)}"

@@ -113,7 +113,7 @@ ASKED: Mapping[str, Ask] = {
     "samplers": Ask(keys={"samplers": 3}),
     "queue": Ask(keys={"queue": "200kB"}),
     "workspace": Ask(keys={"workspace": "64MiB"}),
-    "link_gbps": Ask(keys={"link_gbps": 100.0}),
+    "link": Ask(keys={"link": "100 GB/s"}),
     "stored": Ask(keys={"samples": "stored"}, tables=STORED),
     "io": Ask(keys={"io": "pread"}),
     "checkpoint_steps": Ask(keys={"checkpoint_steps": 1}),

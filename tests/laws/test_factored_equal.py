@@ -70,7 +70,7 @@ def test_caches_links_bounds_and_stored_samples_change_no_weight(tmp_path: Path,
     expected = content(train_small(tmp_path / "plain", **FAST))
     for number, options in enumerate(
         (
-            {"memory": {"device": "10%", "host": "20%"}, "link_gbps": 100.0},
+            {"memory": {"device": "10%", "host": "20%"}, "link": "100 GB/s"},
             {"memory": {"device": "50%", "host": "0%"}, "topology": "device", "workspace": "64MiB"},
             {"queue": "20kB", "checkpoint_steps": 1},
             {"features": "memory", "workspace": "64MiB"},

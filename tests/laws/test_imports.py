@@ -78,11 +78,12 @@ def test_the_folders_are_ours(layer: str) -> None:
 
 # The rooms of a layer, lowest first: a room imports rooms before it only. A room is a file or folder directly in a layer.
 ROOMS = {
-    "kernels": "errors _native types arrays ranges warn_once rng cuda graph sampling hotness rows disk_cache layers chunks history",
+    "kernels": "errors environment _native types arrays ranges warn_once rng cuda graph sampling hotness rows disk_cache layers chunks "
+    "history",
     "assets": "sizes storage building cluster figures sources graph features partitions chunks shards sampling "
     "sampling_tables hotness budgets samples cache_plan packed_chunks pipeline definitions",
     "trainers": "record devices ranks rows batches recipe models loop inference techniques training run notebook __main__",
-    "jobs": "figures runs web operations definitions launch scaling planning commands report cli",
+    "jobs": "figures runs web operations definitions launch scaling planning commands report command cli",
     "graphmill": "calls component",
 }
 

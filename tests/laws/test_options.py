@@ -39,7 +39,7 @@ SAME = {
         "samplers",
         "queue",
         "workspace",
-        "link_gbps",
+        "link",
         "stored",
         "io",
         "checkpoint_steps",

@@ -24,7 +24,7 @@ def test_models_are_bit_equal_under_any_execution(tmp_path: Path, model: dict) -
         {"samplers": 2, "features": "memory"},
         {"samplers": 8, "queue": "60kB", "checkpoint_steps": 1},
         {"samplers": 3, "workspace": "64MiB"},
-        {"samplers": 2, "memory": {"device": "10%", "host": "20%"}, "link_gbps": 100.0},
+        {"samplers": 2, "memory": {"device": "10%", "host": "20%"}, "link": "100 GB/s"},
         {"features": "memory", "memory": {"device": "auto", "host": "auto", "seed": 1}, "workspace": "64MiB"},
     ]
     models = [

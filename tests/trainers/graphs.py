@@ -136,7 +136,7 @@ def _published(home: Path, stage: str, config: dict, arrays: dict, numbers: dict
     with Store(home).writer(stage, version_of(stage, 0, config, {}, {})) as writer:
         for name, array in arrays.items():
             writer.save(name, array)
-        return writer.publish(config, {}, Summary(numbers=numbers), {})
+        return writer.publish(config, {}, Summary(numbers=numbers), {}, code_version=0)
 
 
 def random_graph(home: Path, **size: int) -> OpenedGraph:

@@ -153,7 +153,7 @@ def train_whole(
     overlap: bool = True,
     keep_first: bool = True,
     self_term: bool = True,
-    peer_gbps: float | None = None,
+    peer_link: str | None = None,
     graph: Mapping[str, int] | None = None,
     ranks: Ranks = ALONE,
     resume: bool = False,
@@ -163,7 +163,7 @@ def train_whole(
     """Trains on the whole small graph, in chunks; the model goes to `home`. Ranks behind the first one return another's.
 
     Args:
-        mode, devices, hybrid, overlap, keep_first, peer_gbps: of `[train.fullgraph]`.
+        mode, devices, hybrid, overlap, keep_first, peer_link: of `[train.fullgraph]`.
         self_term: of `[chunks]`.
         graph: sizes of another graph.
         options: override `TABLE`.
@@ -174,7 +174,7 @@ def train_whole(
         hybrid=hybrid,
         overlap=overlap,
         keep_first=keep_first,
-        peer_gbps=peer_gbps,
+        peer_link=peer_link,
     )
     made: dict[str, Any] = {"trainer": "fullgraph", "accumulate": 1, "settings": settings}
     table = TrainTable(**(TABLE | made | options))

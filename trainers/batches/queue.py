@@ -2,7 +2,7 @@
 
 Workers finish mini-batches in any order; the step takes them in order. A worker asks for the bytes of its batch before it gathers the rows,
 and is admitted only in order and only when they fit beside the batches that wait already. So the bound holds at every moment, at any number
-of workers, and the batch that the step waits for can never be locked out by later ones. If the bound may grow (`queue = "auto"`), it grows
+of workers, and the batch that the step waits for can never be locked out by later ones. If the bound may grow, it grows
 once to two batches of the largest size, so that one can be prepared while another is trained on.
 """
 
@@ -56,9 +56,7 @@ class OrderedByteQueue(Generic[Item]):
             Closed: the consumer has gone.
         """
         if num_bytes > self._most_bytes:
-            least = num_bytes * self._share
-            remedy = f"set `queue` to {least:,} bytes or more, or lower `batch_size` or `fanouts`"
-            raise OverBudget(num_bytes, self._most_bytes, "a batch in the queue", remedy)
+            raise OverBudget(num_bytes, self._most_bytes, "a batch in the queue", "lower `batch_size` or `fanouts`")
         with self._changed:
             if num_bytes > self.capacity_bytes:
                 self.capacity_bytes = min(2 * num_bytes, self._most_bytes)

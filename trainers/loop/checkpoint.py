@@ -11,29 +11,31 @@ file, so a flipped bit in a tensor is damage and not other weights.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-import xxhash
 from safetensors.torch import load, save
 from torch import Tensor
 
 from graphmill.assets.storage.filesystem import beside, read_whole_file, sync_path
 from graphmill.assets.storage.refused import refusal
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.record.checkpoint_head import head_digest, parse_head
+from graphmill.trainers.record.checkpoint_head import (
+    DIGEST_DIGITS,
+    FORMAT,
+    digest_at,
+    digest_place,
+    head_digest,
+    head_of,
+    parse_head,
+    require_whole,
+)
 
-FORMAT = 3
 PARTS = ("model", "best", "optimiser", "executor")
 """Beginnings of tensor names: the parameters, the best ones so far, the optimiser's moments, the executor's state."""
-
-DIGEST_DIGITS = 32
-_DIGEST = b'"digest":"'
-"""What stands before the digest in the header; inside the other texts of the header a quotation mark is escaped."""
 
 
 @dataclass
@@ -152,54 +154,27 @@ def parse_checkpoint(data: bytes, path: Path, version: str) -> Checkpoint:
     """
     remedy = f"remove {path} and train without --resume"
     try:
-        (length,) = struct.unpack_from("<Q", data)
-        head = parse_head(data[8 : 8 + length])
-        if head["format"] == FORMAT:
-            _compare(data)
+        require_whole(data)
+        head = parse_head(head_of(data, len(data)))
         tensors = load(data)
         state = RunState(**head["state"])
+        parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition("/")
+            parts[part][rest] = tensor
     except Exception as error:
         raise InputError(f"checkpoint {path} is damaged: {error}", remedy) from error
     if head["format"] != FORMAT:
         raise InputError(f"checkpoint {path} has format {head['format']}; this version reads format {FORMAT}", remedy)
     if head["version"] != version:
         raise InputError(f"checkpoint {path} is of model {head['version'][:12]}, not {version[:12]}", remedy)
-    parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
-    for name, tensor in tensors.items():
-        part, _, rest = name.partition("/")
-        parts[part][rest] = tensor
     return Checkpoint(version, state, head["ledger"], parts, head.get("threads", ()))
 
 
 def _signed(data: bytes) -> list[bytes | memoryview]:
     """Returns the pieces of a file with its digest in place of the zeros; a whole one would be a second copy of it."""
-    place, view = _digest_place(data), memoryview(data)
-    return [view[:place], _digest(data, place), view[place + DIGEST_DIGITS :]]
-
-
-def _compare(data: bytes) -> None:
-    """Compares a file with the digest in its header.
-
-    Raises:
-        ValueError: they differ.
-    """
-    place = _digest_place(data)
-    if data[place : place + DIGEST_DIGITS] != _digest(data, place):
-        raise ValueError("its bytes do not match its digest")
-
-
-def _digest(data: bytes, place: int) -> bytes:
-    """Returns the digest of a file whose own digest stands at `place`, as hexadecimal digits."""
-    view, found = memoryview(data), xxhash.xxh3_128()
-    for piece in (view[:place], b"0" * DIGEST_DIGITS, view[place + DIGEST_DIGITS :]):
-        found.update(piece)
-    return found.hexdigest().encode()
-
-
-def _digest_place(data: bytes) -> int:
-    """Returns the place of the digest in a file."""
-    (length,) = struct.unpack_from("<Q", data)
-    return data.index(_DIGEST, 0, 8 + length) + len(_DIGEST)
+    place, view = digest_place(data), memoryview(data)
+    return [view[:place], digest_at(data, place), view[place + DIGEST_DIGITS :]]
 
 
 def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

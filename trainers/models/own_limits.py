@@ -1,17 +1,17 @@
 """Finds users' own models that do not go with their trainers, before anything is built: `python -m graphmill.trainers.models.own_limits`.
 
-Only the model itself shows whether it is a list of layers and whether it has buffers, so it is made once, with a made-up number of features
-and classes. An error of its own may be about these numbers, and is left to the training.
+Only the model itself shows whether it is a list of layers and whether it has buffers, so it is made once, with the numbers of features and
+classes of the graph. If these are not known, they are made up: an error of its own may be about them, and is left to the training.
 
-The process reads the path and the text of a pipeline file from its standard input, as JSON, and prints a list of [path of the key,
-sentence]. It is a process of its own, since it runs a user's code.
+The process reads the path and the text of a pipeline file from its standard input, as JSON, and for each table whose numbers are known the
+two; it prints a list of [path of the key, sentence]. It is a process of its own, since it runs a user's code.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
@@ -24,22 +24,33 @@ from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.together import clashes
 
 IN_WIDTH, NUM_CLASSES = 8, 3
-"""Columns of features and number of classes of the model that is made."""
+"""Columns of features and number of classes of a model for a graph of which they are not known."""
 
 
-def model_problems(pipeline: Pipeline) -> Iterator[tuple[KeyPath, str]]:
-    """Yields the keys of train tables whose own models do not go with their trainers, and the problem of each."""
+def model_problems(
+    pipeline: Pipeline, ends: Mapping[str, tuple[int, int]] | None = None
+) -> Iterator[tuple[KeyPath, str]]:
+    """Yields the keys of train tables whose own models do not go with their trainers, and the problem of each.
+
+    Args:
+        pipeline: the checked file.
+        ends: name of a table -> (columns of features, number of classes), of those that are known.
+    """
     for index, table in enumerate(pipeline.train):
         if is_reference(table.model):
-            yield from ((("train", index, "model"), text) for text in _problems_of(table, pipeline.tables))
+            yield from (
+                (("train", index, "model"), text)
+                for text in _problems_of(table, pipeline.tables, (ends or {}).get(table.name))
+            )
 
 
-def _problems_of(table: TrainTable, tables: object) -> Iterator[str]:
+def _problems_of(table: TrainTable, tables: object, known: tuple[int, int] | None) -> Iterator[str]:
+    in_width, num_classes = known or (IN_WIDTH, NUM_CLASSES)
     try:
         load_reference(table.model)
-        model = build_own_model(table.config, IN_WIDTH, NUM_CLASSES, seed=0)
+        model = build_own_model(table.config, in_width, num_classes, seed=0)
     except InputError as error:
-        if not str(error).startswith(f"{table.model}({IN_WIDTH}"):
+        if known or not str(error).startswith(f"{table.model}({IN_WIDTH}"):
             yield f"{error.problem}: {error.remedy}"
         return
     yield from (clash.text for clash in clashes(table, tables, _kinds(model)))  # pyright: ignore[reportArgumentType]
@@ -55,7 +66,7 @@ def main() -> None:
     """Reads a pipeline file and prints the problems of its models."""
     given = json.load(sys.stdin)
     pipeline = parse_pipeline(Path(given["path"]), given["text"].encode(), TrainTable)
-    print(json.dumps([*model_problems(pipeline)]))
+    print(json.dumps([*model_problems(pipeline, {name: (each[0], each[1]) for name, each in given["ends"].items()})]))
 
 
 if __name__ == "__main__":

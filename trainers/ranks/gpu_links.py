@@ -10,12 +10,12 @@ Known limit: of two GPUs with a direct link the tool does not tell the way over 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from graphmill.kernels import environment
 from graphmill.kernels.cuda.driver import VISIBLE
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.group import Ranks
@@ -35,7 +35,7 @@ def gpu_links(ranks: Ranks) -> Interconnect:
     Raises:
         InputError: the ranks do not have a GPU each on one machine, or the machine's tool does not list them.
     """
-    own = os.environ.get(VISIBLE, "")
+    own = environment.read(VISIBLE)
     places = ranks.beside(own)
     if len(places) < ranks.world or len({*places}) < ranks.world or not all(each.isdecimal() for each in places):
         problem = f'links = "nvml", and the ranks have the GPUs {", ".join(map(repr, places))} on this machine'

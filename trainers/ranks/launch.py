@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -36,6 +35,7 @@ from typing import IO, Any
 
 from graphmill.assets.building.child import child_environment, note_kills, why_aborted, why_killed
 from graphmill.assets.storage.home import IMPORTED_FROM
+from graphmill.kernels import environment
 from graphmill.kernels.cuda.driver import VISIBLE, gpu_of_rank, require_gpus
 from graphmill.kernels.errors import InputError
 
@@ -46,7 +46,7 @@ JOIN_SECONDS = 10.0
 LAST_LINES = 8
 OUT, ERR = "out", "err"
 """A rank's standard output and standard error."""
-LISTENER, ERRORS, PARENT = "GRAPHMILL_RANKS_LISTENER", "GRAPHMILL_RANK_ERRORS", "GRAPHMILL_RANKS_PARENT"
+LISTENER, ERRORS, PARENT = environment.RANKS_LISTENER, environment.RANK_ERRORS, environment.RANKS_PARENT
 """Environment of a rank: descriptor of the socket at which the ranks meet ("" except at the first), descriptor for its input error, id of
 its launcher."""
 
@@ -65,11 +65,8 @@ def launcher_number(name: str, otherwise: str, least: int, most: int) -> int:
     Raises:
         InputError: the text is something else than a whole number in the range.
     """
-    text = os.environ.get(name, otherwise)
-    if not re.fullmatch(r"\d{1,18}", text, re.ASCII) or not least <= int(text) <= most:
-        problem = f"the environment says {name} = {text!r}, where a whole number from {least} to {most} is needed"
-        raise InputError(problem, "start ranks by graphmill train --ranks or by torchrun, which set it; or unset it")
-    return int(text)
+    remedy = "start ranks by graphmill train --ranks or by torchrun, which set it; or unset it"
+    return environment.whole_number(name, otherwise, least, most, remedy)
 
 
 def asked_ranks() -> tuple[int, int]:
@@ -116,7 +113,7 @@ def run_ranks(
         RankError: a rank failed otherwise; the message names it and contains its last lines.
         KeyboardInterrupt: an interrupt came; the ranks are gone.
     """
-    require_gpus(world, gpus, os.environ)
+    require_gpus(world, gpus, environment.all_variables())
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -126,7 +123,7 @@ def run_ranks(
             note_kills()
             for number in range(world):
                 more = where | rank_variables(number, number, world)
-                if gpu := gpu_of_rank(number, os.environ, gpus):
+                if gpu := gpu_of_rank(number, environment.all_variables(), gpus):
                     more[VISIBLE] = gpu
                 ranks.append(LocalRank(number, command, json.dumps(order), more, listener, tell))
             await_ranks(ranks)
@@ -174,12 +171,12 @@ class RankProcess:
         passed = [reported, *([] if listener is None else [listener.fileno()])]
         more = {PARENT: str(os.getpid()), ERRORS: str(reported)}
         more[LISTENER] = "" if listener is None else str(listener.fileno())
-        environment = child_environment({**variables, **more})
-        environment = {name: value for name, value in environment.items() if not name.startswith("DAGSTER_")}
+        given = child_environment({**variables, **more})
+        given = {name: value for name, value in given.items() if not name.startswith("DAGSTER_")}
         streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         # In the process group of its launcher: a kill of the group ends the ranks, too.
         self.process = subprocess.Popen(
-            command, cwd=IMPORTED_FROM, env=environment, pass_fds=passed, text=True, errors="replace", **streams
+            command, cwd=IMPORTED_FROM, env=given, pass_fds=passed, text=True, errors="replace", **streams
         )
         os.close(reported)
         assert self.process.stdin and self.process.stdout and self.process.stderr

@@ -15,8 +15,9 @@ import traceback
 from typing import NoReturn
 
 from graphmill.assets.storage.refused import refusal
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.ranks.launch import ERRORS, EXIT_PEER
+from graphmill.trainers.ranks.launch import ERRORS, EXIT_PEER, MOST_RANKS
 
 EXIT_INPUT, EXIT_INTERRUPTED, EXIT_DEFECT = 1, 130, 70
 UNWIND_SECONDS = 3.0
@@ -49,11 +50,10 @@ def end(code: int) -> NoReturn:
 
 def report(error: InputError) -> None:
     """Reports an input error to the launcher, or on standard error without a launcher."""
-    descriptor = os.environ.get(ERRORS)
-    if descriptor is None:
+    if not environment.is_set(ERRORS):
         print(f"python -m trainers: {error}", file=sys.stderr)
         return
-    with open(int(descriptor), "w") as pipe:
+    with open(environment.whole_number(ERRORS, "", 0, MOST_RANKS, "unset it"), "w") as pipe:
         json.dump({"problem": error.problem, "remedy": error.remedy}, pipe)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ import numpy as np
 
 from graphmill.assets.storage.home import home_folder
 from graphmill.assets.storage.kept_numbers import kept_numbers
+from graphmill.assets.storage.schema import Fields, listed, number, whole
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.group import Ranks
 from graphmill.trainers.ranks.links import Interconnect, Pair
@@ -32,8 +34,9 @@ PROBE_BYTES, REPEATS = 1 << 20, 3
 SHARED = 1.5
 """Two transfers at the same time that take this many times as long as alone share a link; on one link of both they take 2."""
 MOST_RANKS_TIMED = 8
+NAME = re.compile(r"ranks-[2-8]-[0-9a-f]{8}\.json")
+"""Names of the files; anything else in the folder is not ours."""
 REMEDY = "remove {}; the next training measures again"
-NAMES = ("alone_gbps", "shared", "pair_efficiency")
 
 
 def measured_links(ranks: Ranks) -> Interconnect:
@@ -49,8 +52,9 @@ def measured_links(ranks: Ranks) -> Interconnect:
     digest = hashlib.sha256(json.dumps(hosts).encode()).hexdigest()[:8]
     path = home_folder() / Path("measured") / f"ranks-{ranks.world}-{digest}.json"
     found = {} if ranks.tell(path.is_file()) else time_links(ranks)
-    numbers = ranks.tell(kept_numbers(path, NAMES, lambda: found, REMEDY.format(path)) if ranks.first else None)
-    return _checked(path, numbers, ranks.world)
+    kind, remedy = links_schema(ranks.world), REMEDY.format(path)
+    numbers = ranks.tell(kept_numbers(path, kind, lambda: found, remedy) if ranks.first else None)
+    return links_of_times(numbers).between(range(ranks.world))
 
 
 def kept_links(count: int | None = None) -> Interconnect:
@@ -63,19 +67,27 @@ def kept_links(count: int | None = None) -> Interconnect:
         InputError: none were measured, or the file is damaged.
     """
     paths = (home_folder() / "measured").glob(f"ranks-{count or '*'}-*.json")
-    if not (found := sorted(paths, key=lambda path: path.stat().st_mtime)):
+    ours = [path for path in paths if NAME.fullmatch(path.name)]
+    if not (found := sorted(ours, key=lambda path: path.stat().st_mtime)):
         problem = f"the home {home_folder()} has no measured links of {count or 'several'} ranks"
         raise InputError(problem, 'train with links = "measured" in [train.distributed]; or give the links')
     count = int(found[-1].name.split("-")[1])
-    return _checked(found[-1], kept_numbers(found[-1], NAMES, dict, REMEDY.format(found[-1])), count)
+    numbers = kept_numbers(found[-1], links_schema(count), dict, REMEDY.format(found[-1]))
+    return links_of_times(numbers).between(range(count))
 
 
-def _checked(path: Path, numbers: Mapping[str, Any], count: int) -> Interconnect:
-    """Returns the links of the numbers of a file."""
-    try:
-        return links_of_times(numbers).between(range(count))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise InputError(f"{path} is damaged: {error!r}", REMEDY.format(path)) from error
+def links_schema(count: int) -> Fields:
+    """Returns the schema of the numbers of that many ranks, of which `links_of_times` makes links."""
+    speeds, two = listed(listed(number(least=0), length=count), length=count), listed(whole(0, count - 1), length=2)
+
+    def pair(value: Any, where: str) -> None:
+        two(value, where)
+        if value[0] == value[1]:
+            raise ValueError(f"{where} is a transfer from a rank to itself")
+
+    return Fields(
+        {"alone_gbps": speeds, "shared": listed(listed(pair, length=2)), "pair_efficiency": number(least=0, most=1)}
+    )
 
 
 def links_of_times(numbers: Mapping[str, Any]) -> Interconnect:
@@ -122,8 +134,8 @@ def time_links(ranks: Ranks) -> dict[str, Any]:
     pairs = [(one, other) for one in devices for other in devices if one != other]
     alone = {pair: _seconds(ranks, [pair]) for pair in pairs}
     shared, carried = list[list[Pair]](), list[float]()
-    for number, pair in enumerate(pairs):
-        for other in pairs[:number]:
+    for place, pair in enumerate(pairs):
+        for other in pairs[:place]:
             ends = [end for end in (0, 1) if pair[end] == other[end]]
             # The link of a common device carries both, one after the other.
             common = [2 * min(seconds for each, seconds in alone.items() if each[end] == pair[end]) for end in ends]

@@ -11,7 +11,7 @@ Known limit: a rank that hangs while it computes, in a loop without end, looks l
 from __future__ import annotations
 
 import datetime
-import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +23,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.launch import LISTENER, MOST_RANKS, launcher_number
 
@@ -110,26 +111,69 @@ def open_store(rank: int, world: int) -> Store:
         InputError: the two are not set.
         LateRank: the store does not answer: the first rank stands still before it has opened it.
     """
-    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    missing = [name for name in (environment.MASTER_ADDR, environment.MASTER_PORT) if not environment.is_set(name)]
     if missing:
         problem = f"WORLD_SIZE = {world}, but {' and '.join(missing)} are not set"
         raise InputError(problem, "start ranks by graphmill train --ranks or by torchrun, which set them")
     port = launcher_number("MASTER_PORT", "", 1, 65535)
-    limit, listener = datetime.timedelta(seconds=SILENCE_SECONDS), os.environ.get(LISTENER)
+    limit, listener = (
+        datetime.timedelta(seconds=SILENCE_SECONDS),
+        environment.read(LISTENER) if environment.is_set(LISTENER) else None,
+    )
     if listener is None:
-        found = dist.rendezvous("env://", rank, world, timeout=limit)  # pyright: ignore[reportPrivateImportUsage]
-        store, _, _ = next(iter(found))
+        _await_address(rank, world, port)
+        try:
+            found = dist.rendezvous("env://", rank, world, timeout=limit)  # pyright: ignore[reportPrivateImportUsage]
+            store, _, _ = next(iter(found))
+        except RuntimeError as error:  # with C++ frames in its text
+            raise _no_meeting(rank, world) from error
         return store
     more: dict[str, Any] = {"timeout": limit, "wait_for_workers": False}
     if listener:
         more["master_listen_fd"] = launcher_number(LISTENER, "", 0, MOST_RANKS)
-    address = os.environ["MASTER_ADDR"]
+    address = environment.read(environment.MASTER_ADDR)
     # The launcher's socket accepts connections before the first rank answers them, and torch then waits without a limit.
     return _within(
         SILENCE_SECONDS,
         lambda: dist.TCPStore(address, port, world, rank == 0, **more),  # pyright: ignore[reportPrivateImportUsage]
         _standing(0, world, SILENCE_SECONDS, never=True),
     )
+
+
+def _await_address(rank: int, world: int, port: int) -> None:
+    """Waits until the first rank answers, which itself only needs the address: torch would try for minutes and log its C++ frames.
+
+    Raises:
+        InputError: nobody answers within SILENCE_SECONDS.
+    """
+    address, limit = environment.read(environment.MASTER_ADDR), time.monotonic() + SILENCE_SECONDS
+    while time.monotonic() < limit:
+        if rank == 0:
+            with suppress(OSError, UnicodeError):
+                socket.getaddrinfo(address, port)
+                return
+        elif environment.answers(address, str(port)):
+            return
+        time.sleep(BEAT_SECONDS / 5)
+    raise _no_meeting(rank, world)
+
+
+def _no_meeting(rank: int, world: int) -> InputError:
+    """Returns the error of a rank whose launcher's address does not answer."""
+    where = f"{environment.read(environment.MASTER_ADDR)}:{environment.read(environment.MASTER_PORT)}"
+    problem = (
+        f"this process is rank {rank} of {world}, and the ranks cannot meet at {where} (tried for {SILENCE_SECONDS:g} s): nobody answers "
+        f"there, or another program has the port{_told()}"
+    )
+    return InputError(problem, "start all ranks by one launcher, such as torchrun, or unset the variables")
+
+
+def _told() -> str:
+    """Returns words about the variables by which a launcher numbered this rank; "" for a rank that graphmill started."""
+    if environment.is_set(LISTENER):
+        return ""
+    told = (f"{name}={environment.read(name)}" for name in environment.MEETING if environment.is_set(name))
+    return f"; the environment says {', '.join(told)}, which a launcher that is gone may have left"
 
 
 def _within(seconds: float, call: Callable[[], Store], problem: str) -> Store:
@@ -162,4 +206,4 @@ def _work_done() -> tuple[int, int]:
 
 def _standing(rank: int, world: int, silence: float, *, never: bool) -> str:
     what = "gave no sign" if never else "used no CPU time and read nothing"
-    return f"rank {rank} of {world} {what} for {silence:g} s before the training began"
+    return f"rank {rank} of {world} {what} for {silence:g} s before the training began{_told()}"

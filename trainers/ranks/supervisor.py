@@ -23,6 +23,7 @@ from typing import Any
 
 from graphmill.assets.building.child import note_kills
 from graphmill.assets.cluster.nodes import home_here
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.launch import RankProcess, how_ended
 
@@ -32,7 +33,7 @@ UNASKED_SECONDS = 60
 """Seconds after which a supervisor that is not asked for events ends its rank and itself."""
 GATHER_SECONDS = 0.02
 """Seconds for which events are gathered before they are handed on."""
-INTERFACE = "GLOO_SOCKET_IFNAME"
+INTERFACE = environment.INTERFACE
 GET_ADDRESS = 0x8915
 """Linux's SIOCGIFADDR: the IPv4 address of an interface."""
 SET_BY_RAY = "OMP_NUM_THREADS"
@@ -82,7 +83,7 @@ class Supervisor:
         home = home_here(Path(self._home), self._mark)
         if home is None:
             raise InputError(f"node {socket.gethostname()} does not see {self._home}", "mount it on all nodes")
-        interface = os.environ.get(INTERFACE) or interface_of(ray.util.get_node_ip_address())
+        interface = environment.read(INTERFACE) or interface_of(ray.util.get_node_ip_address())
         variables = {**variables, **({INTERFACE: interface} if interface else {})}
         text = json.dumps({**order, "home": str(home)})
         arguments = [sys.executable, *arguments]

@@ -76,8 +76,8 @@ class Architecture(Checked):
             text = f'jk = {self.jk!r} is read by a linear head, and head = {self.head!r}: write head = "linear" too'
             yield KeyProblem("jk head", text)
         if self.embedding != "type" and self.input != "typed":
-            text = f'embedding = {self.embedding!r} is of input = "typed", and input = {self.input!r}: write input = "typed" too'
-            yield KeyProblem("embedding input", text)
+            text = f'embedding = {self.embedding!r} is of input = "typed", and input = {self.input!r}'
+            yield KeyProblem("embedding input", f'{text}: remove the key, or write input = "typed" too')
         if self.blocks != "dgl" and not is_reference(self.model):
             text = f"blocks = {self.blocks!r} is for a module of your own, not for {self.model}: remove the key"
             yield KeyProblem("blocks model", text)

@@ -10,7 +10,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from graphmill.assets.building.keys import LEAST_GBPS, MOST_GBPS, Checked, ConfigError, KeyProblem, size_problem, within
+from graphmill.assets.building.keys import (
+    Checked,
+    ConfigError,
+    KeyProblem,
+    gbps_of,
+    size_problem,
+    speed_problem,
+    within,
+)
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import fanout_problems, spelled
 from graphmill.assets.sizes import parse_size
@@ -169,8 +177,8 @@ class TrainExecution(Checked):
     samplers: int = field(default=0, metadata=within(0, 4096))
     # Cache of feature rows: auto = rows are cached if the pipeline has [memory] and [hotness]; none = every row comes from the table.
     cache: Literal["auto", "none"] = "auto"
-    # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows; auto = 1GiB, or two batches if these are
-    # larger.
+    # Sampled mini-batches that may wait for the step, in bytes of their blocks and input rows; two batches if these are larger. auto
+    # = 1GiB.
     queue: str = "auto"
     # Place of the features: memory = they are read into memory once; mapped = rows are read through the page cache; direct = past it, for a
     # table that does not fit there; auto = mapped if the table takes at most half of the memory that is free, else direct. Of ranks that
@@ -181,8 +189,8 @@ class TrainExecution(Checked):
     # Place of the graph for a device with memory of its own: host = the CPU samples for it; device = it samples from its own copy; uva = it
     # samples over the bus. The batches are the same. On the CPU, if devices sample: device = the graph's bytes are booked on each of them.
     topology: Literal["host", "uva", "device"] = "host"
-    # GB/s (10^9 bytes per second) of the link between host and device, modelled by waiting; None = the machine's own speed.
-    link_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS))
+    # Speed of the link between host and device with its unit, "12 GB/s" or "25 Gbit/s", modelled by waiting; None = the machine's own.
+    link: str | None = None
     # Origin of the mini-batches: online = sampled while training; stored = read from the `samples` stage, the same batches to the byte.
     samples: Literal["online", "stored"] = "online"
     # Method by which packed rows are read: io_uring and pread bypass the page cache, buffered goes through it.
@@ -198,8 +206,13 @@ class TrainExecution(Checked):
     # Programs that receive the numbers of each epoch during the training: "tensorboard", "mlflow".
     metrics_to: tuple[str, ...] = ()
 
+    @property
+    def link_gbps(self) -> float | None:
+        """The speed of the modelled link in GB/s."""
+        return gbps_of(self.link)
+
     def problems(self) -> Iterator[KeyProblem]:
-        """Yields the problems of sizes and programs."""
+        """Yields the problems of sizes, speeds and programs."""
         yield from super().problems()
         sizes = {"io_window": self.io_window, "queue": self.queue, "workspace": self.workspace}
         wrong = [
@@ -209,6 +222,7 @@ class TrainExecution(Checked):
             for problem in size_problem(name, size)
         ]
         yield from wrong
+        yield from speed_problem("link", self.link)
         if not wrong and not 8192 <= parse_size(self.io_window) <= 1 << 30:
             yield KeyProblem("io_window", f"io_window = {self.io_window!r} is not between 8 KiB and 1 GiB")
         if unknown := [name for name in self.metrics_to if name not in PROGRAMS]:

@@ -11,6 +11,7 @@ graph that has grown a little needs no new measurement.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -18,10 +19,11 @@ from typing import Any
 
 from graphmill.assets.building.needs import Sizes
 from graphmill.assets.chunks.need import cut_of
+from graphmill.assets.storage.documents import read_if_sound
 from graphmill.assets.storage.filesystem import make_folder
 from graphmill.assets.storage.kept_numbers import keep_numbers
 from graphmill.assets.storage.machine import processor_name, usable_cores
-from graphmill.assets.storage.sealed_json import unseal_if_sound
+from graphmill.assets.storage.schema import Fields, mapped, matches, number
 from graphmill.assets.storage.version import canonical, canonical_json
 from graphmill.trainers.recipe.architecture import Architecture
 from graphmill.trainers.recipe.config import ModelConfig
@@ -32,6 +34,11 @@ FOLDER = Path("measured") / "pieces"
 METHOD = 2
 """Number of the way in which pieces are timed; another one measures all homes anew."""
 BY_NUMBER = ("step", "handed", "draw", "gather", "layers", "whole", "visit")
+_by_number = mapped(number(least=0), key=matches(re.compile("[0-9]{1,9}"), "a number"))
+pieces_schema = Fields(
+    {each.name: _by_number if each.name in BY_NUMBER else number(least=0) for each in fields(Speeds)}
+)
+"""The file of a recipe's speeds."""
 
 
 def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes, *, built: bool) -> Path:
@@ -88,15 +95,12 @@ def keep_speeds(path: Path, speeds: Speeds) -> None:
 
 def kept_speeds(path: Path) -> Speeds | None:
     """Returns measured seconds of the home; None if there are none, or if the file is damaged, since no result follows from them."""
-    found = unseal_if_sound(path)
-    names = {field.name for field in fields(Speeds)}
-    if not names <= found.keys():
+    found, names = read_if_sound(path, pieces_schema), [field.name for field in fields(Speeds)]
+    if not found:
         return None
-    read: dict[str, Any] = {
-        name: _by_number(found[name]) if name in BY_NUMBER else float(found[name]) for name in names
-    }
+    read: dict[str, Any] = {name: _numbered(found[name]) if name in BY_NUMBER else float(found[name]) for name in names}
     return Speeds(**read)
 
 
-def _by_number(values: Mapping[str, float]) -> dict[int, float]:
+def _numbered(values: Mapping[str, float]) -> dict[int, float]:
     return {int(number): float(seconds) for number, seconds in values.items()}

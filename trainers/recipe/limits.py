@@ -14,7 +14,7 @@ class Limit:
         why: end of the sentence that begins with the option and the trainer.
         when: name of a condition under which it holds, "" for always.
         useless: whether the option has no effect, instead of contradicting the technique.
-        remedy: what to do about it.
+        remedy: what to do about it; {own} in it stands for the header of the sub-table with the technique's own keys.
     """
 
     option: str

@@ -12,10 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphmill.assets.building.needs import Need, Sizes, Term
-from graphmill.assets.sizes import format_bytes, parse_size
+from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.machine import usable_cores
 from graphmill.assets.storage.user_code import is_reference
-from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.recipe.batch_sizes import BatchSizes, batch_sizes, whole_batch
@@ -371,30 +370,3 @@ def tier_rows(sizes: Sizes, level: str) -> tuple[int, bool]:
     return min(
         sizes.num_rows, (sizes.feature_bytes if automatic else parse_size(size, sizes.feature_bytes)) // sizes.row_bytes
     ), automatic
-
-
-def require_queue(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> None:
-    """Refuses a queue that does not hold the rows of one batch, before anything is opened.
-
-    Args:
-        semantic, execution: the recipe.
-        sizes: what is known; without stored samples a batch counts as its seeds.
-
-    Raises:
-        InputError: the largest batch is larger.
-    """
-    share = find_technique(semantic.train.trainer).queue_share
-    if not share or semantic.sampling is None or not sizes.num_train:
-        return
-    batch, most = batch_sizes(semantic.sampling, sizes), queue_bounds(execution.queue)[1]
-    rows = batch.inputs if batch.exact else batch.rows[-1]
-    num_bytes = rows * sizes.width * item_bytes(semantic.train)
-    if num_bytes <= most // share:
-        return
-    words = f"1/{share} of it, {format_bytes(most // share)}" if share > 1 else format_bytes(most)
-    case = Case(semantic=semantic, execution=execution, sizes=sizes, batch=batch)
-    least = share * (space_for(num_bytes) + (case.block_bytes if batch.exact else 0))
-    raise InputError(
-        f'queue = "{execution.queue}", but the input rows of a batch take {format_bytes(num_bytes)} and may take {words}',
-        f"set queue to {format_bytes(least)} or more, or lower {BATCH} or {FANOUTS}",
-    )

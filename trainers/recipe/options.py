@@ -127,7 +127,7 @@ OPTIONS: Mapping[str, Option] = {
         _key("samplers", "`samplers`"),
         _key("queue", "`queue`"),
         _key("workspace", "`workspace`"),
-        _key("link_gbps", "`link_gbps`"),
+        _key("link", "`link`"),
         _key("stored", '`samples = "stored"`', "samples"),
         _key("io", "`io` and `io_...`", "io", "io_fallback", "io_depth", "io_window"),
         _key("checkpoint_steps", "`checkpoint_steps`"),

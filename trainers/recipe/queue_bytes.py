@@ -13,9 +13,8 @@ AUTO_BYTES = 1 << 30
 def queue_bounds(queue: str) -> tuple[int, int]:
     """Returns (bytes of the queues of a run, bytes up to which they grow if a batch is larger) for the key `queue`.
 
-    A size is both. "auto" begins with 1 GiB and has room for two batches of any size, within half of the machine's memory: a batch of that
-    size must be held for training anyway.
+    A batch that is larger than the queue must be held for training anyway: so a size, or 1 GiB for "auto", is where the queue begins,
+    and it has room for two batches of any size, within half of the machine's memory.
     """
-    if queue != AUTO:
-        return parse_size(queue), parse_size(queue)
-    return AUTO_BYTES, max(AUTO_BYTES, memory_bytes() // 2)
+    first = AUTO_BYTES if queue == AUTO else parse_size(queue)
+    return first, max(first, memory_bytes() // 2)

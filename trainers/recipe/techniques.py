@@ -41,7 +41,6 @@ class Technique:
         forecast: "module:name" of its formulas of bytes and seconds, a `Formula` (trainers/techniques/forecasts.py); "" without them.
         pieces: "module:name" of the function that measures the pieces of a training without batches, `measure_pieces(outlook, at_hand,
             model, most_bytes)` (trainers/training/speeds.py); "" for batches.
-        queue_share: parts of `queue` of which one must hold the rows of a batch; 0 if a batch may be smaller than it was drawn.
         by_parts: whether several processes may share a training, each with some of the parts of the graph.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
         halves: whether it runs the two halves of a layer at different times, so that models have to be lists of layers.
@@ -66,7 +65,6 @@ class Technique:
     need: str = ""
     forecast: str = ""
     pieces: str = ""
-    queue_share: int = 0
     by_parts: bool = False
     whole_graph: bool = False
     halves: bool = False
@@ -132,7 +130,6 @@ TECHNIQUES: dict[str, Technique] = {
             limited="graphmill.trainers.techniques.limits:MINIBATCH",
             need="graphmill.trainers.techniques.needs:minibatch_terms",
             forecast="graphmill.trainers.techniques.forecasts:MINIBATCH",
-            queue_share=1,
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
@@ -143,7 +140,6 @@ TECHNIQUES: dict[str, Technique] = {
             limited="graphmill.trainers.techniques.limits:DISK",
             need="graphmill.trainers.techniques.needs:disk_terms",
             forecast="graphmill.trainers.techniques.forecasts:DISK",
-            queue_share=3,
             needs=("sampling", "samples", "memory", "cache_plan"),
             reads=("samples", "cache_plan", "packed_chunks"),
             stored=True,

@@ -48,7 +48,8 @@ def clashes(table: Any, tables: Tables, names: Collection[str] = OPTIONS.keys())
             if option.asked(table, tables) and condition.holds(table, tables):
                 who = f'trainer = "{table.trainer}" {condition.words}'.rstrip()
                 but = " has no effect, since" if limit.useless else ", but"
-                text = f"{_shown(option, table, tables)}{but} {who} {limit.why}: {limit.remedy}"
+                remedy = limit.remedy.replace("{own}", f"[train.{table.trainer}]")
+                text = f"{_shown(option, table, tables)}{but} {who} {limit.why}: {remedy}"
                 yield Clash(option, limit, condition, text)
 
 

@@ -1,13 +1,13 @@
 """The header of a checkpoint, read without torch and without its tensors: what a run would go on from.
 
 The text in it has a digest of its own, since the digest of the whole file is compared only when the tensors are read as well. With an
-object store (assets/storage/remote/checkpoints.py) the checkpoint of another machine counts, too.
+object store (assets/storage/remote/checkpoints.py) the checkpoint of another machine counts, too. Both are read by the same functions.
 """
 
 from __future__ import annotations
 
 import json
-import struct
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,39 @@ from typing import Any
 
 import xxhash
 
+from graphmill.assets.storage.home import store_url
 from graphmill.assets.storage.remote.checkpoints import fetch_checkpoint, stored_head
+from graphmill.assets.storage.schema import Fields, anything, boolean, in_format, listed, mapped, version, whole
+from graphmill.kernels.errors import InputError
 
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, struct.error)
+FORMAT = 3
+DIGEST_DIGITS = 32
+_DIGEST = b'"digest":"'
+"""What stands before the digest in the header; inside the other texts of the header a quotation mark is escaped."""
+
+head_schema = Fields(
+    {
+        "format": in_format(FORMAT),
+        "version": version,
+        "ledger": mapped(anything),
+        "state": Fields(
+            {"epoch": whole(), "position": whole()},
+            {
+                "loss_sum": anything,
+                "history": listed(mapped(anything)),
+                "best_score": anything,
+                "best_epoch": whole(),
+                "waited": whole(),
+                "done": boolean,
+                "moved": mapped(anything),
+            },
+        ),
+    },
+    {"threads": listed(whole(least=1))},
+)
+"""The text in the header; losses in it may be NaN."""
+
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError)
 """Errors of a file that is missing, or has no such header; the rest of a file is compared when it is read whole."""
 
 
@@ -59,7 +89,54 @@ def parse_head(text: bytes) -> dict[str, Any]:
     # Checkpoints of older versions have none.
     if facts.get("head") not in (None, head_digest(facts["graphmill"])):
         raise ValueError("its header does not match its digest")
-    return json.loads(facts["graphmill"])
+    head = json.loads(facts["graphmill"])
+    if head["format"] == FORMAT:
+        head_schema(head, "")
+    return head
+
+
+def head_of(data: bytes, num_bytes: int) -> bytes:
+    """Returns the header of a checkpoint.
+
+    Args:
+        data: the file, or as much of it as its header takes.
+        num_bytes: bytes of the whole file.
+
+    Raises:
+        ValueError: the file ends inside its header.
+    """
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > num_bytes - 8:
+        raise ValueError("it ends inside its header")
+    return data[8 : 8 + length]
+
+
+def require_whole(data: bytes) -> None:
+    """Compares a checkpoint with the digest in its header.
+
+    Raises:
+        ValueError: they differ, or it has none.
+        KeyError, TypeError: it is not a checkpoint.
+    """
+    if parse_head(head_of(data, len(data)))["format"] != FORMAT:
+        return  # its reader says so
+    place = digest_place(data)
+    if data[place : place + DIGEST_DIGITS] != digest_at(data, place):
+        raise ValueError("its bytes do not match its digest")
+
+
+def digest_at(data: bytes, place: int) -> bytes:
+    """Returns the digest of a file whose own digest stands at `place`, as hexadecimal digits."""
+    view, found = memoryview(data), xxhash.xxh3_128()
+    for piece in (view[:place], b"0" * DIGEST_DIGITS, view[place + DIGEST_DIGITS :]):
+        found.update(piece)
+    return found.hexdigest().encode()
+
+
+def digest_place(data: bytes) -> int:
+    """Returns the place of the digest in a file."""
+    length = int.from_bytes(data[:8], "little")
+    return data.index(_DIGEST, 0, 8 + length) + len(_DIGEST)
 
 
 def checkpoint_threads(path: Path) -> list[int]:
@@ -68,7 +145,7 @@ def checkpoint_threads(path: Path) -> list[int]:
     It is empty if there is no checkpoint, or one without such a header.
     """
     try:
-        return [int(number) for number in _read_head(path).get("threads", ())]
+        return list(_read_head(path).get("threads", ()))
     except UNREADABLE:
         return []
 
@@ -82,12 +159,24 @@ def waiting_run(path: Path, version: str) -> Waiting | None:
 def take_newer(path: Path, version: str) -> None:
     """Fetches the checkpoint of the object store into the home if the run has come further by it; does nothing without one.
 
+    A stored one that is damaged replaces nothing: the run goes on from the one of this home.
+
     Raises:
-        InputError: the object store cannot be used, or the disk is full.
+        InputError: the stored checkpoint is damaged and this home has none, the object store cannot be used, or the disk is full.
     """
-    here, stored = _here(path, version), _stored(path, version)
-    if stored is not None and (here is None or _progress(stored) > _progress(here)):
-        fetch_checkpoint(path)
+    here = _here(path, version)
+    try:
+        data = stored_head(path)
+        stored = None if data is None else _waiting(parse_head(data[8:]), version)
+        if stored is not None and (here is None or _progress(stored) > _progress(here)):
+            fetch_checkpoint(path, require_whole)
+    except UNREADABLE as error:
+        if here is None and not isinstance(error, OSError):
+            problem = f"checkpoint {path.name} in {store_url()} is damaged: {error}"
+            remedy = "train without --resume: the first checkpoint of that training takes its place"
+            raise InputError(problem, remedy) from error
+        if isinstance(error, OSError):
+            raise
 
 
 def _progress(waiting: Waiting) -> tuple[int, int]:
@@ -109,9 +198,15 @@ def _stored(path: Path, version: str) -> Waiting | None:
         return None
 
 
-def _waiting(head: Mapping[str, Any], version: str) -> Waiting | None:
-    state = head["state"]
-    return Waiting(int(state["epoch"]), int(state["position"])) if head["version"] == version else None
+def _waiting(head: Mapping[str, Any], version: str) -> Waiting:
+    """Returns the position of a run.
+
+    Raises:
+        ValueError: it is a run of another model.
+    """
+    if head["version"] != version:
+        raise ValueError(f"it is of model {head['version'][:12]}, not {version[:12]}")
+    return Waiting(int(head["state"]["epoch"]), int(head["state"]["position"]))
 
 
 def finished_epochs(path: Path) -> int | None:
@@ -125,5 +220,6 @@ def finished_epochs(path: Path) -> int | None:
 
 def _read_head(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        return parse_head(file.read(length))
+        first, num_bytes = file.read(8), os.fstat(file.fileno()).st_size
+        head_of(first, num_bytes)
+        return parse_head(file.read(int.from_bytes(first, "little")))

@@ -12,14 +12,16 @@ A training that continues from a checkpoint appends to TensorBoard's folder and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from graphmill.kernels.errors import InputError, install_extra
 
 PROGRAMS = ("tensorboard", "mlflow")
+"""The programs, which are the names of their packages, too."""
 _REACHED = {
     "tensorboard": "the folder tensorboard of the home can be written",
     "mlflow": "the server that MLFLOW_TRACKING_URI names answers",
@@ -102,6 +104,16 @@ class MLflow:
     def close(self) -> None:
         """Marks the run as finished."""
         self._client.set_terminated(self._run)
+
+
+def absent_programs(programs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields (program, sentence with its remedy) for each program of `metrics_to` whose package is not installed."""
+    for program in programs:
+        if find_spec(program) is None:
+            yield (
+                program,
+                f'metrics_to names "{program}", which is not installed: {install_extra(program)}, or remove the key',
+            )
 
 
 def open_writers(programs: Sequence[str], label: Label) -> list[MetricWriter]:

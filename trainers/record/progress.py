@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import TextIO
 
 from graphmill.assets.building.stage import Progress
+from graphmill.assets.building.terminal import unescaped
+from graphmill.kernels.errors import UNPRINTABLE
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -63,14 +65,14 @@ class BarProgress(Progress):
 
         from graphmill.trainers.record.bar import FittingBar
 
-        self._bar = FittingBar(console=Console(file=stream or sys.stderr), transient=True)
+        self._bar = FittingBar(console=Console(file=unescaped(stream or sys.stderr)), transient=True)
         self._task, self._note = None, ""
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """Begins a phase: its bar appears."""
         self.done()
         self._bar.start()
-        self._task = self._bar.add_task(label, total=total, unit=unit, note=self._note)
+        self._task = self._bar.add_task(label.translate(UNPRINTABLE), total=total, unit=unit, note=self._note)
 
     def advance(self, n: int) -> None:
         """n more units are done."""
@@ -86,13 +88,15 @@ class BarProgress(Progress):
 
     def note(self, text: str) -> None:
         """Shows a few words at the end of the bar and of those that follow, until the next words come."""
-        self._note = text
+        self._note = text.translate(UNPRINTABLE)
         if self._task is not None:
-            self._bar.update(self._task, note=text)
+            self._bar.update(self._task, note=self._note)
 
     def tell(self, line: str) -> None:
         """Prints a line above the bar."""
-        self._bar.console.print(f"  {self._title}{line}", highlight=False, markup=False, soft_wrap=True)
+        self._bar.console.print(
+            f"  {self._title}{line}".translate(UNPRINTABLE), highlight=False, markup=False, soft_wrap=True
+        )
         if self._also is not None:
             self._also(f"{self._title}{line}")
 

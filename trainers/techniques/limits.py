@@ -8,7 +8,7 @@ from __future__ import annotations
 from graphmill.trainers.recipe.limits import Limit, each
 
 EVERYWHERE = (
-    *each("link_gbps", "has a link of its own", whens="gpu"),
+    *each("link", "has a link of its own", whens="gpu"),
     *each("uva", "computes where the graph is"),
 )
 """Limits of every technique."""
@@ -30,7 +30,7 @@ DRAWN = (
         "schedule",
         "reads batches that were drawn with one list of fan-outs",
         whens="stored",
-        remedy='remove `schedule`, or samples = "stored"',
+        remedy='remove the key, or set samples = "online" in [[train]]',
     ),
     *each("own_fanouts", "reads what was drawn with those", whens="stored_other", remedy=SECOND_FILE),
 )
@@ -50,11 +50,11 @@ def two_step(scheme: str) -> tuple[Limit, ...]:
 def exchanged(when: str = "", unpeered: str = "") -> tuple[Limit, ...]:
     """Returns the limits of rows that ranks exchange, under a condition or always; `unpeered`: and no row lies on a device."""
     modelled, kept = (
-        "remove the key, or model them by rank_gbps",
+        "remove the key, or model them by rank_link in {own}",
         "keeps hot rows of other ranks in memory, within `host`",
     )
     return (
-        *each("link_gbps", "moves its rows between ranks", whens=when, useless=True, remedy=modelled),
+        *each("link", "moves its rows between ranks", whens=when, useless=True, remedy=modelled),
         *each("device_cache", kept, whens=unpeered, useless=True),
     )
 
@@ -65,7 +65,7 @@ BY_PARTS = (
     *each("topology", "samples on the CPU", whens="unfused"),
     *DRAWN,
     *each("stored", "trains on batches of single parts", whens="shuffled", remedy='set plan = "parts" in [samples]'),
-    *each("stored", "draws batches by a sampler of its own", whens="unfused", remedy='set scheme = "hybrid"'),
+    *each("stored", "draws batches by a sampler of its own", whens="unfused", remedy='set scheme = "hybrid" in {own}'),
     *each(
         "batch_norm",
         "cannot share running statistics",
@@ -95,12 +95,21 @@ DISK = (
     ),
 )
 UNSTORED_ROWS = (
-    *each("packed", "draws batches for which no rows are packed", whens="online", remedy='add samples = "stored"'),
+    *each(
+        "packed",
+        "draws batches for which no rows are packed",
+        whens="online",
+        remedy='set samples = "stored" in [[train]]',
+    ),
     *each("cache", "has a cache of packed rows, which the key does not leave out", whens="packed", useless=True),
 )
 PACKED_OR_NOT = (
     *each(
-        "io", "reads no packed rows", whens="unpacked", useless=True, remedy='remove the key, or set rows = "packed"'
+        "io",
+        "reads no packed rows",
+        whens="unpacked",
+        useless=True,
+        remedy='remove the key, or set rows = "packed" in {own}',
     ),
     *UNSTORED_ROWS,
 )
@@ -168,9 +177,9 @@ FULLGRAPH = (
         "batch_norm",
         "sees one chunk at a time, not the statistics of all nodes at once",
         whens="chunks",
-        remedy="'layer' has no such need, nor has mode = 'device', where the graph is not cut",
+        remedy='set norm = "layer" or "none", or set mode = "device" in {own}, where the graph is not cut',
     ),
-    *each("buffers", "would change them once per chunk", whens="chunks", remedy='set mode = "device"'),
+    *each("buffers", "would change them once per chunk", whens="chunks", remedy='set mode = "device" in {own}'),
     *each(
         "self_term",
         "needs the rows of the nodes that it computes",
@@ -181,7 +190,7 @@ FULLGRAPH = (
         "ranks",
         "trains in one process, since the graph is not cut",
         whens="uncut",
-        remedy='remove the key, or set mode = "p2p+reuse"',
+        remedy='remove the key, or set mode = "p2p+reuse" in {own}',
     ),
     *each("sampling", "takes all neighbours", whens="exact", useless=True, remedy="remove the table"),
     *each("hotness memory device_cache", "caches no rows", useless=True, remedy="remove the table"),
@@ -194,14 +203,18 @@ DISTRIBUTED = (
         "takes no row from the shards",
         whens="packed",
         useless=True,
-        remedy='remove the key, or set rows = "exchange"',
+        remedy='remove the key, or set rows = "exchange" in {own}',
     ),
     *each(
-        "io", "reads no packed rows", whens="exchanged", useless=True, remedy='remove the key, or set rows = "packed"'
+        "io",
+        "reads no packed rows",
+        whens="exchanged",
+        useless=True,
+        remedy='remove the key, or set rows = "packed" in {own}',
     ),
     *UNSTORED_ROWS,
     *each("samplers", "samples nothing", whens="packed_exact", useless=True),
-    *each("stored", "draws batches with the other ranks", whens="vanilla", remedy='set scheme = "hybrid"'),
+    *each("stored", "draws batches with the other ranks", whens="vanilla", remedy='set scheme = "hybrid" in {own}'),
     *two_step("vanilla"),
     *each("topology", "draws batches with the other ranks", whens="vanilla"),
     *each("schedule", "knows no schedule of fan-outs", whens="vanilla"),
@@ -216,7 +229,7 @@ FRESH_DISTRIBUTED = (
     *each(
         "vanilla",
         "would sample with the other ranks, in the thread that waits for the history",
-        remedy='set it to "unfused"',
+        remedy='set scheme = "unfused" in {own}',
     ),
     *each("packed", "takes the rows of parts from their shards"),
     *each("probe", "has no rank with all rows"),

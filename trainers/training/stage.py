@@ -41,7 +41,7 @@ from graphmill.trainers.ranks.launch import MOST_RANKS, launcher_number
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.forecast import expected_memory, forecast, has_formula
 from graphmill.trainers.recipe.kept_speeds import kept_speeds, speeds_path
-from graphmill.trainers.recipe.need import require_queue, running_bytes, training_need
+from graphmill.trainers.recipe.need import running_bytes, training_need
 from graphmill.trainers.recipe.outlook import open_outlook
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.record.checkpoint_head import checkpoint_path, checkpoint_threads
@@ -59,12 +59,7 @@ class ModelStage(ModelRecipe):
         self.ranks = ranks
 
     def need(self, semantic: ModelConfig, execution: RunExecution, sizes: Sizes) -> Need | None:
-        """Returns the memory of a training, of all ranks on this machine, without what other processes have when it is added up.
-
-        Raises:
-            InputError: the queue does not hold the input rows of a batch.
-        """
-        require_queue(semantic, execution, sizes)
+        """Returns the memory of a training, of all ranks on this machine, without what other processes have when it is added up."""
         ranks = self._local_ranks()
         found = training_need(semantic, execution, sizes, ranks)
         running = running_bytes(ranks)

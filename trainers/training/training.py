@@ -38,6 +38,7 @@ from graphmill.trainers.models.own import Model
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, weights_mistake
 from graphmill.trainers.recipe.queue_bytes import queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checkpoint_head import checkpoint_path
@@ -94,8 +95,7 @@ class Training:
         split = inputs["graph"].config.get("split")
         self._titled = "" if split is None else f"split {split}, "
         if len(self.graph.train_ids) == 0:
-            problem = f"graph {inputs['graph'].version[:12]} has no training nodes"
-            raise InputError(problem, "give its source a training split")
+            raise InputError(f"graph {inputs['graph'].version[:12]} {NO_SEEDS[0]}", NO_SEEDS[1])
         require_range(semantic.train.dtype, inputs.get("features"))
         require_weights(semantic.train, self.graph.topology)
         self.ledger, self.timeline = Ledger(), Timeline()
@@ -377,7 +377,6 @@ def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
         counts = np.bincount(graph.labels[np.array(graph.train_ids)], minlength=graph.num_classes)
         # A class without seeds does not enter a loss, so any weight is valid.
         return torch.from_numpy(counts.sum() / (graph.num_classes * np.maximum(counts, 1))).to(dtype)
-    if len(train.class_weights) != graph.num_classes:
-        problem = f"class_weights = {list(train.class_weights)} has {len(train.class_weights)} entries"
-        raise InputError(problem, f"the graph has {graph.num_classes} classes: {', '.join(graph.class_names)}")
+    if mistake := weights_mistake(train, graph.num_classes, graph.class_names):
+        raise mistake
     return torch.tensor(train.class_weights, dtype=dtype)

@@ -84,7 +84,7 @@ def to_dgl(graph: Artifact, features: Artifact | None = None, *, homogeneous: bo
     Raises:
         InputError: DGL is not installed, or an artifact is of another stage.
     """
-    os.environ.setdefault("DGLBACKEND", "pytorch")
+    os.environ["DGLBACKEND"] = "pytorch"  # whatever another project has set
     try:
         import dgl
     except ImportError as error:

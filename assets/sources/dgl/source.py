@@ -21,7 +21,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +151,8 @@ def read(
         for place, (asked, read_name) in enumerate(zip(features, entry["features"], strict=True)):
             if read_name:
                 path = folder / f"node.{number}.feature.{place}.npy"
-                blocks[asked].append(array_block(open_plain(path), starts[name], count, f"{where}: '{read_name}'"))
+                block = array_block(open_plain(path), starts[name], count, f"{where}: '{read_name}'")
+                blocks[asked].append(replace(block, named_twice=config.named_twice(read_name, "label")))
         if entry["label"]:
             label = f"{where}: '{entry['label']}'"
             try:

@@ -59,6 +59,8 @@ class EdgesConfig(SpooledConfig):
     label_column: str | None = None
     # labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order
     labels: Literal["numbers", "names"] = "numbers"
+    # values of label_column that mean no label, in any case: ["unknown", "n/a"], or [255]
+    no_label: tuple[str | int, ...] = field(default=(), metadata={"hashed": "unless default"})
     # holds train, valid, test, or nothing
     split_column: str | None = None
     # a text for each node, kept in nodes.parquet
@@ -127,6 +129,11 @@ class EdgesConfig(SpooledConfig):
             how = 'name node, feature and, if there are values, value: ["node", "feature"]'
             yield KeyProblem("entry_columns", f"entry_columns = {list(columns)}: {how}")
 
+    @property
+    def id_section(self) -> str:
+        """The table of the pipeline file whose `id_type` may say that ids are text; "" if they cannot be."""
+        return "[graph]" if self.num_nodes is None else ""
+
     def brings_split(self) -> bool:
         """Tells whether there is a column of splits."""
         return self.split_column is not None
@@ -150,7 +157,7 @@ class EdgesConfig(SpooledConfig):
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
         if self.split_column is None:
             return self, raw
-        config = replace(self, label_column=None, labels="numbers", name_column=None)
+        config = replace(self, label_column=None, labels="numbers", no_label=(), name_column=None)
         return config, {name: digest for name, digest in raw.items() if not name.endswith(UNSAMPLED)}
 
     def for_table(self, table: TableConfig) -> EdgesConfig:

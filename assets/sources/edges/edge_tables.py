@@ -50,10 +50,12 @@ class End:
     Attributes:
         numbering: map from ids of the tables to the node ids of this end.
         nodes: words for the place of these nodes, for errors.
+        section: the table of the pipeline file whose `id_type` decides the ids, for remedies; "" without one.
     """
 
     numbering: Numbering
     nodes: str
+    section: str
 
 
 class EdgeRows(NamedTuple):
@@ -102,6 +104,7 @@ def stage_edges(
     relations: Sequence[str],
     kinds: tuple[str, str],
     strict: tuple[bool, bool],
+    sections: tuple[str, str],
 ) -> list[int]:
     """Copies ends and attributes into DuckDB's table `staged`, to be joined with ids; returns the number of rows of each file.
 
@@ -109,6 +112,7 @@ def stage_edges(
         edges, keys, relations: as for `checked_edges`.
         kinds: "integer" or the SQL type of the ids of each end.
         strict: whether text of an end that looks like a number is refused.
+        sections: the tables of the pipeline file whose `id_type` decides the ids of each end, "" without one.
 
     Raises:
         InputError: a column is missing, or text looks like a number.
@@ -122,9 +126,12 @@ def stage_edges(
     extra = attribute_expressions(edges, keys, relations)
     types |= {name: sql_type for name, (_, sql_type) in extra.items()}
     files = stage(edges, "staged", types, expressions + [expression for expression, _ in extra.values()])
-    for (side, (_, name)), kind, checked in zip(roles.items(), kinds, strict, strict=True):
+    named = {(kind, section): {} for kind, section in zip(kinds, sections, strict=True)}
+    for (side, (_, name)), kind, checked, section in zip(roles.items(), kinds, strict, sections, strict=True):
         if checked:
-            require_one_sort(edges, files, "staged", {side: name}, kind)
+            named[kind, section][side] = name
+    for (kind, section), columns in named.items():
+        require_one_sort(edges, files, "staged", columns, kind, section)
     return files
 
 
@@ -151,7 +158,7 @@ def spool_edges(
     """
     total = sum(staged) if staged is not None else None if edges.is_csv else edges.count()
     nodes = f"0 to {numbering.num_nodes - 1}" if config.num_nodes is not None else "the node tables"
-    end = End(numbering=numbering, nodes=nodes)
+    end = End(numbering=numbering, nodes=nodes, section=config.id_section)
     progress.start("read edges", total, "edges")
     for batch in checked_edges(edges, config, relations, (end, end), staged):
         spool.append(batch.src, batch.dst, tie=batch.rows, weight=batch.weight, type=batch.type)
@@ -242,7 +249,7 @@ class _Checks:
         if column.nulls is not None:
             file, row = where(int(np.flatnonzero(column.nulls)[0]))
             if not joined or self.edges.value(file, row, name) is None:
-                raise no_id(self.edges, file, row, name)
+                raise no_id(self.edges, file, row, name, end.section)
             bad |= column.nulls
         if joined:
             return column.values, bad

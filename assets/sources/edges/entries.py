@@ -24,6 +24,7 @@ from graphmill.assets.sources.edges.numbering import Numbering, id_kind, locate,
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.readers.archive import row_ranges
 from graphmill.assets.sources.readers.duck import FIX_FILE
+from graphmill.assets.sources.readers.table_features import rounded_values
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
@@ -89,11 +90,13 @@ class FeatureEntries:
         found = id_kind(table, "entry_columns", self.names[0], config.id_type)
         if kind != found and not (table.is_csv and kind != "integer"):
             shown = f"'{self.names[0]}' of {table.paths[0].name} is {found}, those of the graph are {kind}"
-            raise InputError(f"ids have different types: {shown}", 'write them with one type, or set id_type = "text"')
+            raise InputError(
+                f"ids have different types: {shown}", 'write them with one type, or set id_type = "text" in [graph]'
+            )
         self.files = self._staged(kind)
         if config.id_type == "auto":
-            require_one_sort(table, self.files, "entries", {"node": self.names[0]}, kind)
-        self._refuse_missing()
+            require_one_sort(table, self.files, "entries", {"node": self.names[0]}, kind, config.id_section)
+        self._refuse_missing(config.id_section)
         self.width = self._named_width(config) if self.named else self._width(config)
         self._refuse_strangers()
 
@@ -106,6 +109,7 @@ class FeatureEntries:
             dtype=np.dtype(entry_type(self.names)),
             slices=self.slices,
             place=self.place,
+            recount=lambda columns: rounded_values(self.table, self.names[2:]),
         )
 
     def _staged(self, kind: str) -> list[int]:
@@ -130,13 +134,13 @@ class FeatureEntries:
         found = self.duck.rows(f"SELECT rowid FROM entries WHERE {condition} ORDER BY rowid LIMIT 1")
         return int(found[0][0]) if found else None
 
-    def _refuse_missing(self) -> None:
+    def _refuse_missing(self, id_section: str) -> None:
         for role, name in zip(COLUMNS, self.names, strict=False):
             row = self._first(f"{role} IS NULL")
             if row is not None:
                 file, place = locate(self.files, row)
                 if role == NODE:
-                    raise no_id(self.table, file, place, name)
+                    raise no_id(self.table, file, place, name, id_section)
                 self._refuse(row, name, "a number" if role == VALUE else "the number or name of a feature")
         if len(self.names) == 3 and (row := self._first("NOT isfinite(value)")) is not None:
             self._refuse(row, self.names[2], "a finite number")

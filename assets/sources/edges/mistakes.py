@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from graphmill.assets.building.stage import Silent
 from graphmill.assets.sources.edges.node_tables import read_nodes
 from graphmill.assets.sources.edges.numbering import Numbering
-from graphmill.assets.sources.edges.unread import OF_EDGES, OF_NODES
+from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
 from graphmill.assets.sources.feature_blocks import FeatureBlock, blocks_type, checked_slices
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
@@ -79,10 +79,10 @@ def find_mistakes(config: EdgesConfig, opener: Opener) -> list[InputError]:
         tables: dict[str, TableFiles] = {}
         keys = ["edges", *(["nodes"] if config.nodes is not None else [])]
 
-        def open_table(key: str) -> None:
-            tables[key] = TableFiles(duck, config.files(key), key, config.text_form(key))
+        def try_open(key: str) -> None:
+            tables[key] = open_table(config, duck, key)
 
-        wrong = refused_by([lambda key=key: open_table(key) for key in keys])
+        wrong = refused_by([lambda key=key: try_open(key) for key in keys])
         if wrong:
             return wrong
         return _Search(config, tables["edges"], tables.get("nodes"), opener, Path(folder)).errors()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +18,8 @@ from graphmill.kernels.types import Array
 
 SPLITS = {"train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2}
 NO_SPLIT, UNKNOWN_SPLIT = -1, 99
-NAMING = ("VARCHAR", "UUID")
+TEXTS = ("VARCHAR",)
+NAMING = (*TEXTS, "UUID")
 """Types whose texts name classes, beside numbers."""
 ONE_CLASS = f"{CLASSIFIES}: give one class number or name for each node"
 
@@ -28,6 +31,8 @@ class NodeKeys(Protocol):
     def label_column(self) -> str | None: ...  # noqa: D102
     @property
     def labels(self) -> str: ...  # noqa: D102
+    @property
+    def no_label(self) -> Sequence[str | int]: ...  # noqa: D102
     @property
     def split_column(self) -> str | None: ...  # noqa: D102
     @property
@@ -45,7 +50,7 @@ def read_nodes(nodes: TableFiles | None, config: NodeKeys, numbering: Numbering)
     if nodes is None:
         return RawGraph(num_nodes=count, labels=labels, class_names=())
     if config.label_column is not None:
-        labels, names = _labels(nodes, config.label_column, config.labels, count)
+        labels, names = _labels(nodes, config.label_column, config, count)
     if config.split_column is not None:
         part = _in_node_order(_split_codes(nodes, config.split_column, count), numbering)
         splits = (np.flatnonzero(part == 0), np.flatnonzero(part == 1), np.flatnonzero(part == 2))
@@ -66,22 +71,25 @@ def _in_node_order(values: Array, numbering: Numbering) -> Array:
     return out
 
 
-def _labels(nodes: TableFiles, column: str, form: str, count: int) -> tuple[Array, list[str]]:
+def _labels(nodes: TableFiles, column: str, keys: NodeKeys, count: int) -> tuple[Array, list[str]]:
     """Returns (labels i32[N] in the order of the rows, class names)."""
-    kind = nodes.require("label_column", column)
-    if form == "names":
-        text = _class_text(nodes, column, kind)
+    kind, unknown = nodes.require("label_column", column), _unknown(nodes, column, keys.no_label)
+    if keys.labels == "names":
+        text = _class_text(nodes, column, kind, unknown)
         sql = f"{nodes.union(text)} WHERE v IS NOT NULL ORDER BY v"
         classes = [str(row[0]) for row in nodes.duck.rows(sql, str(nodes.paths[0]))]
         texts = ", ".join(map(literal, classes)) or "''"
         nodes.duck.rows(f"CREATE OR REPLACE TYPE class_name AS ENUM (SELECT unnest([{texts}]))")
         expression = f"CAST(enum_code(CAST({text} AS class_name)) AS DOUBLE)" if classes else "CAST(NULL AS DOUBLE)"
     else:
-        require_class_numbers(nodes, column)
-        classes, expression = [], nodes.number("label_column", column, "DOUBLE")
+        require_class_numbers(nodes, column, keys.no_label)
+        texts = not nodes.is_csv and kind in TEXTS
+        number = f"TRY_CAST({quoted(column)} AS DOUBLE)" if texts else nodes.number("label_column", column, "DOUBLE")
+        classes, expression = [], f"CASE WHEN {unknown} THEN NULL ELSE {number} END" if keys.no_label else number
     labels = np.full(count, -1, np.int32)
-    written = f"coalesce(lower({nodes.field(column)}), 'nan') <> 'nan'"
-    given = [f"CAST({written} AS UTINYINT)"] if nodes.is_csv and form == "numbers" else []
+    written = f"coalesce(lower(CAST({nodes.field(column)} AS VARCHAR)), 'nan') <> 'nan' AND NOT {unknown}"
+    texts_too = nodes.is_csv or keys.no_label
+    given = [f"CAST({written} AS UTINYINT)"] if texts_too and keys.labels == "numbers" else []
     for rows in nodes.select([expression, *given]):
         values, nulls = rows.columns[0].values, rows.columns[0].nulls
         known = ~np.isnan(values) if nulls is None else ~nulls & ~np.isnan(values)
@@ -92,30 +100,45 @@ def _labels(nodes: TableFiles, column: str, form: str, count: int) -> tuple[Arra
             first = int(np.flatnonzero(wrong)[0])
             if known[first] and np.isfinite(values[first]) and values[first] != np.floor(values[first]):
                 raise nodes.refusal(*rows.locate(first), column, "a number that is not whole", ONE_CLASS)
-            _class_text(nodes, column, kind)
+            _class_text(nodes, column, kind, unknown)
             raise nodes.refusal(*rows.locate(first), column, f"not a class number in [-1, {count})", _names_too(nodes))
         labels[rows.start : rows.start + rows.count][known] = values[known].astype(np.int32)
     return labels, classes or [str(label) for label in range(int(labels.max(initial=-1)) + 1)]
 
 
-def require_class_numbers(nodes: TableFiles, column: str) -> None:
-    """Checks the type of a column of class numbers; of a CSV file only its values tell.
+def require_class_numbers(nodes: TableFiles, column: str, no_label: Sequence[str | int]) -> None:
+    """Checks the type of a column of class numbers; of a CSV file, and of text if some words mean no label, only its values tell.
 
     Raises:
         InputError: the column has another type, or is missing.
     """
     kind = nodes.require("label_column", column)
-    if not nodes.is_csv and kind not in NUMBERS and not kind.startswith("DECIMAL"):
-        _class_text(nodes, column, kind)  # what names no classes either gets no remedy that says so
+    texts = nodes.is_csv or (no_label and kind in TEXTS)
+    if not texts and kind not in NUMBERS and not kind.startswith("DECIMAL"):
+        _class_text(nodes, column, kind, "false")  # what names no classes either gets no remedy that says so
         raise InputError(f"{nodes.paths[0]}: column '{column}' is {kind}, not class numbers", _names_too(nodes))
 
 
 def _names_too(nodes: TableFiles) -> str:
-    return f'number the classes from 0, leave unknown ones empty or -1; or set labels = "names" in {nodes.section}'
+    return (
+        f'number the classes from 0, leave unknown ones empty or -1; or set labels = "names" in {nodes.section}, '
+        'and no_label = ["unknown"] if a word means that there is none'
+    )
 
 
-def _class_text(nodes: TableFiles, column: str, kind: str) -> str:
-    """Returns the SQL expression of the class names in a column; NULL, NaN and blanks are unknown labels.
+def _unknown(nodes: TableFiles, column: str, no_label: Sequence[str | int]) -> str:
+    """Returns the SQL condition of the values that mean no label, in any case; of numbers as numbers, so that 255 is 255.0."""
+    if not no_label:
+        return "false"
+    text, words = f"CAST({nodes.field(column)} AS VARCHAR)", [str(word).strip().lower() for word in no_label]
+    found = f"lower(trim({text})) IN ({', '.join(map(literal, words))})"
+    numbers = [word for word in words if re.fullmatch(r"[+-]?\d+(\.\d+)?", word)]
+    found += f" OR TRY_CAST({text} AS DOUBLE) IN ({', '.join(numbers)})" if numbers else ""
+    return f"coalesce({found}, false)"
+
+
+def _class_text(nodes: TableFiles, column: str, kind: str, unknown: str) -> str:
+    """Returns the SQL expression of the class names in a column; NULL, NaN, blanks and the values of a condition are unknown labels.
 
     Raises:
         InputError: the column's values name no classes, by their type or as text: lists, dates, or numbers that are not whole.
@@ -124,7 +147,7 @@ def _class_text(nodes: TableFiles, column: str, kind: str) -> str:
     if not nodes.is_csv and kind not in (*NUMBERS, *NAMING) and not kind.startswith(("DECIMAL", "ENUM")):
         raise InputError(f"{where} is {kind}, and its values name no classes", ONE_CLASS)
     text = f"CAST({nodes.field(column)} AS VARCHAR)"
-    text = f"CASE WHEN lower(trim({text})) NOT IN ('', 'nan') THEN {text} END"
+    text = f"CASE WHEN lower(trim({text})) NOT IN ('', 'nan') AND NOT {unknown} THEN {text} END"
     number = "TRY_CAST(v AS DOUBLE)"
     broken = f"min({number}) FILTER ({number} <> floor({number}) OR isinf({number}))"
     wholes = "bool_or(v NOT SIMILAR TO '-?[0-9]+')"

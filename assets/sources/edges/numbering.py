@@ -9,6 +9,7 @@ Peak memory beside DuckDB's limit: 64 MiB and 41 N bytes for integers, 8 N for o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -143,7 +144,7 @@ def _integer_ids(nodes: TableFiles, column: str) -> tuple[Array, list[int]]:
     for rows in select_numbers(nodes, [Numbers(name=column, expression=nodes.integer("id_column", column))]):
         ids, nulls = rows.columns[0].values, rows.columns[0].nulls
         if nulls is not None:
-            raise no_id(nodes, rows.file, rows.first + int(np.flatnonzero(nulls)[0]), column)
+            raise no_id(nodes, rows.file, rows.first + int(np.flatnonzero(nulls)[0]), column, nodes.section)
         found.append(ids.copy())
         files[rows.file] += rows.count
     if not found:
@@ -151,23 +152,48 @@ def _integer_ids(nodes: TableFiles, column: str) -> tuple[Array, list[int]]:
     return np.concatenate(found), files
 
 
-def no_id(table: TableFiles, file: int, row: int, column: str) -> InputError:
-    """Returns the error of a row whose id is missing or not a whole number."""
+def no_id(table: TableFiles, file: int, row: int, column: str, section: str) -> InputError:
+    """Returns the error of a row whose id is missing or not a whole number.
+
+    Args:
+        table: the files.
+        file, row, column: place of the id.
+        section: the table of the pipeline file whose `id_type` decides the ids, "" without one.
+    """
     value = table.value(file, row, column)
     if value is None:
         return InputError(f"{table.place(file, row)}: column '{column}' is empty", FIX_IDS)
-    what = f"{table.place(file, row)}: column '{column}' holds '{value}', not a whole number like the ids before it"
-    return InputError(what, f'correct the file, or set id_type = "text" in {table.section}')
+    why = why_not_whole(str(value)) or "not a whole number like the ids before it"
+    remedy = _or_text(_of_no_number(why) or "correct the file", section)
+    return InputError(f"{table.place(file, row)}: column '{column}' holds '{value}', {why}", remedy)
+
+
+def _or_text(remedy: str, section: str) -> str:
+    return f'{remedy}, or set id_type = "text" in {section}' if section else remedy
+
+
+def why_not_whole(text: str) -> str:
+    """Returns why a text that looks like a number is not the id of a node; "" for plain whole numbers, and for other texts."""
+    text = text.strip()
+    if re.fullmatch(r"[+-]?\d+", text, re.ASCII):
+        digits = text.lstrip("+-").lstrip("0")
+        if len(digits) > 19 or not -(2**63) <= int(text) < 2**63:
+            return f"which is beyond {2**63 - 1}, the largest whole number in a text file"
+        plain = str(int(text)) == text
+        return "" if plain else "a number with a sign" if text[0] == "+" else "a number with leading zeros"
+    if not re.fullmatch(LIKE_A_NUMBER, text, re.ASCII):
+        return ""
+    return "a number with a point, a comma or an exponent"
 
 
 def _number_in_duck(nodes: TableFiles, column: str, kind: str, id_type: str, staged: str) -> Numbering:
     duck = nodes.duck
     files = stage(nodes, "node_rows", {"id": kind}, [f"CAST({nodes.field(column)} AS {kind})"])
     if id_type == "auto":
-        require_one_sort(nodes, files, "node_rows", {"id": column}, kind)
+        require_one_sort(nodes, files, "node_rows", {"id": column}, kind, nodes.section)
     empty = duck.rows("SELECT rowid FROM node_rows WHERE id IS NULL ORDER BY rowid LIMIT 1")
     if empty:
-        raise no_id(nodes, *locate(files, empty[0][0]), column)
+        raise no_id(nodes, *locate(files, empty[0][0]), column, nodes.section)
     twice = "SELECT id, min(rowid) AS a, max(rowid) AS b, count(*) AS n FROM node_rows GROUP BY id HAVING n > 1"
     total = duck.rows(f"SELECT count(*) FROM ({twice})")[0][0]
     if total:
@@ -192,7 +218,9 @@ def stage(table: TableFiles, name: str, types: dict[str, str], expressions: list
     return files
 
 
-def require_one_sort(table: TableFiles, files: list[int], staged: str, columns: dict[str, str], kind: str) -> None:
+def require_one_sort(
+    table: TableFiles, files: list[int], staged: str, columns: dict[str, str], kind: str, section: str
+) -> None:
     """Refuses ids of a CSV file that look like numbers if ids are text: 1 and 01, or 1 and 1.0, would be two nodes.
 
     Args:
@@ -201,20 +229,51 @@ def require_one_sort(table: TableFiles, files: list[int], staged: str, columns: 
         staged: table of DuckDB that holds the rows.
         columns: column of that table -> column of the files.
         kind: SQL type of the ids; only text is checked.
+        section: the table of the pipeline file whose `id_type` decides the ids, "" without one.
 
     Raises:
-        InputError: an id looks like a number; the error names the first such row.
+        InputError: an id looks like a number; the error names the first such row, and another one that is not a whole number.
     """
     if not table.is_csv or kind != "VARCHAR":
         return
     for name, column in columns.items():
         sql = f"SELECT rowid, {name} FROM {staged} WHERE regexp_full_match({name}, '{LIKE_A_NUMBER}') ORDER BY rowid LIMIT 1"
         for row, value in table.duck.rows(sql):
-            problem = f"{table.place(*locate(files, row))}: column '{column}' holds '{value}', and its ids are not all whole numbers"
+            problem, remedy = f"{table.place(*locate(files, row))}: column '{column}' holds '{value}'", PLAIN_IDS
+            if why := why_not_whole(value):
+                raise InputError(f"{problem}, {why}", _or_text(_of_no_number(why) or remedy, section))
+            other, found = _no_whole(table, files, staged, columns)
             raise InputError(
-                problem,
-                f'write whole numbers without signs, points and leading zeros; or set id_type = "text" in {table.section}',
+                f"{problem}, and its ids are not all whole numbers{other}",
+                _or_text(_of_no_number(found) or remedy, section),
             )
+
+
+PLAIN_IDS = "write whole numbers without signs, points and leading zeros"
+LARGE_IDS = "write the table as Parquet with unsigned 64-bit ids"
+
+
+NO_ID = "the row has no id"
+
+
+def _of_no_number(why: str) -> str:
+    """Returns the remedy for an id that is missing or too large, "" for others."""
+    empty = "give each row an id; if something else separates the fields, set delimiter" if why == NO_ID else ""
+    return LARGE_IDS if why.startswith("which is beyond") else empty
+
+
+def _no_whole(table: TableFiles, files: list[int], staged: str, columns: dict[str, str]) -> tuple[str, str]:
+    """Returns words about the first id that is not a plain whole number, and why it is none; empty texts if another table has it."""
+    for name, column in columns.items():
+        whole = f"TRY_CAST(TRY_CAST({name} AS BIGINT) AS VARCHAR) = {name}"
+        sql = f"SELECT rowid, {name} FROM {staged} WHERE NOT coalesce({whole}, false) ORDER BY rowid LIMIT 1"
+        for row, value in table.duck.rows(sql):
+            place = table.place(*locate(files, row))
+            if value is None:
+                return f": column '{column}' is empty in {place}", NO_ID
+            why = why_not_whole(value)
+            return f": column '{column}' holds '{value}' in {place}{why and f', {why}'}", why
+    return "", ""
 
 
 def refuse_lost_rows(table: TableFiles, columns: Sequence[str], staged: str) -> None:

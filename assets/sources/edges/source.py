@@ -42,10 +42,12 @@ from graphmill.assets.sources.edges.numbering import (
     original_ids,
     refuse_lost_rows,
 )
+from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
+from graphmill.assets.sources.edges.shape import looks_like_triples
 from graphmill.assets.sources.edges.unread import unread_columns
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.readers.duck import Duck
-from graphmill.assets.sources.readers.file_digests import table_digests
+from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests
 from graphmill.assets.sources.readers.table_features import feature_columns, table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.registry import RawGraph, TableConfig
@@ -70,10 +72,7 @@ def raw(config: EdgesConfig, table: TableConfig | None) -> dict[str, str]:
     with told_at_once(_mistakes(config)), Duck(None, config.memory_bytes * 6 // 10, 1) as duck:
         if table is not None:
             return _raw_features(config.for_table(table), table, duck)
-        edges = _digests(config, duck, "edges", ("source_column", "target_column", "weight_column", "type_column"))
-        return edges | _digests(
-            config, duck, "nodes", ("id_column", "label_column", "split_column", "name_column"), apart=True
-        )
+        return _digests(config, duck, "edges", OF_EDGES) | _digests(config, duck, "nodes", OF_NODES, apart=True)
 
 
 def _raw_features(config: EdgesConfig, table: TableConfig, duck: Duck) -> dict[str, str]:
@@ -81,21 +80,21 @@ def _raw_features(config: EdgesConfig, table: TableConfig, duck: Duck) -> dict[s
     # The type of the ids decides their order.
     found = {"ids": hashlib.sha256(agree_on_ids(config, edges, nodes).encode()).hexdigest()}
     if config.feature_entries is not None and table.file is None:
-        entries = TableFiles(duck, config.files(KEY), KEY, config.text_form(KEY))
+        entries = open_table(config, duck, KEY)
         found |= _digests(config, duck, KEY, (), entry_columns(entries, config))
     if nodes is None:
         ends = ("source_column", "target_column")
         return found | ({} if config.num_nodes else _digests(config, duck, "edges", ends))
     read = config.features if table.file is None else None
-    names = () if read is None else feature_columns(nodes, read)
-    return found | _digests(config, duck, "nodes", ("id_column",), names)
+    if read is None:
+        return found | _digests(config, duck, "nodes", ("id_column",))
+    names = feature_columns(nodes, read)
+    return found | left_out_digest(nodes, read, "nodes") | _digests(config, duck, "nodes", ("id_column",), names)
 
 
 def _tables(config: EdgesConfig, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
     """Opens edge tables, and node tables if there are any."""
-    edges = TableFiles(duck, config.files("edges"), "edges", config.text_form("edges"))
-    has_nodes = config.nodes is not None
-    return edges, TableFiles(duck, config.files("nodes"), "nodes", config.text_form("nodes")) if has_nodes else None
+    return open_table(config, duck, "edges"), None if config.nodes is None else open_table(config, duck, "nodes")
 
 
 def _digests(
@@ -188,7 +187,8 @@ class TablesSource:
         if raw.splits is not None and self.nodes is not None:
             checked(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
         columns = config.columns(self._relations)
-        spool = EdgeSpool(self.folder, numbering.num_nodes, columns, undirected=config.undirected)
+        watched = config.counts_reverses(len(self._relations))
+        spool = EdgeSpool(self.folder, numbering.num_nodes, columns, undirected=config.undirected, watched=watched)
         spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)
         if spool.num_edges == 0:
             raise InputError(
@@ -203,11 +203,19 @@ class TablesSource:
             original_ids=original_ids(self.duck, numbering, self._kind),
             numbers=numbers | shared,
             unread=unread_columns(config, self.edges, self.nodes),
+            remarks=self._remarks(),
         )
+
+    def _remarks(self) -> list[str]:
+        """Returns a sentence about triples whose relation is read as the target."""
+        if self.nodes is not None or self.config.num_nodes is not None:
+            return []  # relations are not among the nodes, which is refused
+        said = looks_like_triples(self.edges, self.config.source_column, self.config.target_column)
+        return [said] if said else []
 
     @cached_property
     def _entries(self) -> FeatureBlock:
-        table = TableFiles(self.duck, self.config.files(KEY), KEY, self.config.text_form(KEY))
+        table = open_table(self.config, self.duck, KEY)
         return FeatureEntries(table, self.config, self.numbering, self._kind).block()
 
     @cached_property
@@ -223,7 +231,8 @@ class TablesSource:
         """Number of rows of each file of DuckDB's table `staged`, which holds the edges to be joined with ids that are not integers."""
         edges, config, kind = self.edges, self.config, self._kind
         strict = config.id_type == "auto"
-        return stage_edges(edges, config, self._relations, (kind, kind), (strict, strict))
+        sections = (config.id_section, config.id_section)
+        return stage_edges(edges, config, self._relations, (kind, kind), (strict, strict), sections)
 
 
 def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> str:
@@ -241,7 +250,9 @@ def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | Non
     typed = {kind: (table, name) for (table, name), kind in found.items() if not table.is_csv}
     if len(typed) > 1:
         shown = ", ".join(f"'{name}' of {table.paths[0].name} is {kind}" for kind, (table, name) in typed.items())
-        raise InputError(f"ids have different types: {shown}", 'write them with one type, or set id_type = "text"')
+        raise InputError(
+            f"ids have different types: {shown}", 'write them with one type, or set id_type = "text" in [graph]'
+        )
     if typed:
         return next(iter(typed))  # a CSV file has no types of its own
     return "integer" if set(found.values()) == {"integer"} else "VARCHAR"

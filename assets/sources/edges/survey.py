@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +14,11 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.edges.config import NAMES
 from graphmill.assets.sources.edges.entries import KEY, survey_entries
 from graphmill.assets.sources.edges.node_tables import require_class_numbers
+from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
+from graphmill.assets.sources.edges.shape import looks_like_triples, lost_first_line
 from graphmill.assets.sources.edges.unread import unread_columns
 from graphmill.assets.sources.features import stored_type
-from graphmill.assets.sources.readers.duck import Duck, quoted
+from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
@@ -39,25 +42,21 @@ def survey_tables(config: EdgesConfig) -> Survey:
         tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder,
         Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
     ):
-        edges = TableFiles(duck, config.files("edges"), "edges", config.text_form("edges"))
-        for key in ("source_column", "target_column", "weight_column", "type_column"):
+        edges = open_table(config, duck, "edges")
+        for key in OF_EDGES:
             if getattr(config, key) is not None:
                 edges.require(key, getattr(config, key))
-        nodes = (
-            TableFiles(duck, config.files("nodes"), "nodes", config.text_form("nodes"))
-            if config.nodes is not None
-            else None
-        )
-        for key in ("id_column", "label_column", "split_column", "name_column"):
+        nodes = None if config.nodes is None else open_table(config, duck, "nodes")
+        for key in OF_NODES:
             if nodes is not None and getattr(config, key) is not None:
                 nodes.require(key, getattr(config, key))
         if nodes is not None and config.label_column is not None and config.labels == "numbers":
-            require_class_numbers(nodes, config.label_column)
+            require_class_numbers(nodes, config.label_column, config.no_label)
         contents = describe_table("edges", edges) + (describe_table("nodes", nodes) if nodes else [])
         if config.feature_entries is None:
             width, dtype, notes = _features(config, nodes)
         else:
-            entries, notes = TableFiles(duck, config.files(KEY), KEY, config.text_form(KEY)), []
+            entries, notes = open_table(config, duck, KEY), []
             width, dtype = survey_entries(entries, config)
             dtype = stored_type(np.dtype(dtype), "as stored", config.normalize, str(entries.paths[0]))
             contents += describe_table("feature entries", entries)
@@ -89,21 +88,30 @@ def _count_nodes(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | Non
         return nodes.count()
     if config.num_nodes is not None:
         return config.num_nodes
-    ids = edges.union(quoted(config.source_column), quoted(config.target_column))
-    return int(edges.duck.rows(f"SELECT count(*) FROM ({ids})", str(edges.paths[0]))[0][0])
+    ids = edges.union(edges.field(config.source_column), edges.field(config.target_column))
+    return int(edges.duck.rows(f"SELECT count(v) FROM ({ids})", str(edges.paths[0]))[0][0])
 
 
 def describe_table(key: str, table: TableFiles) -> list[str]:
     """Returns lines about the files and columns of a table."""
     size = format_bytes(sum(path.stat().st_size for path in table.paths))
     lines = [f"{key}: {len(table.paths)} file{'s' if len(table.paths) > 1 else ''}, {size}, {table.count():,} rows"]
+    lines += [f"  read in this order: {', '.join(_order(table.paths))}"] if table.paths != sorted(table.paths) else []
     kinds = list(table.columns.items())[:SHOWN_COLUMNS]
     shown = [name if table.is_csv else f"{name} {kind}" for name, kind in kinds]
     more = len(table.columns) - len(shown)
     lines.append(f"  columns: {', '.join(shown)}{f', and {more} more' if more else ''}")
+    lines += [f"  {line}" for line in table.differences()]
     if table.folder_types:
         lines.append(f"  columns in the names of folders: {', '.join(table.folder_types)}")
     return lines + ([f"  {table.layouts[0].described()}"] if table.layouts else [])
+
+
+def _order(paths: Sequence[Path]) -> list[str]:
+    """Returns names of the first files and of the last one, which tell the order."""
+    above = Path(os.path.commonpath([path.parent for path in paths]))
+    names = [path.relative_to(above).as_posix() for path in paths]
+    return names if len(names) < 5 else [*names[:3], "...", names[-1]]
 
 
 def survey_files(paths: Sequence[Path]) -> list[str]:
@@ -112,8 +120,14 @@ def survey_files(paths: Sequence[Path]) -> list[str]:
     Raises:
         InputError: a file cannot be read.
     """
-    with Duck(None, 256 << 20, 2) as duck:
-        return describe_table("table", TableFiles(duck, paths, "edges", TextForm(names=NAMES["edges"])))
+    with Duck(None, 1 << 30, 2) as duck:
+        table = TableFiles(duck, paths, "edges", TextForm(names=NAMES["edges"]))
+        lost = lost_first_line(table)
+        # With `header = false` the columns have other names.
+        names = [*NAMES["edges"], *(f"c{place}" for place in range(2, len(table.columns)))] if lost else []
+        columns = list(table.columns)
+        triples = looks_like_triples(table, columns[0], columns[1], names) if len(columns) > 2 else ""
+        return [*describe_table("table", table), *(f"note: {said}" for said in (lost, triples) if said)]
 
 
 def _features(config: EdgesConfig, nodes: TableFiles | None) -> tuple[int, str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphmill.assets.sources.edges.entries import KEY, entry_columns
+from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
 from graphmill.assets.sources.readers.table_features import feature_columns
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.unread import unread_words
@@ -12,10 +13,6 @@ from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
     from graphmill.assets.sources.edges.config import EdgesConfig
-
-OF_EDGES = ("source_column", "target_column", "weight_column", "type_column")
-OF_NODES = ("id_column", "label_column", "split_column", "name_column")
-"""Keys of `[graph]` that name a column of the tables."""
 
 
 def unread_columns(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> list[str]:
@@ -32,7 +29,7 @@ def unread_columns(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | N
             read |= features_read(nodes, features)
         found += unread_of(nodes, read, "the node tables")
     if config.feature_entries is not None:
-        entries = TableFiles(edges.duck, config.files(KEY), KEY, config.text_form(KEY))
+        entries = open_table(config, edges.duck, KEY)
         found += unread_of(entries, set(entry_columns(entries, config)), "the feature entries")
     return found
 

@@ -11,6 +11,7 @@ from graphmill.assets.sources.classes import known_labels
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.readers.archive import Archive, row_ranges
 from graphmill.assets.sources.splits import is_mask, mask_ids
+from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import Attempts, InputError
 from graphmill.kernels.types import Array, id_dtype
 
@@ -89,12 +90,27 @@ def integers(archive: Archive, name: str, dims: int) -> Array:
         )
         raise InputError(f"{archive.path}: {name} is {header.dtype}, not integers", remedy)
     if dims == 0 and header.shape in ((), (1,)):
-        return archive.read(name).reshape(())
+        return _signed(archive, name).reshape(())
     if len(header.shape) != dims:
         problem = f"{archive.path}: {name} has shape {list(header.shape)}, not {dims} dimensions"
         flat = dims == 1 and sum(size != 1 for size in header.shape) <= 1
         raise InputError(problem, f"save {name}.reshape(-1)" if flat else FIX_FILE)
-    return archive.read(name)
+    return _signed(archive, name)
+
+
+def _signed(archive: Archive, name: str) -> Array:
+    """Reads integers; those of uint64 become int64, since NumPy counts the former with int64 as floats.
+
+    Raises:
+        InputError: a value is beyond the range of int64.
+    """
+    values = archive.read(name)
+    if values.dtype.kind == "i" or values.dtype.itemsize < 8:
+        return values
+    if (most := largest(values)) >= 2**63:
+        problem = f"{archive.path}: {name} holds {most}, which is no number of a node: it is {most - 2**64} of int64"
+        raise InputError(problem, f"leave out what has no node, and save {name}.astype(np.int64)")
+    return values.view(values.dtype.str.replace("u", "i"))
 
 
 def endpoints(archive: Archive, edges: Array | Sequence[Array], num_nodes: int) -> tuple[Array, Array]:

@@ -53,6 +53,7 @@ from graphmill.assets.sources.readers.archive import Archive, Header
 from graphmill.assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
 from graphmill.assets.sources.survey import Survey, in_memory_bytes
 from graphmill.assets.sources.unread import unread_notes
+from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import Attempts, InputError
 from graphmill.kernels.types import Array, id_dtype
 
@@ -297,4 +298,4 @@ def _survey_nodes(archive: Archive, headers: dict[str, Header]) -> tuple[int, in
             return num_labels(archive, name), 1, value
     if "adj_indptr" in headers:
         return shape("adj_indptr", 1)[0] - 1, 1, value
-    return int(integers(archive, "edge_index", 2).max(initial=-1)) + 1, 1, value
+    return largest(integers(archive, "edge_index", 2)) + 1, 1, value

@@ -14,16 +14,12 @@ from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.ogb.split_dict import in_range, load_split
 from graphmill.assets.sources.ogb.text import ONLY, Parts, read_split, required
 from graphmill.assets.sources.readers.archive import Archive
+from graphmill.assets.sources.readers.array_files import check_matrix
 from graphmill.assets.sources.readers.duck import FIX_FILE, Duck
-from graphmill.assets.sources.readers.mapped_arrays import (
-    STEP_EDGES,
-    array_block,
-    check_matrix,
-    mapped_relation,
-    open_plain,
-)
+from graphmill.assets.sources.readers.mapped_arrays import STEP_EDGES, array_block, mapped_relation, open_plain
 from graphmill.assets.sources.splits import PARTS
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
+from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -122,12 +118,12 @@ def _count_nodes(folder: Path, relations: list[Relation]) -> dict[str, int]:
         if arrays:
             counts[name] = len(open_plain(arrays[0]))
             continue
-        largest = -1
+        most = -1
         for relation in relations:
             for batch in relation.batches():
                 ends = [batch.src] * (relation.kind[0] == name) + [batch.dst] * (relation.kind[2] == name)
-                largest = max([largest, *[int(end.max(initial=-1)) for end in ends]])
-        counts[name] = largest + 1
+                most = max([most, *map(largest, ends)])
+        counts[name] = most + 1
     return counts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def read_typed_text(path: Path, duck: Duck) -> Parts:
     folder = path / "raw"
     counts = TableFiles(duck, [required(folder / "num-node-dict.csv.gz")], "path", NAMED)
     found = duck.rows(f"SELECT * FROM {counts.source(0)}", str(counts.paths[0]))
-    if len(found) != 1 or not all(str(value).isdigit() for value in found[0]):
+    if len(found) != 1 or not all(re.fullmatch(r"\d{1,18}", str(value), re.ASCII) for value in found[0]):
         raise InputError(f"{counts.paths[0]}: has {len(found)} rows, not one of counts", "give a folder with one graph")
     given = dict(zip(counts.columns, (int(value) for value in found[0]), strict=True))
     node_types = {name: given[name] for name in sorted(given)}

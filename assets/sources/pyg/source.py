@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,7 @@ def read(
     starts = first_ids(node_types)
     blocks: dict[str | None, list[FeatureBlock]] = {
         asked: [
-            attempts(_block, stores, name, asked or "x", starts[name], node_types[name], config.path)
+            attempts(_block, stores, name, asked or "x", starts[name], node_types[name], config)
             for name, data in stores.nodes.items()
             if (asked or "x") in data
         ]
@@ -135,11 +135,12 @@ def read(
     return graph, blocks
 
 
-def _block(stores: Stores, name: str, data_name: str, first: int, count: int, path: Path) -> FeatureBlock:
+def _block(stores: Stores, name: str, data_name: str, first: int, count: int, config: PygConfig) -> FeatureBlock:
     """Returns the features of a node type; one column may be [N]."""
-    where = f"{data_of(stores, path, name)}: '{data_name}'"
+    where = f"{data_of(stores, config.path, name)}: '{data_name}'"
     values, dtype = as_array(stores.nodes[name][data_name], where)
-    return array_block(values.reshape(-1, 1) if values.ndim == 1 else values, first, count, where, dtype=dtype)
+    block = array_block(values.reshape(-1, 1) if values.ndim == 1 else values, first, count, where, dtype=dtype)
+    return replace(block, named_twice=config.named_twice(data_name, "y"))
 
 
 def _labels(stores: Stores, config: PygConfig, node_types: dict[str, int]) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from graphmill.assets.sources.dgl.reader import MASKS
 from graphmill.assets.sources.features import BFLOAT16
 from graphmill.assets.sources.pyg.stores import Kind, Stores
+from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -85,13 +86,16 @@ def num_nodes_of(stores: Stores, name: str, names: Names) -> int:
     for kind, edges in stores.edges.items():
         ends, _ = as_array(edges["edge_index"], f"{data_of(stores, names.path, kind)}: 'edge_index'")
         for row, end in zip(ends, (kind[0], kind[2]), strict=True):
-            most = max(most, int(row.max(initial=-1)) if end == name else -1)
+            most = max(most, largest(row) if end == name else -1)
     return most + 1
 
 
 def _number(value: Any, where: str) -> int:
     """Returns a whole number, which may stand in a tensor or list of one."""
-    found = np.asarray(value).reshape(-1)
+    try:
+        found = np.asarray(value).reshape(-1)
+    except TypeError:  # NumPy lacks the type, such as bfloat16
+        found = np.zeros(0)
     if len(found) != 1 or found.dtype.kind not in "iu" or found[0] < 0:
         raise InputError(
             f"{where} is {value!r}, not a number of nodes", "set num_nodes to a whole number, or leave it out"

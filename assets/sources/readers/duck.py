@@ -17,9 +17,11 @@ from typing import Any
 
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.readers.arrow_stream import Column, StreamError, arrow_batches
+from graphmill.assets.storage.encodings import as_utf8, through
 from graphmill.assets.storage.filesystem import full_disk, full_errno
 from graphmill.kernels.errors import InputError
 
+ONE_END = "tr '\\r' '\\n'"
 FIX_FILE = "correct the file and run the command again"
 ROW_HAS, QUOTES = (
     "a row has ",
@@ -29,6 +31,18 @@ ROW_HAS, QUOTES = (
 
 AS_NUMBER = "write a number, such as the days since a day, or leave the column out"
 """The remedy for a date that has to be a number."""
+NOT_PARQUET = (
+    "magic bytes",
+    "too small to be a parquet",
+    "parquet file",
+    "thrift",
+    "tprotocol",
+    "footer",
+    "snappy",
+    "page header",
+    "decompress",
+)
+"""Words of DuckDB's errors about damaged Parquet files."""
 DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?|\d{1,2}:\d{2}.*")
 DECIMAL_POINT = "write numbers with a decimal point, such as 0.5"
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -154,9 +168,13 @@ def explained(text: str, where: str) -> InputError:
     if "unicode" in text or "utf-8" in text.lower():
         return InputError(f"{place}: the text is not UTF-8", as_utf8(where))
     if "GZIP" in text or "gzip" in text:
-        remedy = f"copy it again; or, if bytes stand behind its end: gzip -dc {shlex.quote(where)} > NEW.csv"
-        return InputError(f"{place}: the gzip file is damaged or cut short: {_first_line(text)}", remedy)
+        return damaged_gzip(where)
     said = text.replace(where, "").lower()  # a path may have any word
+    if range_of := re.search(r"with value (\S+) can't be cast .* range for the destination type (\w+)", text):
+        problem = f"{place}: cannot be read: the number {range_of[1]} is beyond the range of {range_of[2]}"
+        return InputError(problem, f"scale the column, or {FIX_FILE}")
+    if any(word in said for word in NOT_PARQUET):
+        return InputError(f"{place}: cannot be read: it is not a whole Parquet file", "copy it again")
     if "zstd" in said or "frame" in said or "corruption detected" in said:
         return InputError(f"{place}: the file, which zstd compressed, is damaged: {_first_line(text)}", "copy it again")
     return InputError(f"{place}: cannot be read: {_first_line(text)}", f"copy it again, or {FIX_FILE}")
@@ -184,18 +202,15 @@ def too_long(place: str, most: int) -> InputError:
     return InputError(f"{place}: the line is longer than {most:,} bytes", remedy)
 
 
-def as_utf8(path: str) -> str:
-    """Returns the remedy for a text file of another encoding."""
-    return f"save the file as UTF-8, for example: iconv -f LATIN1 -t UTF-8 {shlex.quote(path)} > NEW.csv (or -f UTF-16)"
+def damaged_gzip(where: str) -> InputError:
+    """Returns the error of a gzip file that cannot be unpacked to its end."""
+    remedy = f"copy it again; or, if bytes stand behind its end: gzip -dc {shlex.quote(where)} > NEW.csv"
+    return InputError(f"{where}: the gzip file is damaged or cut short", remedy)
 
 
 def _line_ends(where: str) -> InputError:
-    packed = next(
-        (tool for ending, tool in {".gz": "gzip -dc", ".zst": "zstd -dc"}.items() if where.endswith(ending)), ""
-    )
-    shown = f"{packed} {shlex.quote(where)} | tr '\\r' '\\n'" if packed else f"tr '\\r' '\\n' < {shlex.quote(where)}"
-    problem = f"{where}: its lines end in several ways (\\n, \\r\\n and \\r)"
-    return InputError(problem, f"give them one end: {shown} > NEW.csv, and name the new file")
+    problem, command = f"{where}: its lines end in several ways (\\n, \\r\\n and \\r)", through(where, ONE_END)
+    return InputError(problem, f"give them one end: {command} > NEW.csv, and name the new file")
 
 
 def quoted(name: str) -> str:

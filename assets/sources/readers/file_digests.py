@@ -9,6 +9,7 @@ from pathlib import Path
 from graphmill.assets.sources.readers.column_digests import column_digests
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.part_files import expand, file_kind, folder_columns
+from graphmill.assets.sources.readers.table_features import left_out
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
 from graphmill.assets.storage.digests import sha256_file
@@ -68,3 +69,12 @@ def _of_columns(duck: Duck, path: Path, columns: Sequence[str], table: TableFile
     }
     own = [column for column in columns if column not in named]
     return dict(column_digests(duck, path, own)) | named if not table.is_csv else named
+
+
+def left_out_digest(table: TableFiles, features: str | Sequence[str], key: str) -> dict[str, str]:
+    """Returns a digest of the columns that patterns of features leave out, none if they leave out none.
+
+    The digest of a text file is that of all columns, so that it does not tell which of them are features.
+    """
+    names = left_out(table, features)
+    return {f"{key}/left out": hashlib.sha256("\0".join(names).encode()).hexdigest()} if names else {}

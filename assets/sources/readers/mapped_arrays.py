@@ -16,7 +16,9 @@ import numpy as np
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.features import BFLOAT16, widened
 from graphmill.assets.sources.readers.archive import row_ranges
+from graphmill.assets.sources.readers.array_files import COPY, NPY, check_matrix, first_of, no_array, other_rows
 from graphmill.assets.sources.readers.duck import FIX_FILE
+from graphmill.assets.sources.readers.part_files import refuse_managed
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation
 from graphmill.assets.storage.arrays import BAD_HEADER, READING, forget_pages
 from graphmill.kernels.errors import InputError
@@ -24,12 +26,6 @@ from graphmill.kernels.types import Array
 
 STEP_EDGES = 1 << 18
 """Edges of one slice."""
-
-
-def check_matrix(shape: tuple[int, ...], dtype: np.dtype[Any], count: int, where: str) -> None:
-    """Raises InputError unless an array is a matrix of numbers with `count` rows."""
-    if len(shape) != 2 or shape[0] != count or dtype.kind not in "biuf":
-        raise InputError(f"{where} is {dtype}{list(shape)}, not numbers [{count}, F]", FIX_FILE)
 
 
 def open_plain(path: Path) -> Array:
@@ -41,10 +37,8 @@ def open_plain(path: Path) -> Array:
     try:
         with READING:
             return np.lib.format.open_memmap(path, mode="r")
-    except FileNotFoundError as error:
-        raise InputError(f"{path} is missing", "unzip the dataset again, or restore the file") from error
     except (OSError, *BAD_HEADER) as error:
-        raise InputError(f"{path}: is no array of plain numbers: {error}", "copy it again") from error
+        raise no_array(path, error) from error
 
 
 def file_block(
@@ -73,11 +67,12 @@ def open_rows(path: Path, tensor: str | None) -> tuple[Array, np.dtype[Any] | st
     Raises:
         InputError: the file is unreadable or of another kind, or lacks the tensor.
     """
-    if path.suffix == ".npy":
+    refuse_managed([path])
+    if first_of(path).startswith(NPY) or path.suffix == ".npy":  # whatever the name says
         table = open_plain(path)
         return table, table.dtype
-    if path.suffix != ".safetensors":
-        raise InputError(f"{path}: the name ends with neither .npy nor .safetensors", "save the rows as one of these")
+    if (other := other_rows(path)) is not None:
+        raise other
     return open_tensor(path, tensor)
 
 
@@ -138,26 +133,56 @@ def open_tensor(path: Path, name: str | None) -> tuple[Array, np.dtype[Any] | st
         InputError: the file is missing, damaged or not a safetensors file, or lacks the tensor.
     """
     try:
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length)) if length <= MOST_HEADER_BYTES else {}
-        entries = {key: entry for key, entry in header.items() if key != "__metadata__"}
-        if name is None and len(entries) == 1:
-            (name,) = entries
-        if name not in entries:
-            what = f"has no tensor '{name}'" if name else f"holds {len(entries)} tensors"
-            raise InputError(f"{path}: {what}; it has {', '.join(sorted(entries))}", "name one of these as `tensor`")
-        entry = entries[name]
-        start, stop = entry["data_offsets"]
-        kind, shape = np.dtype(TENSOR_TYPES[entry["dtype"]]), tuple(entry["shape"])
-        if stop - start != math.prod(shape) * kind.itemsize or 8 + length + stop > path.stat().st_size:
-            raise ValueError("it is cut short")
-        table = np.memmap(path, kind, "r", offset=8 + length + start, shape=shape)
+        begin, entries = _entries(path)
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing", "correct the path, or restore the file") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise InputError(f"{path}: is no whole safetensors file: {error}", "copy it again") from error
-    return table, BFLOAT16 if entry["dtype"] == "BF16" else kind
+    except HEADER_ERRORS as error:
+        raise InputError(f"{path}: is no whole safetensors file: its header cannot be read", COPY) from error
+    entry = entries[_chosen(path, entries, name)]
+    try:
+        start, stop = entry["data_offsets"]
+        kind, shape = np.dtype(TENSOR_TYPES[entry["dtype"]]), tuple(entry["shape"])
+        if stop - start != math.prod(shape) * kind.itemsize or begin + stop > path.stat().st_size:
+            raise InputError(f"{path}: is no whole safetensors file: it is cut short", COPY)
+        return np.memmap(path, kind, "r", offset=begin + start, shape=shape), (
+            BFLOAT16 if entry["dtype"] == "BF16" else kind
+        )
+    except InputError:
+        raise
+    except HEADER_ERRORS as error:
+        raise InputError(f"{path}: is no whole safetensors file: its header is damaged", COPY) from error
+
+
+HEADER_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""The errors that a header with wrong bytes causes."""
+
+
+def _entries(path: Path) -> tuple[int, dict[str, Any]]:
+    """Returns (first byte of the tensors, name -> entry of the header)."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length)) if length <= MOST_HEADER_BYTES else {}
+    return 8 + length, {key: entry for key, entry in header.items() if key != "__metadata__"}
+
+
+def _chosen(path: Path, entries: dict[str, Any], name: str | None) -> str:
+    """Returns the name of the tensor that is read.
+
+    Raises:
+        InputError: there is none, there are several, or its type is not read.
+    """
+    if not entries:
+        raise InputError(f"{path}: is no whole safetensors file: it has no tensors", COPY)
+    if name is None and len(entries) == 1:
+        (name,) = entries
+    if name not in entries:
+        what = f"has no tensor '{name}'" if name else f"holds {len(entries)} tensors"
+        raise InputError(f"{path}: {what}; it has {', '.join(sorted(entries))}", "name one of these as `tensor`")
+    kind = entries[name].get("dtype") if isinstance(entries[name], dict) else None
+    if isinstance(kind, str) and kind not in TENSOR_TYPES:
+        problem = f"{path}: tensor '{name}' is {kind}, a type that is not read"
+        raise InputError(problem, f"save it as one of {', '.join(TENSOR_TYPES)}, such as tensor.float()")
+    return name
 
 
 def mapped_relation(path: Path, names: tuple[str, str, str], where: str, weight: Array | None = None) -> Relation:

@@ -1,7 +1,8 @@
-"""How a file of text is packed, and lines of it; and files of other programs, with the command that makes a table of them.
+"""How a file of text is packed, and lines of it.
 
 The first bytes decide, whatever the name says: browsers unpack files and keep their names. DuckDB unpacks gzip and zstd itself. bzip2, xz,
-gzip with zeros behind its end and text whose lines end in two ways are written into scratch space first.
+gzip with zeros behind its end and text whose lines end in two ways are written into scratch space first. A gzip file is compared with its
+CRC-32 before DuckDB reads it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import gzip
 import hashlib
 import io
 import lzma
-import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +19,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from graphmill.assets.sources.readers.duck import FIX_FILE, Duck, as_utf8, path_literal
+from graphmill.assets.sources.readers.duck import FIX_FILE, Duck, damaged_gzip, path_literal
+from graphmill.assets.storage.encodings import as_utf8, wide_encoding
 from graphmill.assets.storage.filesystem import full_disk, full_errno
 from graphmill.assets.storage.machine import require_plain_file
 from graphmill.kernels.errors import InputError
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
+PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
+"""Endings of the names of packed files."""
 PIECE_BYTES = 1 << 20
 PADDING = 9
 LONGEST_LINE = 16 << 20
@@ -35,38 +38,6 @@ LINES = (
     f"escape='', max_line_size={LONGEST_LINE}, hive_partitioning=false"
 )
 """Options of DuckDB's reader that take a line as it is."""
-
-_TO_PARQUET = "python -c \"import polars; polars.{read}({path!r}).write_parquet({path!r} + '.parquet')\""
-_TO_TEXT = "import networkx; networkx.write_edgelist(networkx.read_{form}({path!r}), {path!r} + '.txt', data=False)"
-FOREIGN = {
-    ".feather": ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
-    ".arrow": ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
-    ".ipc": ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
-    ".jsonl": ("lines of JSON", _TO_PARQUET.replace("{read}", "read_ndjson")),
-    ".ndjson": ("lines of JSON", _TO_PARQUET.replace("{read}", "read_ndjson")),
-    ".json": ("JSON", _TO_PARQUET.replace("{read}", "read_json")),
-    ".avro": ("Avro", _TO_PARQUET.replace("{read}", "read_avro")),
-    ".orc": ("ORC", "write it as Parquet with the program that wrote it"),
-    ".xlsx": ("a spreadsheet", "save its table as CSV"),
-    ".xls": ("a spreadsheet", "save its table as CSV"),
-    ".zip": ("a zip archive", "unpack it: python -m zipfile -e {path!r} ."),
-    ".tar": ("a tar archive", "unpack it: python -m tarfile -e {path!r} ."),
-    ".tar.gz": ("a tar archive", "unpack it: python -m tarfile -e {path!r} ."),
-    ".tgz": ("a tar archive", "unpack it: python -m tarfile -e {path!r} ."),
-    ".lz4": ("packed by lz4", "unpack it: lz4 -d {path!r}"),
-    ".mtx": ("a matrix of Matrix Market", "keep its entries alone: grep -v '^%' {path!r} | tail -n +2 > edges.txt"),
-    ".graphml": ("GraphML", f'python -c "{_TO_TEXT.replace("{form}", "graphml")}"'),
-    ".gexf": ("GEXF", f'python -c "{_TO_TEXT.replace("{form}", "gexf")}"'),
-    ".gml": ("GML", f'python -c "{_TO_TEXT.replace("{form}", "gml")}"'),
-}
-"""Ending -> (format, remedy)."""
-FOREIGN_MAGIC = {
-    b"ARROW1\0\0": ".arrow",
-    b"Obj\x01": ".avro",
-    b"PK\x03\x04": ".zip",
-    b"%%MatrixMarket": ".mtx",
-    b"\x04\x22\x4d\x18": ".lz4",
-}
 
 
 def first_bytes(path: Path, count: int = 16) -> bytes:
@@ -81,32 +52,6 @@ def first_bytes(path: Path, count: int = 16) -> bytes:
             return file.read(count)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}", "give a readable file") from error
-
-
-def foreign(path: Path, start: bytes) -> tuple[str, str] | None:
-    """Returns (format, remedy) of a file of a format that is not read, None for others.
-
-    Args:
-        path: the file.
-        start: its first bytes.
-    """
-    name = path.name.lower()
-    ending = next((ending for magic, ending in FOREIGN_MAGIC.items() if start.startswith(magic)), None)
-    if start.startswith(b"ORC") and _last_bytes(path, 4)[:3] == b"ORC":  # a table of text may begin with ORCID
-        ending = ".orc"
-    if ending == ".zip" and name.endswith(".xlsx"):
-        ending = ".xlsx"
-    ending = ending or next((each for each in FOREIGN if name.endswith(each)), None)
-    if ending is None:
-        return None
-    what, remedy = FOREIGN[ending]
-    return what, remedy.replace("{path!r}", repr(str(path)))
-
-
-def _last_bytes(path: Path, count: int) -> bytes:
-    with open(path, "rb") as file:
-        file.seek(-min(count, path.stat().st_size), os.SEEK_END)
-        return file.read()
 
 
 def packing(path: Path) -> str:
@@ -126,8 +71,13 @@ def text_lines(duck: Duck, path: Path, most: int = 1000) -> Iterator[str]:
         sql = f"SELECT line FROM read_csv({path_literal(path)}, {LINES}, compression='zstd') LIMIT {most}"
         yield from ((line or "") + "\n" for (line,) in duck.rows(sql, str(path)))
         return
-    with reading(path) as packed, io.TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
-        yield from file
+    with reading(path) as packed:
+        start = packed.read(8)
+        if encoding := wide_encoding(start):
+            raise InputError(f"{path}: the text is not UTF-8, but {encoding}", as_utf8(str(path), encoding))
+        packed.seek(0)
+        with io.TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
+            yield from file
 
 
 @contextmanager
@@ -139,10 +89,12 @@ def reading(path: Path) -> Iterator[IO[bytes]]:
         with openers[kind](path, "rb") as file:
             yield file
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: the text is not UTF-8: {error.reason}", as_utf8(str(path))) from error
+        raise InputError(f"{path}: the text is not UTF-8", as_utf8(str(path))) from error
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if full_errno(error) is not None:
             raise
+        if kind == "gzip":
+            raise damaged_gzip(str(path)) from error
         what = "cannot be read" if kind == "none" else f"the {kind} file is damaged or cut short"
         raise InputError(f"{path}: {what}: {error}", f"copy it again, or {FIX_FILE}") from error
 
@@ -159,10 +111,13 @@ def for_duck(duck: Duck, path: Path) -> tuple[Path, str]:
     if kind == "zstd":
         require_whole_zstd(path)
     state = path.stat()
+    unchanged = state.st_size, state.st_mtime_ns, state.st_ctime_ns
     as_it_is = {"zstd": True, "gzip": not _padded(path, state.st_size)}
     if kind == "none":
-        as_it_is[kind] = not _mixed_ends(path, state.st_size, state.st_mtime_ns)
+        as_it_is[kind] = not _mixed_ends(path, unchanged)
     if as_it_is.get(kind):
+        if kind == "gzip":
+            _require_whole_gzip(path, unchanged)
         return path, kind
     copy = duck.scratch / f"unpacked-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     if not copy.exists():
@@ -190,7 +145,7 @@ def _unpack(path: Path, copy: Path) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _mixed_ends(path: Path, _size: int, _modified: int) -> bool:
+def _mixed_ends(path: Path, _unchanged: tuple[int, ...]) -> bool:
     """Tells whether some lines end in \\r\\n and others in \\n; quoted fields count, too."""
     newlines, pairs, last = 0, 0, b""
     with open(path, "rb") as file:
@@ -201,6 +156,18 @@ def _mixed_ends(path: Path, _size: int, _modified: int) -> bool:
                 return True
             last = piece[-1:]
     return False
+
+
+@lru_cache(maxsize=4096)
+def _require_whole_gzip(path: Path, _unchanged: tuple[int, ...]) -> None:
+    """Unpacks a gzip file once and compares it with its CRC-32, which DuckDB does not: a flipped bit would be other text.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    with reading(path) as file:
+        while file.read(PIECE_BYTES):
+            pass
 
 
 def require_whole_zstd(path: Path) -> None:

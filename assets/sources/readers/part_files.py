@@ -1,37 +1,43 @@
 """The files of a table: those of a path, a pattern, or a folder of part files, and what kind of file each is.
 
 Spark, Dask, BigQuery and DuckDB write a table as a folder. Its part files are all files below it, in the order of their names, except those
-whose name, or whose folder's name, begins with `_` or `.`: markers such as `_SUCCESS`, checksums and metadata.
+whose name, or whose folder's name, begins with `_` or `.`: markers such as `_SUCCESS`, checksums and metadata. Numbers in names count as
+numbers: part.2 before part.10.
+
+Delta, Iceberg and others keep rows that were deleted beside those of now, in files that look like any part. Their metadata tell; no file at
+or below a folder with such metadata is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-from graphmill.assets.sources.readers.packing import FOREIGN, first_bytes, foreign
-from graphmill.assets.storage.patterns import matches, why_nothing, written
+from graphmill.assets.sources.readers.foreign import foreign
+from graphmill.assets.sources.readers.packing import PACKED, first_bytes
+from graphmill.assets.storage.patterns import in_order, matches, why_nothing, written
 from graphmill.kernels.errors import InputError
 
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv")
 LISTS = (".txt", ".edges", ".edgelist", ".el", ".wel", ".ncol", ".tab", ".dat")
 """Names of lists of edges, as SNAP, KONECT, Network Repository, networkx and igraph write them."""
-PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 MANAGED = {
-    "_delta_log": "is a Delta table, whose folder keeps rows that were deleted: write its present rows as Parquet",
-    ".hoodie": "is a Hudi table, whose folder keeps rows that were deleted: write its present rows as Parquet",
-    "_temporary": "holds _temporary, so the program that writes it has not finished: wait for it, or write the table again",
+    "a Delta table": ("_delta_log",),
+    "a Hudi table": (".hoodie",),
+    "an Iceberg table": ("metadata/*.metadata.json*", "metadata/version-hint.text", "metadata/snap-*.avro"),
+    "a Lance table": ("_versions/*.manifest", "_latest.manifest"),
+    "a Paimon table": ("snapshot/LATEST", "snapshot/snapshot-*"),
 }
-"""Names inside a folder whose part files are not the table."""
+"""Format of a table whose folder keeps old rows -> what its folder has, of which one is enough."""
 
 
 def expand(patterns: Sequence[Path], key: str) -> list[Path]:
-    """Returns the files that paths, folders and patterns name: each pattern's files sorted, no file twice.
+    """Returns the files that paths, folders and patterns name: each pattern's files in the order of their names, no file twice.
 
     Raises:
-        InputError: a pattern names no file, or a folder is not a finished table.
+        InputError: a pattern names no file, a folder is not a finished table, or a file belongs to a table that keeps old rows.
     """
     found: dict[Path, None] = {}
     for pattern in patterns:
@@ -43,21 +49,39 @@ def expand(patterns: Sequence[Path], key: str) -> list[Path]:
         if not files:
             raise _nothing(pattern, key)
         found |= dict.fromkeys(files)
+    refuse_managed(found)
     return list(found)
 
 
+def refuse_managed(paths: Iterable[Path]) -> None:
+    """Refuses folders, and files below folders, of formats that keep old rows.
+
+    Raises:
+        InputError: a path is part of such a table.
+    """
+    for folder in dict.fromkeys(folder for path in paths for folder in (path, *path.parents)):
+        for what, marks in MANAGED.items():
+            if any(any(folder.glob(mark)) for mark in marks):
+                problem = f"{folder} is {what}, whose files also have rows of the past, which were deleted or replaced"
+                form, new = what.split()[1].lower(), f"{folder.name}-now"
+                command = f'spark.read.format("{form}").load("{folder}").write.parquet("{new}")'
+                raise InputError(
+                    problem, f"write its present rows as Parquet, for example in Spark: {command}, and name {new}"
+                )
+
+
 def part_files(folder: Path) -> list[Path]:
-    """Returns the part files of a folder, at any depth, sorted.
+    """Returns the part files of a folder, at any depth, in the order of their names.
 
     Raises:
         InputError: the folder belongs to a table that has to be read in another way, or is not finished.
     """
-    for name, what in MANAGED.items():
-        if (folder / name).exists():
-            problem, _, remedy = what.partition(": ")
-            raise InputError(f"{folder} {problem}", remedy)
+    refuse_managed([folder])
+    if (folder / "_temporary").exists():
+        problem = f"{folder} holds _temporary, so the program that writes it has not finished"
+        raise InputError(problem, "wait for it, or write the table again")
     below = (path for path in folder.rglob("*") if not _hidden(path.relative_to(folder).parts))
-    return sorted(path for path in below if path.is_file())
+    return in_order(path for path in below if path.is_file())
 
 
 def _hidden(parts: Sequence[str]) -> bool:
@@ -111,8 +135,10 @@ def looks_like_table(path: Path) -> bool:
     """Tells whether the name or the first bytes say that a file, a pattern's file or a folder's part files are a table."""
     if path.is_dir():
         return any(_kind_of_name(part.name) for part in part_files(path)) or _kind_of_name(path.name) is not None
-    ending = any(path.name.lower().endswith(each) for each in FOREIGN)
-    return ending or _kind_of_name(path.name) is not None or (path.is_file() and first_bytes(path)[:4] == b"PAR1")
+    if _kind_of_name(path.name) is not None or not path.is_file():
+        return _kind_of_name(path.name) is not None
+    start = first_bytes(path)
+    return start[:4] == b"PAR1" or foreign(path, start) is not None
 
 
 def folder_columns(path: Path) -> Mapping[str, str | None]:

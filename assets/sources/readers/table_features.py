@@ -12,6 +12,7 @@ from graphmill.assets.sources.readers.archive import row_ranges
 from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.duck import AS_NUMBER, FIX_FILE, quoted
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
+from graphmill.assets.sources.rounding import WHOLE, Rounded
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -20,25 +21,56 @@ SQL_TYPES = {"TINYINT": np.int8, "UTINYINT": np.uint8, "FLOAT": np.float32, "DOU
 
 
 def feature_columns(table: TableFiles, features: str | Sequence[str]) -> list[str]:
-    """Returns the names of the feature columns in their order: a pattern's in the order of the table.
+    """Returns the names of the feature columns in their order: those of a pattern in the order of the table.
+
+    A pattern leaves out the columns that other keys name, such as the label: only their own names make them features.
+
+    Args:
+        table: the table.
+        features: a name, a pattern, or a list of both; a column that a list with a pattern means several times is one.
 
     Raises:
         InputError: a column is missing, or a pattern fits none.
     """
-    if not isinstance(features, str):
-        chosen = list(features)
-    elif features not in table.columns and "*" in features:
-        chosen = [name for name in table.columns if fnmatch.fnmatchcase(name, features)]
-    else:
-        chosen = [features]
-    if not chosen:
-        has = ", ".join(list(table.columns)[:20])
-        raise InputError(
-            f"{table.paths[0]}: no column fits features = {features!r}; it has {has}", "correct `features`"
-        )
+    listed = [features] if isinstance(features, str) else list(features)
+    chosen: list[str] = []
+    for each in listed:
+        fitting = [name for name in _fitting(table, each) if name == each or name not in table.taken]
+        if not fitting:
+            raise _none_fits(table, each)
+        chosen += fitting
+    if any(_is_pattern(table, each) for each in listed):
+        chosen = list(dict.fromkeys(chosen))
     for name in chosen:
         table.require("features", name)
     return chosen
+
+
+def left_out(table: TableFiles, features: str | Sequence[str]) -> list[str]:
+    """Returns the columns that patterns of features fit, and that are none since another key names them."""
+    listed = [features] if isinstance(features, str) else list(features)
+    fitting = (name for each in listed if _is_pattern(table, each) for name in _fitting(table, each))
+    return [name for name in dict.fromkeys(fitting) if name in table.taken and name not in listed]
+
+
+def named_twice(table: TableFiles, names: Sequence[str]) -> list[str]:
+    """Returns a phrase for each feature column that another key names, too: a model reads it as a feature."""
+    return [f"column '{name}' is also the {table.taken[name]}" for name in names if name in table.taken]
+
+
+def _is_pattern(table: TableFiles, text: str) -> bool:
+    return "*" in text and text not in table.columns
+
+
+def _fitting(table: TableFiles, text: str) -> list[str]:
+    """Returns the columns that a name or a pattern means, of a pattern those that other keys name as well."""
+    return [name for name in table.columns if fnmatch.fnmatchcase(name, text)] if _is_pattern(table, text) else [text]
+
+
+def _none_fits(table: TableFiles, pattern: str) -> InputError:
+    left = [f"'{name}', the {table.taken[name]}" for name in _fitting(table, pattern)]
+    has = f"only {'; '.join(left)}" if left else f"it has {', '.join(list(table.columns)[:20])}"
+    return InputError(f"{table.paths[0]}: no column fits features = {pattern!r}; {has}", "correct `features`")
 
 
 def feature_type(table: TableFiles, names: Sequence[str]) -> str:
@@ -122,6 +154,11 @@ def table_block(
 
     where = f"{table.paths[0]}: {names[0] if len(names) == 1 else f'{len(names)} columns'}"
     return FeatureBlock(
+        named_twice=named_twice(table, names),
+        column=lambda column: f"column '{names[int(np.searchsorted(ends, column, side='right'))]}'",
+        recount=lambda columns: rounded_values(
+            table, [names[int(i)] for i in np.unique(np.searchsorted(ends, columns, side="right"))]
+        ),
         where=where,
         first=first,
         num_rows=num_rows,
@@ -130,6 +167,39 @@ def table_block(
         slices=slices,
         place=place,
         node_of_row=node_of_row,
+    )
+
+
+def rounded_values(table: TableFiles, names: Sequence[str]) -> list[Rounded]:
+    """Returns for each column the numbers beyond the whole numbers of float32, as the files have them."""
+    return [_rounded(table, name) for name in names]
+
+
+def _rounded(table: TableFiles, name: str) -> Rounded:
+    value, nearest = "TRY_CAST(v AS DOUBLE)", "CAST(TRY_CAST(v AS FLOAT) AS DOUBLE)"
+    beyond = f"abs({value}) >= {WHOLE['float32']}"
+    digits = f"coalesce(TRY_CAST(v AS HUGEINT) <> TRY_CAST({nearest} AS HUGEINT), false)"  # of numbers that DOUBLE rounds, too
+    whole = f"{beyond} AND {value} = floor({value}) AND ({value} <> {nearest} OR {digits})"
+    broken = f"{beyond} AND {value} <> floor({value}) AND {value} <> {nearest}"
+    counts, lows, highs, shown = [0, 0], [np.inf], [-np.inf], []
+    for number, path in enumerate(table.paths):
+        given = f"unnest({quoted(name)})" if lists_of(table, name) else table.field(name)
+        wanted = (
+            f"count(*) FILTER ({whole}), count(*) FILTER ({broken}), min({value}) FILTER ({beyond}), max({value}) FILTER ({beyond}), "
+            f"min(CAST(v AS VARCHAR)) FILTER ({whole}), min(CAST(v AS VARCHAR)) FILTER ({broken})"
+        )
+        row = table.duck.rows(f"SELECT {wanted} FROM (SELECT {given} AS v FROM {table.source(number)})", str(path))[0]
+        counts = [counts[0] + int(row[0]), counts[1] + int(row[1])]
+        lows += [row[2]] if row[2] is not None else []
+        highs += [row[3]] if row[3] is not None else []
+        shown += [text for text in row[4:] if text is not None]
+    return Rounded(
+        column=f"column '{name}'",
+        whole=counts[0],
+        broken=counts[1],
+        low=min(lows),
+        high=max(highs),
+        example=next(iter(shown), None),
     )
 
 

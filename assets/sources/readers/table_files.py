@@ -12,8 +12,9 @@ A column that a user names and that no file has may stand in the names of the fo
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,19 +31,23 @@ from graphmill.assets.sources.readers.duck import (
     path_literal,
     quoted,
 )
+from graphmill.assets.sources.readers.edge_shapes import refuse_other_shapes
 from graphmill.assets.sources.readers.part_files import expand, file_kind, folder_columns
+from graphmill.assets.sources.readers.separators import NUMBER
 from graphmill.assets.sources.readers.text_layout import (
-    NUMBER,
     TextForm,
     TextLayout,
     read_layout,
     refuse_counted,
+    refuse_equal_names,
     refuse_some_headers,
 )
 from graphmill.kernels.errors import InputError, did_you_mean
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 NUMBERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
+MOST_DIFFERENCES = 5
+"""Most columns that are named because some files lack them."""
 BIGINT = re.compile(r"0|-?[1-9]\d{0,18}")
 WHOLE_NUMBER = re.compile(r"0|-?[1-9]\d{0,17}")
 CODE = re.compile(r"[+-]?0\d")
@@ -72,6 +77,7 @@ class TableFiles:
         patterns: files, folders of part files, or patterns.
         key: key of [graph] that names them, or `nodes.NAME` for a table of it, for errors.
         form: what is known about text files.
+        taken: column -> the key that names it; no pattern of features means such a column.
 
     Attributes:
         paths: the files, sorted within each pattern. Empty text files beside a `_SUCCESS` are left out.
@@ -83,8 +89,15 @@ class TableFiles:
         InputError: a pattern names no file, formats are mixed, or a file has no readable header.
     """
 
-    def __init__(self, duck: Duck, patterns: Sequence[Path], key: str, form: TextForm | None = None):
-        self.duck, self.key, self.form = duck, key, form or TextForm()
+    def __init__(
+        self,
+        duck: Duck,
+        patterns: Sequence[Path],
+        key: str,
+        form: TextForm | None = None,
+        taken: Mapping[str, str] | None = None,
+    ):
+        self.duck, self.key, self.form, self.taken = duck, key, form or TextForm(), dict(taken or {})
         self.paths = expand(patterns, key)
         kinds = {file_kind(path) for path in self.paths}
         if len(kinds) > 1:
@@ -94,6 +107,11 @@ class TableFiles:
         self._schemas = self._text_schemas() if self.is_csv else [*map(self._schema, self.paths)]
         self.columns = self._schemas[0]
         self._from_folders: list[str] = []
+        if self.is_csv and self.form.header is None:
+            refuse_some_headers(self.paths, self.layouts, self.section)
+            if key.partition(".")[0] == "edges":
+                refuse_other_shapes(self)
+            refuse_counted(self.paths[0], self.layouts, self.section)
 
     @property
     def section(self) -> str:
@@ -133,12 +151,16 @@ class TableFiles:
         path, schema = self.paths[number], self._schemas[number]
         has = f"{did_you_mean(name, schema, chr(39))}; it has {', '.join(list(schema)[:20])}"
         remedy = f"set {role} in {self.section}, or rename the column"
+        if role == "features" and self.section == "[graph]":
+            remedy = "correct `features` in [graph], or `columns` of the [features] table that names it, or rename the column"
         if any(name in folder_columns(each) for each in self.paths):
             has += f"; the names of some folders have '{name}', but not those above all files"
         if self.is_csv:
             layout = self.layouts[number]
             shown = ", ".join(layout.first_line[:20])
-            if layout.comment and name.startswith(layout.comment):
+            if unsplit := layout.unsplit():
+                remedy = f"set {unsplit} in {self.section} if it separates the fields, or {remedy}"
+            elif layout.comment and name.startswith(layout.comment):
                 remedy = (
                     f'set comment = "" in {self.section}: lines that begin with {layout.comment} are taken for comments'
                 )
@@ -146,9 +168,9 @@ class TableFiles:
                 has += f"; its first line, {shown}, begins with a number, and so it is read as a row without names"
                 remedy = f"leave {role} out or name one of these; if the line is a header, set header = true in {self.section}"
             else:
-                remedy = (
-                    f"{remedy}; if the first line is a row, set header = false; if it is split wrongly, set delimiter"
-                )
+                remedy += "; if the first line is a row, set header = false; if it is split wrongly, set delimiter"
+                if sign := re.match(r"[^\w\s\"'.+-]{1,8}", layout.first_line[0]):
+                    remedy += f"; if it is a comment, set comment = {json.dumps(sign[0])}"
         return InputError(f"{path}: has no column '{name}'{has}", remedy)
 
     def integer(self, role: str, name: str) -> str:
@@ -263,6 +285,17 @@ class TableFiles:
         what = "is empty" if held is None else f"holds '{held}', {why}"
         return InputError(f"{self.place(file, row)}: column '{name}' {what}", remedy)
 
+    def differences(self) -> list[str]:
+        """Returns a line for each column that some files have and others lack: (name, in how many files, one that differs)."""
+        names = dict.fromkeys(name for schema in self._schemas for name in schema)
+        found = []
+        for name in names:
+            having = [path for path, schema in zip(self.paths, self._schemas, strict=True) if name in schema]
+            if len(having) < len(self.paths):
+                one = next(path for path in self.paths if path not in having)
+                found.append(f"column {name!r} is in {len(having)} of {len(self.paths)} files: {one.name} lacks it")
+        return found[:MOST_DIFFERENCES]
+
     def no_number(self, file: int, row: int, name: str) -> InputError:
         """Returns the error of a field that is empty, or holds a text that is not a number."""
         held = self.value(file, row, name)
@@ -292,9 +325,6 @@ class TableFiles:
             self.layouts.append(layout)
         if not kept:
             raise InputError(f"{self.paths[0]}: the file is empty, as are all files beside it", "give a file with rows")
-        if self.form.header is None:
-            refuse_counted(kept[0], self.layouts, self.section)
-            refuse_some_headers(kept, self.layouts, self.section)
         self.paths = kept
         return [dict.fromkeys(layout.names, "VARCHAR") for layout in self.layouts]
 
@@ -324,9 +354,6 @@ def _refuse_renamed(duck: Duck, path: Path, names: Sequence[str]) -> None:
     Raises:
         InputError: the table has such columns.
     """
-    lower: dict[str, str] = {}
     if len({name.lower() for name in names}) == len(names) and not any("_" in name for name in names):
         return
-    for name in top_columns(duck, path):
-        if (other := lower.setdefault(name.lower(), name)) != name:
-            raise InputError(f"{path}: columns '{other}' and '{name}' differ only in case", "rename one of them")
+    refuse_equal_names(path, top_columns(duck, path))

@@ -1,19 +1,20 @@
 """The layout of a file of text: its comments, the separator of its fields, and whether it begins with names of columns.
 
-What a table does not say is found in the first lines: comments are lines at the beginning that start with `#` or `%`. The separator is the
-one of comma, tab, `;` and `|` that the first line behind them has most of; if it has none, blanks separate. A first line that begins with
-a number is a row, not names. Nothing is guessed from a sample: every row must fit what the first line says, or the file is refused.
+What a table does not say is found in the first lines: comments are lines at the beginning that start with `#` or `%`, a line of a
+spreadsheet such as sep=; is left out, and the separator is found in them (assets/sources/readers/separators.py). A first line that begins
+with a number is a row, not names. Every row must fit what the first line says, or the file is refused.
 
-DuckDB's reader of CSV takes most files as they are. Lists with comments, or with runs of blanks between fields, are read line by line and
-split by DuckDB, so they have no quotes; comments above a `.csv` file are left out, and the rest of it is CSV.
+DuckDB's reader of CSV takes most files as they are. Lists with comments, or with several letters or runs of blanks between fields, are read
+line by line and split by DuckDB, so they have no quotes; comments above a `.csv` file are left out, and the rest of it is CSV.
 """
 
 from __future__ import annotations
 
 import csv
 import itertools
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,15 +29,22 @@ from graphmill.assets.sources.readers.duck import (
     quoted,
     too_long,
 )
-from graphmill.assets.sources.readers.packing import LINES, LONGEST_LINE, for_duck, text_lines
-from graphmill.assets.sources.readers.part_files import CSV, PACKED
+from graphmill.assets.sources.readers.foreign import refuse_other_text
+from graphmill.assets.sources.readers.packing import LINES, LONGEST_LINE, PACKED, for_duck, text_lines
+from graphmill.assets.sources.readers.part_files import CSV
+from graphmill.assets.sources.readers.separators import (
+    BLANKS,
+    NUMBER,
+    delimiter_problems,
+    find_separator,
+    likely_separators,
+    named_separator,
+)
 from graphmill.kernels.errors import InputError
 
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-SEPARATORS = (",", "\t", ";", "|")
 COMMENTS = ("#", "%")
-BLANKS = " \t"
-"""The separator of lists whose fields have any number of blanks between them."""
+SAMPLE_LINES, SAMPLE_LETTERS = 20, 1 << 20
+"""Most lines, and about the most letters, in which a separator is looked for."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +68,7 @@ class TextForm:
 
 def text_problems(delimiter: str | None, comment: str | None) -> Iterator[KeyProblem]:
     """Yields the problems of the keys `delimiter` and `comment` of a table."""
-    if delimiter is not None and len(delimiter) != 1:
-        yield KeyProblem("delimiter", f'delimiter = {delimiter!r} is not one character: give one, for example ";"')
+    yield from delimiter_problems(delimiter)
     if comment is not None and (len(comment) > 8 or comment.strip() != comment):
         yield KeyProblem("comment", f'comment = {comment!r}: give how comments begin, for example "#"')
 
@@ -93,13 +100,16 @@ class TextLayout:
     def described(self) -> str:
         """Returns how the file is read, in words."""
         shown = {"\t": "tabs", BLANKS: "blanks", ",": "commas"}.get(self.delimiter, f"{self.delimiter!r}")
+        fields = f"fields separated by {shown}" if len(self.names) > 1 else "one field in each line"
         names = "a line of names" if self.header else "no line of names"
-        above = (
-            f"; {self.skipped} lines above it are not read, the first begins with {self.comment}"
-            if self.skipped
-            else ""
-        )
-        return f"read as text: {names}, fields separated by {shown}{above}"
+        first = f", the first begins with {self.comment}" if self.comment else ""
+        above = f"; {self.skipped} lines above it are not read{first}" if self.skipped else ""
+        return f"read as text: {names}, {fields}{above}"
+
+    def unsplit(self) -> str:
+        """Returns the remedy for a file whose lines are one field each, but may have a separator that is not found; "" without one."""
+        signs = likely_separators(self.first_line[0]) if len(self.names) == 1 and self.first_line else []
+        return f"delimiter = {json.dumps(signs[0])}" if signs else ""
 
     def query(self, duck: Duck, path: Path) -> str:
         """Returns the text after FROM that reads a file of this layout; all columns are text."""
@@ -149,22 +159,31 @@ def read_layout(duck: Duck, path: Path, form: TextForm) -> TextLayout | None:
     Raises:
         InputError: the file cannot be read, has only comments, or has a broken header, or could be either names or a row.
     """
-    lines = text_lines(duck, path)
-    above, comment = [], form.comment
+    lines, above = text_lines(duck, path), []
     first = next(lines, None)
+    named = None if first is None else named_separator(first)
+    if first is not None and named is not None:
+        above.append(first)
+        first = next(lines, None)
+    comment = form.comment
     if comment is None:
         comment = next((each for each in COMMENTS if (first or "").lstrip().startswith(each)), "")
-    while first is not None and comment and not _is_row(first, comment):
+    while first is not None and not _is_row(first, comment):
         above.append(first)
         first = next(lines, None)
     if first is None:
-        if above:
+        if any(map(str.strip, above)):
             remedy = f'give a file with rows, or set comment = "" in {form.section}'
             raise InputError(f"{path}: has only comments", remedy)
         return None
-    delimiter = form.delimiter or _separator(path, first)
-    split = delimiter == BLANKS or (bool(comment) and '"' not in first and not _bare_name(path).endswith(".csv"))
-    rows = _fields(path, itertools.chain([first], lines), delimiter, comment if split else "", split=split)
+    sample = _sample(first, lines, comment)
+    refuse_other_text(path, [*above, *sample])
+    found = find_separator(_bare_name(path), [line for line in sample if _is_row(line, comment)])
+    delimiter = form.delimiter or named or found or ("\t" if _bare_name(path).endswith(".tsv") else ",")
+    if len(delimiter) > 1 and not delimiter.strip(BLANKS):
+        delimiter = BLANKS
+    split = len(delimiter) > 1 or (bool(comment) and '"' not in first and not _bare_name(path).endswith(".csv"))
+    rows = _fields(path, itertools.chain(sample, lines), delimiter, comment if split else "", split=split)
     line = next(rows, [])
     header = form.header
     if header is None:
@@ -191,30 +210,19 @@ def _fields(path: Path, lines: Iterator[str], delimiter: str, comment: str, *, s
             yield re.split(f"[{BLANKS}]+", text.strip(BLANKS)) if delimiter == BLANKS else text.split(delimiter)
 
 
-def _separator(path: Path, line: str) -> str:
-    """Returns the separator that the first line of a file shows."""
-    bare = re.sub(r'"[^"]*"', "", line.rstrip("\r\n"))
-    name = _bare_name(path)
-    likely = "\t" if name.endswith(".tsv") else ","
-    if likely == "\t" and likely in bare:
-        return likely
-    most = max((likely, *SEPARATORS), key=bare.count)
-    if most == "\t" and not name.endswith(".tsv") and " " in bare.strip() and _are_numbers(bare):
-        return BLANKS
-    if most in bare:
-        return most
-    blank = " " in bare.strip() and '"' not in line and (not name.endswith(CSV) or _are_numbers(bare))
-    return BLANKS if blank else likely
-
-
 def _bare_name(path: Path) -> str:
     """Returns a file's name in small letters, without the ending that says how it is packed."""
     name = path.name.lower()
     return name.removesuffix(next((packed for packed in PACKED if name.endswith(packed)), ""))
 
 
-def _are_numbers(line: str) -> bool:
-    return all(NUMBER.fullmatch(each) for each in line.split()[:2])
+def _sample(first: str, lines: Iterator[str], comment: str) -> list[str]:
+    """Returns the first lines of a table, comments among them included."""
+    found, letters, rows = [first], len(first), 1
+    while rows < SAMPLE_LINES and letters < SAMPLE_LETTERS and (line := next(lines, None)) is not None:
+        found.append(line)
+        letters, rows = letters + len(line), rows + _is_row(line, comment)
+    return found
 
 
 def refuse_counted(path: Path, layouts: Sequence[TextLayout], section: str) -> None:
@@ -270,6 +278,7 @@ def _header(path: Path, line: list[str], section: str) -> list[str]:
     Raises:
         InputError: a name is missing or occurs twice.
     """
+    line = [name.strip(BLANKS) for name in line]
     if len(line) > 1 and line[0] == "" and "c0" not in line:
         line = ["c0", *line[1:]]  # pandas gives the column of row numbers no name
     repeated = sorted({name for name in line if line.count(name) > 1})
@@ -279,4 +288,17 @@ def _header(path: Path, line: list[str], section: str) -> list[str]:
             f"begin the file with a line of distinct column names, or set header = false in {section} if it has none"
         )
         raise InputError(f"{path}: the header line {what}", remedy)
+    refuse_equal_names(path, line)
     return line
+
+
+def refuse_equal_names(path: Path, names: Iterable[str]) -> None:
+    """Refuses names of columns that SQL takes for one.
+
+    Raises:
+        InputError: two names differ only in case.
+    """
+    lower: dict[str, str] = {}
+    for name in names:
+        if (other := lower.setdefault(re.sub("[A-Z]+", lambda found: found[0].lower(), name), name)) != name:
+            raise InputError(f"{path}: columns '{other}' and '{name}' differ only in case", "rename one of them")

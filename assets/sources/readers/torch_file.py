@@ -3,13 +3,16 @@
 A class that the file names is looked up in a list and never imported. The list holds tensors, plain containers, NumPy arrays and what the
 caller adds. Classes that the process registered with torch before, as torch_geometric does when it is imported, are not on it.
 
-Peak memory: the objects without their tensors, which are mapped; a file in the format of torch 1.5 and before is read whole.
+Every record of the archive is compared with its CRC-32 first, which reads the file once. Peak memory: the objects without their tensors,
+which are mapped; a file in the format of torch 1.5 and before is read whole.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.assets.storage.refused import is_unread
 from graphmill.kernels.errors import InputError
 
 KINDS = (
@@ -40,6 +44,9 @@ NAMED = re.compile(r"GLOBAL ([\w.]+)")
 
 OLD_MAGIC = bytes.fromhex("80028a0a6cfc9c46f9206aa85019")
 """First bytes of a file in the format of torch 1.5 and before."""
+
+PIECE_BYTES = 8 << 20
+"""Bytes that are read at a time."""
 
 Allowed = tuple[Any, str]
 """An object, and the name by which a file may ask for it."""
@@ -83,9 +90,12 @@ def load_saved(path: Path, allowed: Sequence[Allowed], remedy: Callable[[str], s
     """
     import torch
 
+    is_archive = zipfile.is_zipfile(path)
+    if is_archive and (problem := _damaged_record(path)):
+        raise InputError(f"{path}: is damaged: {problem}", remedy(""))
     try:
         with _only([*numpy_classes(), *allowed]):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
     except Exception as error:  # torch raises its own errors, and any error of a pickle's operation
         named = NAMED.search(str(error))
         if named:
@@ -93,6 +103,26 @@ def load_saved(path: Path, allowed: Sequence[Allowed], remedy: Callable[[str], s
             raise InputError(problem, remedy(named[1])) from error
         problem = f"{path}: cannot be read without running code from it, or is damaged: {type(error).__name__}"
         raise InputError(problem, remedy("")) from error
+
+
+def _damaged_record(path: Path) -> str:
+    """Returns the first record of an archive whose bytes are not those that were saved, in words, "" if there is none; reads every byte.
+
+    torch does not compare the CRC-32 of a record when it maps the file: a flipped bit would be another edge.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if not any(record.CRC for record in archive.infolist()):
+                return ""  # saved with `torch.serialization.set_crc32_options(False)`, which leaves them out
+            for record in archive.infolist():
+                with archive.open(record) as stream:
+                    while stream.read(PIECE_BYTES):
+                        pass
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError, struct.error) as error:
+        if isinstance(error, OSError) and is_unread(error):
+            raise  # of the machine, and not of the bytes
+        return str(error) or type(error).__name__
+    return ""
 
 
 @contextmanager

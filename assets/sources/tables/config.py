@@ -58,6 +58,8 @@ class NodeTable(Checked):
     label_column: str | None = None
     # Labels are class numbers from 0, empty or -1 unknown; or class names, numbered in ascending order.
     labels: Literal["numbers", "names"] = "numbers"
+    # Values of label_column that mean no label, in any case: ["unknown", "n/a"], or [255].
+    no_label: tuple[str | int, ...] = field(default=(), metadata={"hashed": "unless default"})
     # Holds train, valid, test, or nothing.
     split_column: str | None = None
     # A text for each node, kept in nodes.parquet.
@@ -214,7 +216,7 @@ class TypedTablesConfig(SpooledConfig):
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
         if not self.brings_split():
             return self, raw
-        unlabelled = {"label_column": None, "labels": "numbers", "name_column": None}
+        unlabelled = {"label_column": None, "labels": "numbers", "no_label": (), "name_column": None}
         nodes = {name: replace(table, **unlabelled) for name, table in self.nodes.items()}  # pyright: ignore[reportArgumentType]
         left = {name: digest for name, digest in raw.items() if not name.endswith(UNSAMPLED)}
         return replace(self, nodes=nodes), left

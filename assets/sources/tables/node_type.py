@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
 from graphmill.assets.sources.edges.mistakes import read_column
 from graphmill.assets.sources.edges.node_tables import read_nodes, require_class_numbers
 from graphmill.assets.sources.edges.numbering import Numbering, id_kind, number_by_nodes, original_ids, refuse_lost_rows
-from graphmill.assets.sources.edges.unread import OF_NODES, features_read, unread_of
+from graphmill.assets.sources.edges.open_table import OF_NODES, named_by
+from graphmill.assets.sources.edges.unread import features_read, unread_of
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.readers.duck import Duck
-from graphmill.assets.sources.readers.file_digests import table_digests
+from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests
 from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.registry import RawGraph
@@ -29,6 +30,7 @@ class NodeType:
         duck: the connection.
         name, keys: `[graph.nodes.NAME]`.
         number: place of the type among all, from 0.
+        taken: column -> key of a relation that names it, if its edges stand in the table of the nodes.
 
     Attributes:
         table: the files; None if the ids are 0 to num_nodes - 1.
@@ -37,11 +39,12 @@ class NodeType:
         InputError: a pattern names no file, or a file has no readable header.
     """
 
-    def __init__(self, duck: Duck, name: str, keys: NodeTable, number: int):
+    def __init__(self, duck: Duck, name: str, keys: NodeTable, number: int, taken: Mapping[str, str]):
         self.duck, self.name, self.keys, self.number = duck, name, keys, number
         self.key = f"nodes.{name}"
         files, form = keys.files, keys.form(self.key)
-        self.table = TableFiles(duck, files, self.key, form) if files else None
+        taken = named_by(keys, OF_NODES) | dict(taken)
+        self.table = TableFiles(duck, files, self.key, form, taken) if files else None
 
     @cached_property
     def kind(self) -> str:
@@ -63,6 +66,11 @@ class NodeType:
             refuse_lost_rows(self.table, (keys.id_column,), found.staged)
         return found
 
+    @property
+    def id_section(self) -> str:
+        """The table of the pipeline file whose `id_type` may say that ids are text; "" without a table of nodes."""
+        return "" if self.table is None else self.table.section
+
     def count(self) -> int:
         """Returns the number of nodes, without reading the ids."""
         return self.keys.num_nodes or 0 if self.table is None else self.table.count()
@@ -82,7 +90,7 @@ class NodeType:
 
     def _require(self, table: TableFiles, role: str, name: str) -> None:
         if role == "label_column" and self.keys.labels == "numbers":
-            require_class_numbers(table, name)
+            require_class_numbers(table, name, self.keys.no_label)
         else:
             table.require(role, name)
 
@@ -92,7 +100,7 @@ class NodeType:
         if table is None:
             return ()
         rows, names = Numbering(num_nodes=table.count()), []
-        labels = NodeTable(path=keys.path, label_column=keys.label_column, labels=keys.labels)
+        labels = NodeTable(path=keys.path, label_column=keys.label_column, labels=keys.labels, no_label=keys.no_label)
         splits = NodeTable(path=keys.path, split_column=keys.split_column)
         if keys.features is not None:
             names = columns_to_check(table, feature_columns(table, keys.features))
@@ -140,11 +148,12 @@ class NodeType:
 
     def feature_digests(self, *, with_rows: bool) -> dict[str, str]:
         """Returns the digests of ids and, with rows, feature columns."""
-        names = (
-            feature_columns(self.table, self.keys.features) if with_rows and self.table and self.keys.features else []
-        )
+        names, left = [], {}
+        if with_rows and self.table is not None and self.keys.features is not None:
+            names = feature_columns(self.table, self.keys.features)
+            left = left_out_digest(self.table, self.keys.features, self.key)
         roles = {"id_column": self.keys.id_column}
-        return table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, names)
+        return left | table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, names)
 
     def unread(self) -> list[str]:
         """Returns phrases about the columns that no key names."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from graphmill.assets.sources.edges.edge_tables import End, checked_edges, stage_edges
 from graphmill.assets.sources.edges.numbering import id_kind, locate, refuse_lost_rows
-from graphmill.assets.sources.edges.unread import OF_EDGES, unread_of
+from graphmill.assets.sources.edges.open_table import OF_EDGES
+from graphmill.assets.sources.edges.unread import unread_of
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import table_digests
 from graphmill.assets.sources.readers.table_files import TableFiles
@@ -55,9 +56,11 @@ class RelationFiles:
                 has = self.table.columns.get(name, kind)
                 ids = "whole numbers" if node_type.kind == "integer" else node_type.kind
                 where = f"{self.table.paths[0]}: column '{name}' is {has}"
+                section = node_type.id_section
+                text = f', or set id_type = "text" in {section}' if section else ""
                 raise InputError(
                     f"{where}, but the ids of the node type '{node_type.name}' are {ids}",
-                    f'write both with one type, or set id_type = "text" in [graph.{node_type.key}]',
+                    f"write both with one type{text}",
                 )
 
     def relation(self, source: NodeType, target: NodeType, *, weighted: bool) -> Relation:
@@ -91,7 +94,8 @@ class RelationFiles:
                 refuse_lost_rows(self.table, (name,), node_type.numbering.staged)
         self.duck.rows("DROP TABLE IF EXISTS staged")
         strict = (source.keys.id_type == "auto", target.keys.id_type == "auto")
-        return stage_edges(self.table, self.keys, (), (source.kind, target.kind), strict)
+        sections = (source.id_section, target.id_section)
+        return stage_edges(self.table, self.keys, (), (source.kind, target.kind), strict, sections)
 
     def unweighted(self) -> RelationFiles:
         """Returns the relation without weights."""
@@ -110,4 +114,5 @@ class RelationFiles:
 def _end(node_type: NodeType) -> End:
     numbering = node_type.numbering
     place = f"0 to {numbering.num_nodes - 1}, the nodes of type '{node_type.name}'"
-    return End(numbering=numbering, nodes=place if node_type.table is None else f"the tables of {node_type.key}")
+    nodes = place if node_type.table is None else f"the tables of {node_type.key}"
+    return End(numbering=numbering, nodes=nodes, section=node_type.id_section)

@@ -29,11 +29,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.assets.sources.edges.mistakes import READ_BYTES, told_at_once
+from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by
 from graphmill.assets.sources.edges.survey import describe_table
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.registry import RawGraph, TableConfig
-from graphmill.assets.sources.tables.config import TypedTablesConfig
+from graphmill.assets.sources.tables.config import NodeTable, TypedTablesConfig
 from graphmill.assets.sources.tables.node_type import NodeType
 from graphmill.assets.sources.tables.relation import RelationFiles
 from graphmill.assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
@@ -96,7 +97,8 @@ class TypedTablesSource:
     def __init__(self, config: TypedTablesConfig, duck: Duck, folder: Path):
         self.config, self.folder, attempts = config, folder, Attempts()
         opened_types = [
-            attempts(NodeType, duck, name, keys, number) for number, (name, keys) in enumerate(config.nodes.items())
+            attempts(NodeType, duck, name, keys, number, _named_by_relations(config, keys))
+            for number, (name, keys) in enumerate(config.nodes.items())
         ]
         opened_relations = [attempts(RelationFiles, duck, name, keys) for name, keys in config.edges.items()]
         self.types = {each.name: each for each in opened_types if each is not None}
@@ -189,6 +191,15 @@ class TypedTablesSource:
         if all(isinstance(ids, np.ndarray) for ids in whole.values()):
             return np.concatenate([*whole.values()])
         return polars.concat([polars.Series("id", ids).cast(polars.String) for ids in whole.values()])
+
+
+def _named_by_relations(config: TypedTablesConfig, nodes: NodeTable) -> dict[str, str]:
+    """Returns column -> key of a relation that names it, of relations whose edges stand in the table of the nodes."""
+    named: dict[str, str] = {}
+    for relation in config.edges.values():
+        if set(relation.files) & set(nodes.files):
+            named |= named_by(relation, OF_EDGES)
+    return named
 
 
 def _ends(relation: RelationFiles) -> tuple[str, str]:

@@ -79,16 +79,21 @@ def checkpoint_key(path: Path) -> str:
 
 
 def stored_head(path: Path) -> bytes | None:
-    """Returns the header of the stored checkpoint, as it begins the file; None if there is none.
+    """Returns the header of the stored checkpoint, as it begins the file; of one that is cut inside it only what stands before the header.
 
     Args:
         path: the place of the checkpoint in this home.
+
+    Returns:
+        The bytes, None if there is no such checkpoint.
     """
-    objects = open_objects()
-    length = None if objects is None else objects.read_range(checkpoint_key(path), 0, 8)
-    if objects is None or length is None or len(length) < 8:
+    objects, key = open_objects(), checkpoint_key(path)
+    found = None if objects is None else objects.find(key)
+    if objects is None or found is None:
         return None
-    return objects.read_range(checkpoint_key(path), 0, 8 + int.from_bytes(length, "little"))
+    first = objects.read_range(key, 0, 8)
+    whole = 8 + int.from_bytes(first or b"", "little")
+    return first if first is None or whole > found.num_bytes else objects.read_range(key, 0, whole)
 
 
 def is_stored(path: Path) -> bool:
@@ -97,16 +102,22 @@ def is_stored(path: Path) -> bool:
     return objects is not None and objects.find(checkpoint_key(path)) is not None
 
 
-def fetch_checkpoint(path: Path) -> None:
+def fetch_checkpoint(path: Path, require_whole: Callable[[bytes], None]) -> None:
     """Replaces the checkpoint of this home by the stored one, with the time at which that was written; does nothing if there is none.
+
+    Args:
+        path: the place of the checkpoint in this home.
+        require_whole: function that raises ValueError for the bytes of a damaged checkpoint, which then replaces nothing.
 
     Raises:
         InputError: the object store cannot be used, or the disk is full.
+        ValueError: the stored checkpoint is damaged.
     """
     objects = require_objects()
     found, data = objects.find(checkpoint_key(path)), objects.read(checkpoint_key(path))
     if found is None or data is None:
         return
+    require_whole(data)
     make_folder(path.parent)
     part = beside(path, "part")
     with reporting_full_disk(path, len(data)):

@@ -17,7 +17,7 @@ ends them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -27,6 +27,7 @@ from graphmill.assets.storage.leases import Address
 from graphmill.assets.storage.remote.checkpoints import stored_checkpoints
 from graphmill.assets.storage.remote.entries import (
     CONTENT,
+    CONTENT_PLACE,
     StoredEntry,
     content_prefix,
     entry_key,
@@ -34,7 +35,7 @@ from graphmill.assets.storage.remote.entries import (
     read_entries,
     read_entry,
 )
-from graphmill.assets.storage.remote.leases import EXPIRY_SECONDS, held_remotely
+from graphmill.assets.storage.remote.leases import EXPIRY_SECONDS, HeldArtifacts, held_remotely
 from graphmill.assets.storage.remote.objects import Objects, Stored, require_objects
 from graphmill.assets.storage.remote.upload import remove_upload
 from graphmill.assets.storage.store import Store
@@ -69,12 +70,16 @@ class StoredGarbage:
         artifacts: artifacts to remove, readers before their inputs.
         num_kept: number of artifacts that stay.
         nodes: everything that the object store had when this was listed.
+        damaged_leases: keys of leases that cannot be read: nothing goes as long as they count.
+        damaged_entries: artifacts whose entries cannot be read; `graphmill repair` removes them.
     """
 
     left: tuple[StoredItem, ...]
     artifacts: tuple[StoredItem, ...]
     num_kept: int
     nodes: tuple[Node, ...] = field(repr=False)
+    damaged_leases: tuple[str, ...] = ()
+    damaged_entries: tuple[Address, ...] = ()
 
     @property
     def num_bytes(self) -> int:
@@ -96,10 +101,11 @@ def find_stored_garbage(store: Store, keep: int) -> StoredGarbage:
         raise InputError(f"keep = {keep} is negative", "give the number of versions to keep, 0 or more")
     objects = require_objects()
     uploaded, now = objects.listed(CONTENT), objects.now()
-    leased = held_remotely(objects, now) | store.leases.held()
+    held = held_remotely(objects, now, store.leases.held())
     listed = listed_entries(objects)
     entries = {entry.address: entry for entry in read_entries(objects, listed)}
     nodes = [node_of(key, each.manifest, each.run, listed[key].written) for key, each in entries.items()]
+    leased = {*listed, *held.addresses} if held.damaged else held.addresses
     reasons, splits = reasons_to_keep(nodes, keep, leased), splits_read(nodes)
     nodes = [
         replace(node, about=f"{node.about}, split {splits[node.address]}")
@@ -112,7 +118,7 @@ def find_stored_garbage(store: Store, keep: int) -> StoredGarbage:
     old = [each for each in uploaded if now - each.written > timedelta(seconds=EXPIRY_SECONDS)]
     kept_uploads = {(key, entry.upload) for key, entry in entries.items()}
     unknown = leased | (listed.keys() - entries.keys())  # whose entry is damaged: `repair` removes it
-    left = [*_leftovers(old, kept_uploads, unknown), *_checkpoints(objects, listed, leased)]
+    left = [] if held.damaged else [*_leftovers(old, kept_uploads, unknown), *_checkpoints(objects, listed, leased)]
     why = f"not among the newest {keep}"
     return StoredGarbage(
         left=tuple(left),
@@ -121,6 +127,8 @@ def find_stored_garbage(store: Store, keep: int) -> StoredGarbage:
         ),
         num_kept=len(nodes) - len(going),
         nodes=tuple(nodes),
+        damaged_leases=held.damaged,
+        damaged_entries=tuple(sorted(listed.keys() - entries.keys())),
     )
 
 
@@ -161,7 +169,7 @@ class _Removal:
 
     def remove_left(self, item: StoredItem) -> bool:
         """Removes objects of no artifact; their upload may have been completed meanwhile only under a lease."""
-        if item.address in self._leased():
+        if self._held().covers([item.address]):
             return False
         entry = read_entry(self.objects, item.address)
         if entry is not None and any(f"/{entry.upload}/" in key for key in item.keys):
@@ -173,13 +181,13 @@ class _Removal:
         """Removes an artifact; returns False if it came into use since it was listed."""
         node, key = self.nodes[item.address], entry_key(item.address)
         covered = {item.address, node.part_of}
-        entry = None if covered & self._leased() or item.address in self.spared else self._entry(item.address)
+        entry = None if self._held().covers(covered) or item.address in self.spared else self._entry(item.address)
         if entry is None:
             self._spare(item.address)
             return False
         self.objects.remove([key])
         self._learn()
-        if covered & self._leased() or item.address in self.spared:
+        if self._held().covers(covered) or item.address in self.spared:
             self.objects.create(key, entry.to_bytes())
             self._spare(item.address)
             return False
@@ -190,8 +198,8 @@ class _Removal:
     def _entry(self, address: Address) -> StoredEntry | None:
         return read_entry(self.objects, address)
 
-    def _leased(self) -> set[Address]:
-        return held_remotely(self.objects, self.objects.now()) | self.store.leases.held()
+    def _held(self) -> HeldArtifacts:
+        return held_remotely(self.objects, self.objects.now(), self.store.leases.held())
 
     def _learn(self) -> None:
         """Spares artifacts that were published since the listing, and all that they refer to."""
@@ -206,14 +214,17 @@ class _Removal:
 
 
 def _leftovers(
-    old: Iterable[Stored], kept_uploads: set[tuple[Address, str]], unknown: set[Address]
+    old: Iterable[Stored], kept_uploads: set[tuple[Address, str]], unknown: Collection[Address]
 ) -> list[StoredItem]:
     """Returns the objects of uploads that no entry names, one item per upload."""
     found: dict[tuple[Address, str], list[Stored]] = {}
     for each in old:
-        _, stage, version, upload, *_ = each.key.split("/")
-        if ((stage, version), upload) not in kept_uploads and (stage, version) not in unknown:
-            found.setdefault(((stage, version), upload), []).append(each)
+        match = CONTENT_PLACE.fullmatch(each.key)
+        if match is None:
+            continue  # not ours
+        address, upload = (match[1], match[2]), match[3]
+        if (address, upload) not in kept_uploads and address not in unknown:
+            found.setdefault((address, upload), []).append(each)
     return [
         StoredItem(
             address=address,
@@ -225,7 +236,7 @@ def _leftovers(
     ]
 
 
-def _checkpoints(objects: Objects, listed: dict[Address, Stored], leased: set[Address]) -> list[StoredItem]:
+def _checkpoints(objects: Objects, listed: dict[Address, Stored], leased: Collection[Address]) -> list[StoredItem]:
     """Returns the checkpoints of models that were published after them."""
     return [
         StoredItem(

@@ -9,15 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from graphmill.assets.storage.documents import ENTRY_FORMAT, entry_schema, parse_document
 from graphmill.assets.storage.leases import Address
 from graphmill.assets.storage.remote.objects import Objects, Stored
-from graphmill.assets.storage.sealed_json import seal, unseal_bytes
+from graphmill.assets.storage.schema import STAGE, VERSION
+from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.version import short
 from graphmill.kernels.errors import InputError
 
 ENTRIES, CONTENT = "artifacts", "content"
-FORMAT = 1
-PLACE = re.compile(rf"{ENTRIES}/([A-Za-z0-9_][A-Za-z0-9_.-]*)/([0-9a-f]{{64}})\.json")
+PLACE = re.compile(rf"{ENTRIES}/({STAGE})/({VERSION})\.json")
+CONTENT_PLACE = re.compile(rf"{CONTENT}/({STAGE})/({VERSION})/([0-9a-f]{{32}})/.+", re.DOTALL)
+"""Keys of entries, and of the files of uploads; anything else is not ours."""
 IS_DAMAGED = "is damaged"
 """Words of every message about damage."""
 REQUESTS = 8
@@ -48,7 +51,7 @@ class StoredEntry:
 
     def to_bytes(self) -> bytes:
         """Returns the content of the object."""
-        return seal({"format": FORMAT, "upload": self.upload, "manifest": self.manifest, "run": self.run})
+        return seal({"format": ENTRY_FORMAT, "upload": self.upload, "manifest": self.manifest, "run": self.run})
 
 
 def entry_key(address: Address) -> str:
@@ -67,16 +70,16 @@ def read_entry(objects: Objects, address: Address) -> StoredEntry | None:
     Raises:
         InputError: the entry is damaged, or of a later version of graphmill.
     """
-    data = objects.read(entry_key(address))
+    data = objects.read_document(entry_key(address))
     if data is None:
         return None
     label = f"{address[0]}/{short(address[1])}"
     try:
-        found = unseal_bytes(data, "its entry")
+        found = parse_document(data, "its entry", entry_schema)
         entry = StoredEntry(upload=found["upload"], manifest=found["manifest"], run=found["run"])
-        if found["format"] != FORMAT or entry.address != address:
-            raise ValueError(f"its entry has format {found['format']} and is of {'/'.join(entry.address)}")
-    except (ValueError, KeyError, TypeError) as error:
+        if entry.address != address:
+            raise ValueError(f"its entry is of {'/'.join(entry.address)}")
+    except ValueError as error:
         raise InputError(f"{label} in {objects.url} {IS_DAMAGED}: {error}", damaged_remedy(address)) from error
     return entry
 

@@ -12,14 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from graphmill.assets.sizes import format_bytes, parse_size
-from graphmill.assets.storage.artifact import MANIFEST, RUN
-from graphmill.assets.storage.manifest import whole_of
+from graphmill.assets.storage.documents import manifest_schema, read_if_sound
+from graphmill.assets.storage.manifest import MANIFEST, RUN, whole_of
 from graphmill.assets.storage.remote.entries import listed_entries
 from graphmill.assets.storage.remote.objects import require_objects
-from graphmill.assets.storage.sealed_json import unseal_if_sound
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
 
-VARIABLE = "GRAPHMILL_CACHE_BYTES"
+VARIABLE = environment.CACHE_BYTES
 
 
 def cache_bytes() -> int | None:
@@ -28,7 +28,7 @@ def cache_bytes() -> int | None:
     Raises:
         InputError: the variable is not a size.
     """
-    text = os.environ.get(VARIABLE, "").strip()
+    text = environment.read(VARIABLE).strip()
     if not text:
         return None
     try:
@@ -40,7 +40,7 @@ def cache_bytes() -> int | None:
 
 def note_use(path: Path) -> None:
     """Notes that the artifact in a folder is read now, if the cache has a bound."""
-    if os.environ.get(VARIABLE):
+    if environment.read(VARIABLE):
         with suppress(OSError):
             os.utime(path / RUN)
 
@@ -70,7 +70,7 @@ def make_space(root: Path, num_bytes: int, label: str) -> None:
         if used + num_bytes <= bound:
             return
         known = listed_entries(require_objects()) if known is None else known
-        address, part_of = (path.parent.name, path.name), whole_of(unseal_if_sound(path / MANIFEST))
+        address, part_of = (path.parent.name, path.name), whole_of(read_if_sound(path / MANIFEST, manifest_schema))
         if address in known and store.discard(*address, whole=part_of):
             used -= there[path]
     if used + num_bytes > bound:

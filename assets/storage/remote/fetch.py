@@ -17,13 +17,16 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from graphmill.assets.storage.artifact import MANIFEST, RUN, WORDS, Artifact, find_artifact
+from graphmill.assets.storage.artifact import Artifact, find_artifact
 from graphmill.assets.storage.digests import BLOCK_BYTES, words_digest
 from graphmill.assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
 from graphmill.assets.storage.leases import Address, Leases
+from graphmill.assets.storage.manifest import MANIFEST, RUN, WORDS
 from graphmill.assets.storage.remote.entries import (
     IS_DAMAGED,
+    REQUESTS,
     StoredEntry,
+    content_prefix,
     damaged_remedy,
     listed_entries,
     read_entries,
@@ -102,7 +105,12 @@ def stored_file(address: Address, name: str) -> bytes | None:
     """
     objects = require_objects()
     entry = read_entry(objects, address)
-    return None if entry is None else _read_file(objects, entry, name)
+    if entry is None:
+        return None
+    try:
+        return _read_file(objects, entry, name)
+    except Vanished as error:
+        raise _damaged(objects, entry, f"the object {error} is missing") from error
 
 
 def fetch_artifact(root: Path, address: Address, *, replaces: bool = False) -> None:
@@ -130,15 +138,14 @@ def fetch_artifact(root: Path, address: Address, *, replaces: bool = False) -> N
                 return _take(objects, root, entry, replaces)
             except Vanished as error:
                 if entry.upload == before:
-                    problem = f"{label} in {objects.url} {IS_DAMAGED}: the object {error} is missing"
-                    raise InputError(problem, damaged_remedy(address)) from error
+                    raise _damaged(objects, entry, f"the object {error} is missing") from error
                 before = entry.upload  # it may have been replaced between the two requests
 
 
 def _read_file(objects: Objects, entry: StoredEntry, name: str) -> bytes:
     facts = entry.manifest["files"][name]
     words = _read_words(objects, entry)[facts["first_block"] :][: facts["num_blocks"]]
-    data = objects.read(entry.key(name)) or b""
+    data = _read_up_to(objects, entry, name, facts["bytes"])
     blocks = [data[start : start + BLOCK_BYTES] for start in range(0, len(data), BLOCK_BYTES)]
     if len(data) != facts["bytes"] or [xxhash.xxh3_64_intdigest(block) for block in blocks] != words.tolist():
         raise _damaged(objects, entry, f"{name} does not match its digest")
@@ -152,31 +159,95 @@ def _read_words(objects: Objects, entry: StoredEntry) -> Array:
         InputError: they do not match the manifest.
         Vanished: the upload is gone.
     """
-    data = objects.read(entry.key(WORDS))
-    if data is None:
-        raise Vanished(entry.key(WORDS))
-    if len(data) % 8 or words_digest(np.frombuffer(data, "<u8")) != entry.manifest["block_digests"]:
+    num_bytes = _file_sizes(entry)[WORDS]
+    data = _read_up_to(objects, entry, WORDS, num_bytes)
+    if len(data) != num_bytes or words_digest(np.frombuffer(data, "<u8")) != entry.manifest["block_digests"]:
         raise _damaged(objects, entry, f"{WORDS} does not match the manifest")
     return np.frombuffer(data, "<u8")
 
 
-def stored_problems(address: Address) -> list[str]:
-    """Reads every byte of an artifact of the object store and returns its damage, one text each; nothing is kept."""
-    objects, problems = require_objects(), []
-    try:
-        entry = read_entry(objects, address)
-        if entry is None:
+def _read_up_to(objects: Objects, entry: StoredEntry, name: str, num_bytes: int) -> bytes:
+    """Returns the content of an object, of a longer one only one byte more than there should be: it may be of any size.
+
+    Raises:
+        Vanished: the upload is gone.
+    """
+    data = objects.read_range(entry.key(name), 0, num_bytes + 1)
+    if data is None:
+        raise Vanished(entry.key(name))
+    return data
+
+
+def _file_sizes(entry: StoredEntry) -> dict[str, int]:
+    """Returns name -> bytes of every file of an upload."""
+    files = entry.manifest["files"]
+    return {name: facts["bytes"] for name, facts in files.items()} | {
+        WORDS: 8 * sum(facts["num_blocks"] for facts in files.values())
+    }
+
+
+def _wrong_sizes(objects: Objects, entry: StoredEntry) -> dict[str, InputError | Vanished]:
+    """Returns name -> error of every object of an upload that is missing or has not as many bytes as its entry says, by one listing.
+
+    An entry is compared with the objects before any memory or disk is taken for them.
+    """
+    prefix = f"{content_prefix(entry.address)}/{entry.upload}"
+    there = {each.key: each.num_bytes for each in objects.listed(prefix)}
+    wrong: dict[str, InputError | Vanished] = {}
+    for name, num_bytes in _file_sizes(entry).items():
+        found = there.get(entry.key(name))
+        if found is None:
+            wrong[name] = Vanished(entry.key(name))
+        elif found != num_bytes:
+            wrong[name] = _damaged(objects, entry, f"{name} has {found} bytes instead of {num_bytes}")
+    return wrong
+
+
+def shallow_problems(addresses: Collection[Address]) -> dict[Address, list[str]]:
+    """Returns address -> damage of artifacts of the object store, as far as entries and sizes tell; several are looked at at a time."""
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        found = pool.map(lambda each: stored_problems(each, every_byte=False), addresses)
+        return {address: problems for address, problems in zip(addresses, found, strict=True) if problems}
+
+
+def stored_problems(address: Address, *, every_byte: bool = True) -> list[str]:
+    """Returns the damage of an artifact of the object store, one text each; nothing of it is kept.
+
+    Args:
+        address: stage and version.
+        every_byte: whether to read all of its files; else entry and sizes alone are compared.
+    """
+    objects = require_objects()
+    while True:
+        try:
+            entry = read_entry(objects, address)
+            problems = [] if entry is None else [_said(error) for error in _damage(objects, entry, every_byte)]
+            now = read_entry(objects, address) if problems else entry
+        except InputError as error:
+            return [_said(error)]
+        if entry is None or now is None:
             return []  # removed meanwhile
+        if now.upload == entry.upload:
+            return problems
+
+
+def _damage(objects: Objects, entry: StoredEntry, every_byte: bool) -> Iterator[InputError | Vanished]:
+    """Yields an error for each damaged file of an upload."""
+    wrong = _wrong_sizes(objects, entry)
+    yield from wrong.values()
+    if WORDS in wrong or not every_byte:
+        return
+    try:
         words = _read_words(objects, entry)
     except (InputError, Vanished) as error:
-        return [_said(error)]
+        yield error
+        return
     for name in entry.manifest["files"]:
         try:
-            for start, end in _spans(entry, name):
+            for start, end in () if name in wrong else _spans(entry, name):
                 _fetch_span(objects, entry, name, words, start, end)
         except (InputError, Vanished) as error:
-            problems.append(_said(error))
-    return problems
+            yield error
 
 
 def _said(error: InputError | Vanished) -> str:
@@ -190,8 +261,10 @@ def _said(error: InputError | Vanished) -> str:
 
 def _take(objects: Objects, root: Path, entry: StoredEntry, replaces: bool) -> None:
     """Fetches all files of an entry and publishes them in the home."""
+    for error in _wrong_sizes(objects, entry).values():
+        raise error
     target = root.joinpath(*entry.address)
-    num_bytes = sum(facts["bytes"] for facts in entry.manifest["files"].values())
+    num_bytes = sum(_file_sizes(entry).values())
     make_space(root, num_bytes, f"{entry.address[0]}/{short(entry.address[1])}")
     words = _read_words(objects, entry)
     with closing(Staging(root)) as staging, reporting_full_disk(target, num_bytes):

@@ -14,20 +14,24 @@ looks for leases, takes the entry away, looks again, and puts the entry back if 
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from graphmill.assets.storage.documents import lease_schema, parse_document
 from graphmill.assets.storage.leases import Address
 from graphmill.assets.storage.remote.objects import Objects, require_objects
+from graphmill.assets.storage.sealed_json import seal
 from graphmill.kernels.errors import InputError
 
 FOLDER = "leases"
+NAME = re.compile(rf"{FOLDER}/[0-9a-f]{{32}}\.json")
 EXPIRY_SECONDS, RENEW_SECONDS = 300, 60
 
 
@@ -73,9 +77,9 @@ class _Holder:
                     self.objects.remove([self.key])
 
     def _write(self) -> None:
-        listed = sorted(self._held)
-        self.objects.write(self.key, json.dumps(listed).encode())
-        self._written = set(listed)
+        held = set(self._held)
+        self.objects.write(self.key, seal({"addresses": sorted("/".join(each) for each in held)}))
+        self._written = held
 
     def _renew(self, stop: threading.Event) -> None:
         while not stop.wait(RENEW_SECONDS):
@@ -105,19 +109,51 @@ def hold_remote(addresses: Sequence[Address]) -> Iterator[None]:
         holder.give(addresses)
 
 
-def held_remotely(objects: Objects, now: datetime) -> set[Address]:
-    """Returns the addresses that living processes hold, and removes the leases that have expired.
+@dataclass(frozen=True)
+class HeldArtifacts:
+    """What living processes hold.
+
+    Attributes:
+        addresses: addresses of artifacts.
+        damaged: keys of leases that cannot be read: each may hold any artifact, until it has expired or its process writes it again.
+    """
+
+    addresses: frozenset[Address]
+    damaged: tuple[str, ...] = ()
+
+    def covers(self, addresses: Collection[Address | None]) -> bool:
+        """Returns whether one of the artifacts may be held."""
+        return bool(self.damaged) or not self.addresses.isdisjoint(addresses)
+
+
+def held_remotely(objects: Objects, now: datetime, held: Collection[Address] = ()) -> HeldArtifacts:
+    """Returns the artifacts that living processes hold, and removes the leases that have expired.
 
     Args:
         objects: the object store.
         now: its time.
+        held: addresses that are known to be held besides.
     """
-    held: set[Address] = set()
+    addresses, damaged = set(held), []
     for each in objects.listed(FOLDER):
+        if not NAME.fullmatch(each.key):
+            continue  # not ours
         if now - each.written > timedelta(seconds=EXPIRY_SECONDS):
             objects.remove([each.key])
             continue
-        data = objects.read(each.key)
-        with suppress(ValueError, TypeError):
-            held |= {(stage, version) for stage, version in json.loads(data or b"[]")}
-    return held
+        data = objects.read_document(each.key)
+        try:
+            addresses |= set() if data is None else _addresses(data, each.key)
+        except ValueError:
+            damaged.append(each.key)
+    return HeldArtifacts(frozenset(addresses), tuple(damaged))
+
+
+def _addresses(data: bytes, key: str) -> set[Address]:
+    """Returns the addresses of a lease.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    found = parse_document(data, key, lease_schema)["addresses"]
+    return {(stage, version) for stage, _, version in (each.partition("/") for each in found)}

@@ -8,26 +8,30 @@ AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP.
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 from graphmill.assets.storage.filesystem import make_folder
 from graphmill.assets.storage.home import STORE_VARIABLE, store_url
+from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError, install_extra
 
 RETRIES, RETRY_SECONDS = 5, 60
 """How often a failed request is repeated, and the seconds after which it is not repeated any more."""
 PART_BYTES, MOST_PARTS = 8 << 20, 9_000
 """Bytes of one request of a large upload, and how many S3 takes of them (10,000)."""
+DOCUMENT_BYTES = 64 << 20
+"""Most bytes of an entry or lease that are read: an object may be of any size."""
 CLOCK = "clock"
-
-PREFIXES = ("AWS_", "GOOGLE_", "AZURE_")
+UNFINISHED = re.compile(r"#[0-9]+$")
+"""Ends of the names of files that obstore is writing."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,9 @@ class Objects:
             remedy = f"install it: {install_extra('object-store')}; or unset GRAPHMILL_STORE"
             raise InputError(f"{STORE_VARIABLE} = {url} needs the package {error.name}", remedy) from error
         self._api, place = obstore, urlparse(url)
-        if place.scheme == "file":
-            make_folder(Path(unquote(place.path)))
+        self._folder = Path(unquote(place.path)) if place.scheme == "file" else None
+        if self._folder is not None:
+            make_folder(self._folder)
         elif place.scheme in ("memory", "http", "https", ""):
             remedy = "give s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER"
             raise InputError(f"{STORE_VARIABLE} = {url} is not a store that machines can share", remedy)
@@ -69,13 +74,24 @@ class Objects:
         with self._telling():
             self._store = from_url(url, **given)
 
+    def read_document(self, key: str) -> bytes | None:
+        """Returns the content of an object that should be a document, of a longer one only its beginning; None if there is none."""
+        return self.read_range(key, 0, DOCUMENT_BYTES)
+
     def read(self, key: str) -> bytes | None:
         """Returns the content of an object, None if there is none."""
         return self._if_there(lambda: bytes(self._api.get(self._store, key).bytes()))
 
     def read_range(self, key: str, start: int, end: int) -> bytes | None:
         """Returns bytes [start, end) of an object, fewer if it is shorter; None if there is none."""
-        return self._if_there(lambda: bytes(self._api.get_range(self._store, key, start=start, end=end)))
+        try:
+            return self._if_there(lambda: bytes(self._api.get_range(self._store, key, start=start, end=end)))
+        except InputError:
+            # A range behind the last byte is an error of every store, with words of its own, and none of the store as a whole.
+            found = self.find(key)
+            if found is None or found.num_bytes > start:
+                raise
+            return b""
 
     def find(self, key: str) -> Stored | None:
         """Returns the facts about an object, None if there is none."""
@@ -105,6 +121,8 @@ class Objects:
 
     def listed(self, prefix: str) -> list[Stored]:
         """Returns all objects below a folder of keys, in the order of their names."""
+        if self._folder is not None:
+            return sorted(_files_below(self._folder, prefix), key=lambda each: each.key)
         with self._telling():
             found = [each for page in self._api.list(self._store, prefix) for each in page]
         return sorted(
@@ -149,6 +167,25 @@ class Objects:
             if not isinstance(error, (base, OSError, ValueError)) or isinstance(error, InputError):
                 raise
             raise refused(self.url, error) from error
+
+
+def _files_below(root: Path, prefix: str) -> Iterator[Stored]:
+    """Yields the files of a store that is a folder; obstore ends at the first name that it does not take, whoever made the file."""
+    seen: set[tuple[int, int]] = set()
+    for folder, inner, names in os.walk(root / prefix, followlinks=True):
+        found = os.stat(folder)
+        if (found.st_dev, found.st_ino) in seen:  # a link leads back
+            inner.clear()
+            continue
+        seen.add((found.st_dev, found.st_ino))
+        for name in names:
+            path = Path(folder, name)
+            key = path.relative_to(root).as_posix()
+            if UNFINISHED.search(name) or not key.isprintable():
+                continue
+            with suppress(OSError):  # removed meanwhile, or a link to nothing
+                status = path.stat()
+                yield Stored(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
 
 def creates_once(objects: Objects) -> bool:
@@ -208,6 +245,9 @@ def refused(url: str, error: BaseException) -> InputError:
         if any(each in text for each in words):
             return InputError(f"the object store {url} cannot be used: {problem}", remedy)
     first = text.partition("\n")[0][:300]
+    if "invalid path" in text:  # a listing ends there
+        remedy = "remove the object of this name, which graphmill did not write, with the program that made it"
+        return InputError(f"the object store {url} cannot be used: {first}", remedy)
     return InputError(f"the object store {url} cannot be used: {first}", f"correct {STORE_VARIABLE} or the store")
 
 
@@ -223,7 +263,7 @@ def open_objects() -> Objects | None:
     url = store_url()
     if not url:
         return None
-    settings = tuple(sorted(each for each in os.environ.items() if each[0].startswith(PREFIXES)))
+    settings = environment.with_prefixes(environment.CREDENTIALS)
     key = (os.getpid(), url, settings)
     if key not in _OPENED:
         _OPENED[key] = Objects(url)

@@ -1,8 +1,8 @@
 """Digests of raw files, kept in the object store for machines that do not have the files.
 
 The version of what is built from raw files needs their digests, so without them a machine could not find a graph that another has built.
-The record is that of the same stage, configuration and paths. It counts only if a path that the configuration names does not exist here:
-files that are here are digested here.
+The record is that of the same stage, configuration and paths. It counts only if nothing that the configuration names exists here: files
+that are here are digested here.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from graphmill.assets.storage.documents import parse_document, raw_schema
 from graphmill.assets.storage.home import store_url
 from graphmill.assets.storage.remote.objects import Objects, require_objects
-from graphmill.assets.storage.sealed_json import seal, unseal_bytes
+from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.version import canonical, canonical_json, locations
 
 FOLDER = "raw"
@@ -43,10 +44,10 @@ def kept_raw_digests(stage: str, semantic: Any) -> dict[str, str] | None:
 
 
 def _read(objects: Objects, key: str) -> dict[str, str] | None:
-    data = objects.read(key)
+    data = objects.read_document(key)
     try:
-        return None if data is None else dict(unseal_bytes(data, key)["raw"])
-    except (ValueError, KeyError, TypeError):
+        return None if data is None else parse_document(data, key, raw_schema)["raw"]
+    except ValueError:
         return None  # damaged, which is as good as none
 
 

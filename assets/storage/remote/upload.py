@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from graphmill.assets.storage.artifact import RUN, WORDS, Artifact, find_artifact
+from graphmill.assets.storage.artifact import Artifact, find_artifact
+from graphmill.assets.storage.documents import read_if_sound, run_schema
 from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.manifest import references
+from graphmill.assets.storage.manifest import RUN, WORDS, references
 from graphmill.assets.storage.remote.entries import StoredEntry, content_prefix, entry_key, listed_entries, read_entry
 from graphmill.assets.storage.remote.leases import hold_remote
 from graphmill.assets.storage.remote.objects import Objects, require_objects
-from graphmill.assets.storage.sealed_json import unseal_if_sound
 
 
 def upload_artifact(root: Path, artifact: Artifact, *, replaces: bool = False) -> StoredEntry:
@@ -34,36 +34,36 @@ def upload_artifact(root: Path, artifact: Artifact, *, replaces: bool = False) -
         return found
     lacking = _lacking(objects, root, artifact)
     with hold_remote((address, *((each.stage, each.version) for each in lacking))):
-        for each in reversed(lacking):  # inputs before the artifacts built from them
+        for each in lacking:  # inputs before the artifacts built from them
             _send(objects, each, replaced=None)
         return _send(objects, artifact, replaced=found)
 
 
 def _lacking(objects: Objects, root: Path, artifact: Artifact) -> list[Artifact]:
-    """Returns what an artifact refers to, directly or through others, that the home has and the object store lacks; readers come first."""
-    known: dict[str, set[Address]] = {}
-    waiting, seen = list(references(artifact.manifest)), set()
-    order: list[Artifact] = []
-    while waiting:
-        address = waiting.pop(0)
+    """Returns what an artifact refers to, directly or through others, that the home has and the object store lacks; inputs come first."""
+    stored: dict[str, set[Address]] = {}
+    found: list[Artifact] = []
+    seen: set[Address] = set()
+
+    def visit(address: Address) -> None:
         stage = address[0]
-        if stage not in known:
-            known[stage] = set(listed_entries(objects, stage))
-        if address in known[stage]:
-            continue
-        made = find_artifact(root.joinpath(*address))
+        if stage not in stored:
+            stored[stage] = set(listed_entries(objects, stage))
+        made = None if address in {*stored[stage], *seen} else find_artifact(root.joinpath(*address))
         if made is not None:
-            if address in seen:  # found by another way: it has to come behind its newest reader
-                order = [each for each in order if (each.stage, each.version) != address]
-            seen.add(address)
-            order.append(made)
-            waiting.extend(references(made.manifest))
-    return order
+            seen.add(address)  # at once: manifests may be forged, so that an artifact refers to itself
+            for each in references(made.manifest):
+                visit(each)
+            found.append(made)
+
+    for each in references(artifact.manifest):
+        visit(each)
+    return found
 
 
 def _send(objects: Objects, artifact: Artifact, replaced: StoredEntry | None) -> StoredEntry:
     """Uploads one artifact; returns the entry that stands in the end."""
-    run = unseal_if_sound(artifact.path / RUN)
+    run = read_if_sound(artifact.path / RUN, run_schema)
     entry = StoredEntry(upload=uuid.uuid4().hex, manifest=artifact.manifest, run=run)
     for name in (*artifact.files, WORDS):
         objects.send(entry.key(name), artifact.path / name)

@@ -111,3 +111,17 @@ def test_a_build_records_its_work_and_seconds(store):
     work = costly.run_record()["work"]
     assert work["units"] == work["memory_bytes"] == 500 and work["seconds"] >= 0
     assert "work" not in graph.run_record()
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"), [(1 << 20, "of this container (control group), which is 1.0 MiB, to"), (None, "use a machine")]
+)
+def test_where_no_key_helps_the_limit_is_named(limit, said, monkeypatch):
+    monkeypatch.setattr("graphmill.assets.building.needs.limit_bytes", lambda: limit)
+    terms = (Term(what="Python", num_bytes=4 << 20), Term(what="rows", num_bytes=1 << 20, key="queue"))
+    with pytest.raises(InputError) as told:
+        require_fit(replace(NEED, phases=(terms,)), 1 << 20)
+    assert said in told.value.remedy and "at least 4.0 MiB: no key of the file lowers that" in told.value.remedy
+    with pytest.raises(InputError) as told:
+        require_fit(replace(NEED, phases=(terms,)), int(4.2 * 2**20))
+    assert told.value.remedy == "lower queue"

@@ -5,6 +5,7 @@ import pytest
 from graphmill.assets.building.build import Build
 from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.building.raw import raw_digests
+from graphmill.assets.building.stage import OnePass
 from graphmill.assets.pipeline.steps import Versions
 from graphmill.assets.storage.digests import sha256_file
 from graphmill.assets.storage.store import Store
@@ -15,6 +16,23 @@ from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 class ReadsFile(ToyStage):
     def raw(self, semantic):
         return {"source": sha256_file(semantic.path)}
+
+
+class ReadsInOnePass(OnePass, ReadsFile):
+    """Its file changes while it is built."""
+
+    def build(self, inputs, semantic, execution, writer, progress):
+        semantic.path.write_text("other")
+        return ToyStage.build(self, inputs, semantic, execution, writer, progress)
+
+
+def test_what_was_built_from_a_file_that_changed_meanwhile_is_not_published(tmp_path):
+    path, store = tmp_path / "raw.txt", Store(tmp_path / "home")
+    path.write_text("bytes")
+    with pytest.raises(InputError, match="the files that stage toy reads changed while it was built: source"):
+        materialize(store, ReadsInOnePass(), Semantic(path=path), Execution(), {})
+    assert store.artifacts() == []
+    assert materialize(store, ReadsInOnePass(), Semantic(path=path), Execution(), {}).verify() == []
 
 
 @pytest.fixture

@@ -89,6 +89,7 @@ def test_digests_are_remembered_and_renewed(tables, monkeypatch):
     folder, _ = tables
     monkeypatch.setenv("GRAPHMILL_HOME", str(folder / "home"))
     monkeypatch.setattr(digests, "SMALL_BYTES", 0)
+    monkeypatch.setattr(digests, "SETTLED_NS", 0)  # the change time cannot be set
     path, calls = folder / "nodes.parquet", []
     past = time.time() - 100
     os.utime(path, (past, past))

@@ -17,7 +17,7 @@ from graphmill.assets.partitions.stage import PARTITIONS
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from tests.recipes import recipe, sbm
 
 

@@ -13,9 +13,11 @@ from graphmill.assets.building.child import start_child
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import Silent
+from graphmill.assets.chunks.config import ChunksTable
 from graphmill.assets.graph.read import open_graph
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
+from graphmill.assets.partitions.empty import EVERY_PART, empty_notes
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.partitions.stage import PARTITIONS
 from graphmill.assets.sources.registry import config_class
@@ -89,7 +91,11 @@ def test_odd_graphs_have_parts(tmp_path, method, edges, num_nodes, parts):
     artifact = build(graph_of(tmp_path, edges, num_nodes), tmp_path, method, parts)
     part_of = open_partitions(artifact).part_of
     assert len(part_of) == num_nodes and 0 <= part_of.min() <= part_of.max() < parts
-    assert all(check["passed"] for check in artifact.summary["checks"])
+    passed = {check["name"]: check["passed"] for check in artifact.summary["checks"]}
+    assert passed.pop(EVERY_PART) == (len(np.unique(part_of)) == parts) and all(passed.values())
+    if parts > num_nodes:
+        notes = [*empty_notes({"partitions": PartitionsTable(parts=parts)}, num_nodes)]
+        assert f"at least {parts - num_nodes} parts are empty; {num_nodes} is the most" in notes[0]
 
 
 def test_metis_imports_beside_torch_in_either_order():
@@ -211,3 +217,23 @@ def test_metis_through_dgl(tmp_path, sbm):
     one = build(sbm, tmp_path, "metis-balanced", threads=2)
     rows = {row["measure"]: row for row in one.summary["numbers"]["beside_random"]}
     assert rows["edge_cut"]["metis-balanced"] < 0.7 * rows["edge_cut"]["random"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "chunks", "num_nodes", "said"),
+    [
+        (64, None, 40, "64 parts for 40 nodes"),
+        (41, None, 40, "at least 1 parts are empty"),
+        (40, None, 40, ""),
+        (64, None, 0, ""),  # not known
+        (8, 8, 40, "64 chunks for 40 nodes, at least 24 chunks are empty; 5 is the most that serves"),
+        (8, 5, 40, ""),
+        (64, 8, 40, "[partitions] parts = 64"),
+    ],
+)
+def test_more_parts_or_chunks_than_nodes_are_told_before_a_build(parts, chunks, num_nodes, said):
+    tables = {"partitions": PartitionsTable(parts=parts)}
+    tables |= {} if chunks is None else {"chunks": ChunksTable(chunks_per_part=chunks)}
+    notes = [*empty_notes(tables, num_nodes)]
+    assert len(notes) == bool(said) and all(said in note for note in notes)
+    assert not [*empty_notes({}, num_nodes)]

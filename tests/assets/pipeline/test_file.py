@@ -188,8 +188,8 @@ def test_what_no_single_table_can_see(write):
             GOOD.replace("[[train]]", "[train]", 1).replace('[[train]]\nname = "b"\n', ""),
             "9: train is a list of tables",
         ),
-        (GOOD.replace("[10, 5]", "[]"), "8: fanouts = [] is not a list of positive numbers"),
-        (GOOD.replace("[10, 5]", "[10, 0]"), "8: fanouts = [10, 0] is not a list of positive numbers"),
+        (GOOD.replace("[10, 5]", "[]"), "8: fanouts = [] is not a list of numbers from 1"),
+        (GOOD.replace("[10, 5]", "[10, 0]"), "8: fanouts = [10, 0] is not a list of numbers from 1"),
         (GOOD.replace("[10, 5]", "[10, 5]\nbatch_size = 0"), "9: batch_size = 0 is below 1"),
         (GOOD.replace("seed = 7", "seed = -7"), "2: seed = -7 is below 0"),
         ("sampling = 3\n[graph]\nsource = 'npz'\npath = 'x'", "1: [sampling] is 3, expected a table"),
@@ -212,7 +212,7 @@ def test_what_is_not_toml_has_its_line(write, text, line):
 def test_bytes_that_are_no_text(write):
     path = write("")
     path.write_bytes(b"seed = 1\nname = '\xff'")
-    with pytest.raises(InputError, match=r"mine\.toml:2: not valid TOML: 'utf-8'"):
+    with pytest.raises(InputError, match=r"mine\.toml:2: the text is not UTF-8"):
         load_pipeline(path)
 
 
@@ -337,7 +337,11 @@ def test_fanouts_stand_in_a_train_table_and_one_number_stands_for_all_layers(wri
     ("table", "more", "mistake"),
     [
         ("fanouts = [4, 4, 4]", "", "layers = 2, but fanouts = [4, 4, 4] has 3 fanouts: one is needed for each layer"),
-        ("fanouts = 0", "", "fanouts = [0, 0] is not a list of positive numbers, or -1 for all neighbours"),
+        (
+            "fanouts = 0",
+            "",
+            "fanouts = [0, 0] is not a list of numbers from 1 to 2,147,483,647, or -1 for all neighbours",
+        ),
         (
             'fanouts = 4\nsamples = "stored"',
             "[samples]",
@@ -372,4 +376,27 @@ def test_a_full_graph_training_needs_no_other_table(write):
     both = load_pipeline(write(f'{GOOD}[[train]]\nname = "c"\ntrainer = "fullgraph"\nlayers = 5\n'), TrainTable)
     assert both.sampling is not None and len(both.sampling.fanouts) == 2  # whose depth is not the full-graph model's
     found = mistakes(write(f'{graph}[[train]]\nname = "c"\ntrainer = "fullgraph"\nnorm = "batch"\n'), TrainTable)
-    assert "nor has mode = 'device'" in found[-1]
+    assert 'set mode = "device" in [train.fullgraph]' in found[-1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("seed = 3", "seeds = [1, 2]", "a pipeline has no seeds: it is a key of [[train]]"),
+        ("batch_size = 10", "batch_size = 10\nhidden = 8", "[sampling] has no key hidden: it is a key of [[train]]"),
+        ("lr = 1", "lr = 1\npaths = 3", "[[train]] has no key paths: it is a key of [sampling]"),
+        ("lr = 1", 'lr = 1\ntrainer = "factored"\nstaleness = 3', "[[train]] has no key staleness"),
+        (
+            "lr = 1",
+            'lr = 1\ntrainer = "factored"\nstaleness = 3\n[train.factored]\n',
+            "[[train]] has no key staleness: it is a key of [train.factored]",
+        ),
+    ],
+)
+def test_a_key_in_another_table_is_sent_to_its_own(write, old, new, said):
+    text = 'seed = 3\n[graph]\nsource = "sbm"\nnodes = 300\nedges = 900\n'
+    text += '[sampling]\nfanouts = [2, 2]\nbatch_size = 10\n[[train]]\nname = "x"\nlr = 1\n'
+    path = write(text.replace(old, new))
+    with pytest.raises(InputError) as refused:
+        load_pipeline(path, TrainTable)
+    assert said in refused.value.problem

@@ -97,7 +97,7 @@ def test_estimates_bound_what_a_row_draws() -> None:
         ({"fanouts": ({"a": -2}, 1)}, "a relation has a number of 0 or more"),
         ({"fanouts": ({"a": 0}, 1)}, "{ a = 0 } draws no neighbours"),
         ({"fanouts": ({}, 1)}, "{} draws no neighbours"),
-        ({"fanouts": ({"a": 1}, 0)}, "is not a list of positive numbers"),
+        ({"fanouts": ({"a": 1}, 0)}, "is not a list of numbers from 1"),
         ({"fanouts": ({"a": 1}, 1), "method": "weighted"}, "numbers per relation, which are for method = 'uniform'"),
         ({"fanouts": ({"a": 1}, 1), "method": "random_walk"}, "not for 'random_walk'"),
         ({"fanouts": ({"a": 1}, 1), "method": "mine:draw"}, "not for 'mine:draw'"),

@@ -132,7 +132,7 @@ def test_a_safetensors_header_that_no_program_writes_is_one_clear_error(tmp_path
         ("edges", {"memory_limit": "1MiB"}, "memory_limit = 1MiB is less than 128.0 MiB"),
         ("edges", {"memory_limit": "much"}, "'much' is not a size"),
         ("edges", {"memory_limit": "99999999999PB"}, "'99999999999PB' is more than"),
-        ("edges", {"delimiter": "||"}, "is not one character"),
+        ("edges", {"delimiter": "tab"}, "is not a separator"),
         ("edges", {"labels": "text"}, "labels = 'text' is not one of"),
         ("edges", {"merge_weights": "max"}, "merge_weights = 'max'"),
         ("dgl", {"index": -1}, "index = -1 is below 0"),

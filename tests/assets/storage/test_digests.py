@@ -1,5 +1,7 @@
 import hashlib
+import mmap
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,8 +28,9 @@ def test_digest_is_the_same_at_any_thread_count(tmp_path):
 
 
 @pytest.fixture
-def raw_file(tmp_path):
-    """A large file that has not changed for an hour, and a count of the hashings."""
+def raw_file(tmp_path, monkeypatch):
+    """A large file that has not changed for an hour, as far as it is told: its change time cannot be set."""
+    monkeypatch.setattr(digests, "SETTLED_NS", -1)
     path = tmp_path / "raw"
     path.write_bytes(os.urandom(digests.SMALL_BYTES + 3))
     _settle(path)
@@ -61,8 +64,43 @@ def test_a_changed_file_is_hashed_again(tmp_path, raw_file, hashings):
     assert len(hashings) == 2
 
 
-def test_a_file_that_just_changed_is_not_remembered(tmp_path, raw_file, hashings):
-    _settle(raw_file, -3600)  # just now, however long this test takes
+def replaced(path, content, how):
+    """Gives a file another content of the same size and modification time, and returns whether its inode is the same."""
+    before = path.stat()
+    if how == "a new file":
+        path.unlink()
+    if how == "mapped":
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as view:
+            view[:] = content
+    else:
+        path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("how", ["written over", "a new file", "mapped"])
+def test_a_file_that_was_replaced_with_its_old_times_is_hashed_again(tmp_path, raw_file, how):
+    """As archives with normalised times do it."""
+    first = sha256_file(raw_file, tmp_path)
+    replaced(raw_file, raw_file.read_bytes()[::-1], how)
+    assert sha256_file(raw_file, tmp_path) == hashlib.sha256(raw_file.read_bytes()).hexdigest() != first
+
+
+def test_a_sample_of_the_bytes_tells_what_a_file_system_without_change_times_does_not(tmp_path, raw_file, monkeypatch):
+    class Still(type(raw_file)):
+        def stat(self, **how):
+            found = super().stat(**how)
+            return SimpleNamespace(st_mode=found.st_mode, st_size=found.st_size, st_mtime_ns=1, st_ctime_ns=1, st_ino=1)
+
+    monkeypatch.setattr(digests, "Path", Still)
+    first = sha256_file(raw_file, tmp_path)
+    assert sha256_file(raw_file, tmp_path) == first
+    replaced(raw_file, raw_file.read_bytes()[::-1], "written over")
+    assert sha256_file(raw_file, tmp_path) == hashlib.sha256(raw_file.read_bytes()).hexdigest() != first
+
+
+def test_a_file_that_just_changed_is_not_remembered(tmp_path, raw_file, hashings, monkeypatch):
+    monkeypatch.setattr(digests, "SETTLED_NS", 3600 * 10**9)  # however long this test takes
     sha256_file(raw_file, tmp_path)
     sha256_file(raw_file, tmp_path)
     assert len(hashings) == 2

@@ -15,11 +15,12 @@ from graphmill.assets.storage.arrays import DATA_OFFSET
 from graphmill.assets.storage.digests import BLOCK_BYTES, block_digests
 from graphmill.assets.storage.direct_array import DirectArray, RegionWriter
 from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import version_of
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.pages import PAGE_BYTES, chunk_digest, padded_bytes, page_digests_reference
 
-VERSION = "a" * 64
+VERSION = version_of("toy", 1, {}, {}, {})
 
 
 def filled(rng: np.random.Generator, num_bytes: int) -> np.ndarray:

@@ -9,9 +9,11 @@ from graphmill.assets.storage.filesystem import (
     beside,
     full_disk,
     full_errno,
+    locked,
     make_folder,
     release_lock,
     replace_atomically,
+    share_lock,
     take_lock,
 )
 from graphmill.kernels.errors import InputError
@@ -97,3 +99,21 @@ def test_containers_with_one_home_have_temporary_files_of_their_own(tmp_path, mo
     monkeypatch.setattr("threading.get_native_id", lambda: 1)
     one, other = (beside(tmp_path / "speeds.json", "tmp") for _ in range(2))
     assert one != other and one.parent == tmp_path and one.name.startswith("speeds.json.") and one.suffix == ".tmp"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_file_system_without_locks_is_named(number, tmp_path, monkeypatch):
+    def flock(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("graphmill.assets.storage.filesystem.fcntl.flock", flock)
+    for take in (
+        lambda: take_lock(tmp_path / "a", create=True),
+        lambda: share_lock(tmp_path / "b"),
+        locked(tmp_path / "c").__enter__,
+    ):
+        with pytest.raises(
+            InputError, match=rf"^the file system of {tmp_path} keeps no locks \({os.strerror(number)}\)"
+        ) as told:
+            take()
+        assert "local disk" in told.value.remedy and "None" not in str(told.value)

@@ -1,10 +1,13 @@
 """Paths that a user wrote: folders with letters of patterns, patterns, and addresses of other machines."""
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from graphmill.assets.storage.patterns import REMOTE, matches, why_nothing
+from graphmill.assets.storage.patterns import REMOTE, in_order, matches, why_nothing
 
 
 def touched(folder: Path, *names: str) -> list[Path]:
@@ -52,3 +55,20 @@ def test_what_is_said_of_nothing(tmp_path: Path) -> None:
         assert REMOTE.match(address) and "remote" in why_nothing(Path(address))
     for path in ("C:/e.csv", "/s3:/x", "a=b/c.csv", "e-*.csv"):
         assert not REMOTE.match(path)
+
+
+PIECES = st.lists(st.sampled_from(["a", "B", "-", ".", "_", "/", "é", "=", "1", "2", "10", "007", "300"]), max_size=6)
+
+
+@settings(max_examples=200, derandomize=True)
+@given(st.lists(PIECES, min_size=2, max_size=6))
+def test_numbers_in_names_count_as_numbers_and_nothing_else_changes(names: list[list[str]]) -> None:
+    """The order is that of the letters once all numbers have the same number of digits."""
+    paths = [Path("/".join(["r", "".join(name)])) for name in names]
+    padded = {path: Path(re.sub(r"\d+", lambda found: found[0].zfill(40), str(path))) for path in paths}
+    assert in_order(paths) == sorted(paths, key=lambda path: (padded[path], path))
+
+
+def test_patterns_name_part_two_before_part_ten(tmp_path: Path) -> None:
+    wanted = touched(tmp_path, "9/part.2.csv", "9/part.10.csv", "10/part.1.csv")
+    assert matches(tmp_path / "*" / "*.csv") == wanted

@@ -206,7 +206,7 @@ def test_an_artifact_in_the_wrong_folder_is_damaged(store):
 
 def test_a_manifest_of_another_format_says_so(store, monkeypatch):
     monkeypatch.setattr("graphmill.assets.storage.writer.FORMAT", 99)
-    with pytest.raises(ValueError, match="has format 99, this version reads format 1"):
+    with pytest.raises(ValueError, match="format is 99, and this version of graphmill reads 1"):
         publish(store)
 
 

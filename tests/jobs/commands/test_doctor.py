@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from graphmill.jobs.cli import graphmill
-from graphmill.jobs.commands import doctor
-from graphmill.jobs.commands.doctor import LACKS, NOTE, OK, can_train, examine
+from graphmill.jobs.command import graphmill
+from graphmill.jobs.commands import doctor, surroundings
+from graphmill.jobs.commands.doctor import can_train, examine
+from graphmill.jobs.commands.findings import LACKS, NOTE, OK, Finding
 from graphmill.jobs.operations import rates
 from graphmill.jobs.operations.rates import SPEEDS
 from graphmill.kernels.cuda.driver import Gpu
@@ -23,7 +24,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "SAMPLE_BYTES", 1 << 20)
 
 
-def found(home: Path, name: str) -> doctor.Finding:
+def found(home: Path, name: str) -> Finding:
     return next(finding for finding in examine(home) if finding.name == name)
 
 
@@ -117,3 +118,47 @@ def test_reading_past_the_page_cache_that_is_forbidden_is_named(
     monkeypatch.setattr("graphmill.kernels._native.ring_errno", lambda: errno.EPERM)
     ring = found(tmp_path, "io_uring")
     assert ring.state == LACKS and "Operation not permitted" in ring.found and "seccomp" in ring.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("GRAPHMILL_CACHE_BYTES", "much", "is not a size"),
+        ("GRAPHMILL_CACHE_BYTES", "-1", "is not a size"),
+        ("GRAPHMILL_EXAMPLES", "yes", "GRAPHMILL_EXAMPLES is 'yes'"),
+        ("GRAPHMILL_PIPELINES", "/nowhere", "there is no such folder"),
+        ("GRAPHMILL_PIPELINES", __file__, "is not a folder"),
+        ("TMPDIR", "/nowhere", "no file can be made there"),
+        ("SLURM_PROCID", "3", "srun sets it"),
+        ("PMIX_RANK", "x", "mpirun sets it"),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_named(
+    name: str, text: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, text)
+    (told,) = [each for each in surroundings.variables() if each.name == name]
+    assert told.state == LACKS and said in told.found and told.remedy.endswith(f"unset {name}")
+
+
+def test_variables_that_are_set_are_shown_with_their_meaning_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("MASTER_ADDR", "10.0.0.1")
+    shown = {each.name: each.found for each in surroundings.variables()}
+    assert shown["MASTER_ADDR"] == "'10.0.0.1', set by torchrun: Address at which the ranks meet."
+    assert "secret" not in str([*surroundings.variables()])
+
+
+def test_every_limit_is_probed_and_a_low_one_says_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surroundings.resource, "getrlimit", lambda number: (16, 16))
+    told = [*surroundings.limits()]
+    assert len(told) == len(surroundings.ULIMITS) and all(each.state == NOTE and ": " in each.remedy for each in told)
+
+
+def test_a_home_without_locks_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("graphmill.assets.storage.filesystem.fcntl.flock", flock)
+    (told,) = surroundings.locks(tmp_path)
+    assert told.needed and told.state == LACKS and "local disk" in told.remedy and not [*tmp_path.iterdir()]

@@ -18,7 +18,7 @@ from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.sources.classes import CLASSIFIES
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.leaderboard import (
     _listed,
     equal_models,

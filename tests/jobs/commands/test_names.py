@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.names import find_artifact
 from graphmill.kernels.errors import InputError
 from tests.jobs.trained import trained_home

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from graphmill.assets.building.needs import Need, Term
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands import needs as module
 from graphmill.jobs.commands.needs import pipeline_needs
 from graphmill.jobs.launch import Launch, launch

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from graphmill.assets.definitions import key_of
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.storage.store import Store
-from graphmill.jobs import cli
+from graphmill.jobs import command as cli
 from graphmill.jobs.commands.prune_runs import find_old_runs, parse_age
 from graphmill.jobs.launch import Launch, launch
 from graphmill.jobs.operations.difference import last_materialized

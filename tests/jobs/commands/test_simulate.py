@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.simulate import measured_workload
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.techniques.factored.settings import FactoredSettings

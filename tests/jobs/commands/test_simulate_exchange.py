@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.kernels.errors import InputError
 
 FIGURE_9C = "0 1 | 2 3 @ 32GB/s | 16GB/s"

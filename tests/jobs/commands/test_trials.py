@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.options import Asked
 from graphmill.jobs.commands.runs import _grown
 from graphmill.jobs.commands.tuned import _keys

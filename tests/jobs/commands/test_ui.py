@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from graphmill.jobs import cli
+from graphmill.jobs import command as cli
 from graphmill.jobs.commands.ui import free_port, only_one
 from graphmill.jobs.web.healthy import LOCK
 from graphmill.kernels.errors import InputError

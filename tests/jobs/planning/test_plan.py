@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from graphmill.assets.building.needs import Sizes
 from graphmill.assets.pipeline.file import load_pipeline, parse_pipeline
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands import plan as plan_command
 from graphmill.jobs.operations import rates
 from graphmill.jobs.planning.check import error_lines, prediction_errors

@@ -33,6 +33,8 @@ def unused_port() -> int:
 def heed_interrupts() -> None:
     """For a process that is about to start: in the background of a script SIGINT is ignored, and so it is in all that this starts."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def lives(pid: int) -> bool:

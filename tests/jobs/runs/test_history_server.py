@@ -20,7 +20,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from graphmill.jobs import cli
+from graphmill.jobs import command as cli
 from graphmill.jobs import launch as launching
 from graphmill.jobs.launch import Launch, launch
 from graphmill.jobs.runs.instance import DAGSTER_YAML, SETTINGS, HistoryError, history_error, open_instance

@@ -226,7 +226,7 @@ def test_the_ui_listens_on_this_machine_only_and_on_a_free_port(tmp_path, monkey
         assert port < ui.free_port(None) < port + ui.PORTS_TRIED
     executed = []
 
-    def start(command, environment, pass_fds):
+    def start(command, environment, pass_fds, **_):
         executed.append((command, environment))
         return subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
 

@@ -11,7 +11,7 @@ from graphmill.assets.definitions import Surroundings
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs
 from graphmill.jobs.runs.instance import open_instance
-from graphmill.jobs.runs.slot import MEMORY_POOL, POOL, claim_slot, one_at_a_time, slot_holders
+from graphmill.jobs.runs.slot import MEMORY_POOL, POOL, claim_slot, one_at_a_time, priority_of, slot_holders
 from tests.jobs.runs.processes import wait_for
 from tests.recipes import load_tiny
 
@@ -119,3 +119,22 @@ def test_the_priority_of_the_run_decides_who_is_next(tmp_path):
         with one_at_a_time(instance):
             instance.event_log_storage.free_concurrency_slot_for_step("holder", "step")
         assert not claim_slot(instance, "low", "step", -3) and claim_slot(instance, "high", "step", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("3", 3),
+        (" -2 ", -2),
+        ("+1", 1),
+        ("high", 0),
+        ("", 0),
+        ("1.5", 0),
+        ("1e3", 0),
+        ("٣", 0),
+        ("9" * 5000, 0),
+        ("nan", 0),
+    ],
+)
+def test_a_priority_that_is_no_number_is_none(text, number):
+    assert priority_of({"dagster/priority": text}) == number and priority_of({}) == 0

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from benchmarks.growth import last_rows
 from benchmarks.predicted import compared
 from benchmarks.record import RESULTS
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.scaling.cluster import ClusterWork, Machines
 from graphmill.jobs.scaling.simulation import simulate_cluster
 from graphmill.kernels.errors import InputError
@@ -99,7 +99,10 @@ def test_the_command_prints_at_most_80_columns(tmp_path: Path) -> None:
     [
         (("--train-share", "0.9"), "train_share = 0.9"),
         (("--fanouts", "10,x"), "fanouts = '10,x'"),
-        (("--disk-gbps", "0"), "disk_rate = 0.0"),
+        (("--disk-speed", "0 GB/s"), "is not a speed above 0"),
+        (("--disk-gbps", "3"), '--disk-speed "3 GB/s" or'),
+        (("--network-gbps", "25"), '--network "25 Gbit/s"'),
+        (("--network", "25"), "could mean bits or bytes"),
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(more: tuple[str, str], said: str) -> None:

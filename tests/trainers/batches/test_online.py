@@ -128,10 +128,10 @@ def test_an_abandoned_epoch_leaves_no_thread_and_no_count_of_untaken_batches(gra
     }
 
 
-def test_a_queue_that_is_too_small_for_one_batch_says_how_large_it_must_be(graph: Graph) -> None:
+def test_a_queue_that_may_not_grow_refuses_a_batch_that_is_larger(graph: Graph) -> None:
     needed = max(batch_bytes(b, graph.features.width) for b in open_online(graph).batches(0))
     assert len(list(open_online(graph, queue_bytes=needed).batches(0))) == 7
-    with pytest.raises(OverBudget, match="set `queue` to"):
+    with pytest.raises(OverBudget, match="lower `batch_size` or `fanouts`"):
         list(open_online(graph, queue_bytes=needed - 1).batches(0))
 
 

@@ -49,9 +49,9 @@ def test_order_and_bound_hold(sizes: list[int], workers: int, slack: int) -> Non
     assert peak <= capacity
 
 
-def test_an_item_larger_than_the_queue_is_an_error_that_names_the_size() -> None:
+def test_an_item_larger_than_the_queue_is_an_error_that_names_its_bytes() -> None:
     queue: OrderedByteQueue[int] = OrderedByteQueue(10)
-    with pytest.raises(OverBudget, match="set `queue` to 11 bytes or more"):
+    with pytest.raises(OverBudget, match="asks for 11 bytes where 10 are free"):
         queue.admit(0, 11)
 
 
@@ -105,12 +105,12 @@ def test_a_queue_that_may_grow_has_room_for_two_of_the_largest_items() -> None:
     queue.release(queue.take(1)[1])
     queue.admit(2, 45)
     assert queue.capacity_bytes == 50  # its part of what it may grow to
-    with pytest.raises(OverBudget, match="set `queue` to 102 bytes or more"):
+    with pytest.raises(OverBudget, match="asks for 51 bytes where 50 are free"):
         queue.admit(3, 51)
 
 
-def test_a_given_size_is_kept_to_and_auto_begins_with_one_gibibyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert queue_bounds("3MiB") == (3 << 20, 3 << 20)
+def test_a_queue_begins_with_its_size_and_auto_with_one_gibibyte(monkeypatch: pytest.MonkeyPatch) -> None:
     for installed, most in ((1 << 40, 1 << 39), (1 << 20, 1 << 30)):
         monkeypatch.setattr("graphmill.trainers.recipe.queue_bytes.memory_bytes", lambda n=installed: n)
         assert queue_bounds("auto") == (1 << 30, most)
+        assert queue_bounds("3MiB") == (3 << 20, max(3 << 20, installed // 2))

@@ -7,6 +7,11 @@ from pathlib import Path
 import numpy as np
 
 
+def refuse(topology, nodes, fanout, random):
+    """Refuses what it is given, as a user's function may."""
+    raise ValueError(f"{len(nodes)} nodes are refused")
+
+
 def sample(topology, nodes, fanout, random):
     """Takes up to `fanout` first neighbours; at the rank of FAULT_RANK it fails when the file FAULT_FILE is there."""
     if os.environ.get("FAULT_RANK") == os.environ.get("RANK") and Path(os.environ["FAULT_FILE"]).exists():

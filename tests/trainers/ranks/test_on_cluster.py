@@ -34,6 +34,7 @@ LONG = recipe(
     name="long",
     **TABLES | {"sampling": TABLES["sampling"] | {"method": "tests.trainers.ranks.faults:sample"}},
 )
+REFUSED = LONG.replace("faults:sample", "faults:refuse")
 WITHIN = 200
 """Seconds until all is over, on a machine that may be busy with other things."""
 FREE = """
@@ -109,10 +110,10 @@ def test_two_nodes_train_as_two_processes_do(folder, pair):
     assert found == alone and again == counts
     assert [each["rank"] for each in model.run_record()["ranks"]] == [0, 1]
     # What a rank finds wrong is one message.
-    (folder / "small.toml").write_text(SHORT.replace("hidden = 8", 'hidden = 8\nqueue = "1kB"'))
+    (folder / "small.toml").write_text(REFUSED)
     failed = command(*on_cluster(folder, "small", pair, "--retrain", "--ranks", "1"))
     assert failed.returncode == 1 and failed.stderr.count("remedy") == 1, failed.stderr
-    assert "bytes where 500 are free" in failed.stderr, failed.stderr
+    assert "nodes are refused" in failed.stderr, failed.stderr
 
 
 def ranks_of(name):

@@ -1,6 +1,5 @@
 """The link takes the time that its speed says, however its bytes are cut and whoever sends them. The clock is a number."""
 
-import math
 import threading
 
 import numpy as np
@@ -9,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.link import Link
-from graphmill.trainers.recipe.config import TrainExecution
+from graphmill.trainers.recipe.config import TrainExecution, TrainTable
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.linked import LinkedSource
 from graphmill.trainers.rows.source import MappedSource, RowIds
@@ -102,17 +102,32 @@ def test_the_ledger_says_what_the_link_was_charged(tmp_path):
     assert (source.width, source.dtype, source.row_bytes) == (12, "float32", 48)
 
 
-@pytest.mark.parametrize("gbps", [0, -1.0, 1e-300])
-def test_a_link_without_speed_is_refused(gbps):
-    with pytest.raises(InputError, match=r"link_gbps = .* is below 1e-06"):
-        TrainExecution(link_gbps=gbps)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda speed: TrainExecution(link=speed),
+        lambda speed: DistributedSettings(rank_link=speed),
+        lambda speed: FullGraphSettings(peer_link=speed),
+    ],
+)
+@pytest.mark.parametrize("speed", ["0 GB/s", "-1 GB/s", "1 bit/s", "99999999999999 TB/s", "inf GB/s", "25", "25 Gb/s"])
+def test_a_speed_at_which_nothing_would_end_or_without_a_unit_is_refused(make, speed):
+    with pytest.raises(InputError, match=r"link = "):
+        make(speed)
+    assert make("1 kB/s") is not None and make("1000 TB/s") is not None
+
+
+def test_bits_are_an_eighth_of_bytes():
+    assert TrainExecution(link="25 Gbit/s").link_gbps == 25 / 8 and TrainExecution(link="25 GB/s").link_gbps == 25
 
 
 @pytest.mark.parametrize(
-    "make", [lambda speed: DistributedSettings(rank_gbps=speed), lambda speed: FullGraphSettings(peer_gbps=speed)]
+    ("old", "new", "where"),
+    [("link_gbps", "link", ""), ("rank_gbps", "rank_link", "distributed"), ("peer_gbps", "peer_link", "fullgraph")],
 )
-@pytest.mark.parametrize("speed", [1e-300, 0.0, 1e300, math.inf, math.nan])
-def test_a_speed_at_which_nothing_would_end_is_refused(make, speed):
-    with pytest.raises(InputError, match=r"_gbps"):
-        make(speed)
-    assert make(1e-6) is not None and make(1e6) is not None
+def test_the_old_key_is_refused_with_the_factor(tmp_path, old, new, where):
+    own = f'trainer = "{where}"\n[train.{where}]\n' if where else ""
+    head = '[graph]\nsource = "sbm"\nnodes = 300\nedges = 900\n[sampling]\nfanouts = [2, 2]\nbatch_size = 10\n'
+    text = f'{head}[partitions]\nparts = 2\n[[train]]\nname = "x"\n{own}{old} = 12\n'
+    with pytest.raises(InputError, match=rf'no key {old}: {new} has the unit .* = "12 GB/s"; .* "12 Gbit/s"'):
+        parse_pipeline(tmp_path / "x.toml", text.encode(), TrainTable)

@@ -268,7 +268,10 @@ FORWARD = {"feed_forward": 1.0, "input": "linear", "head": "linear"}
         ({"optimizer": "adam", "momentum": 0.9}, "momentum = 0.9 is for sgd, not for adam"),
         ({"optimizer": "sgd", "betas": (0.8, 0.9)}, r"betas = \[0.8, 0.9\] is for adam and adamw, not for sgd"),
         ({"betas": (0.9,)}, r"betas = \[0.9\] are not two numbers from 0 to below 1"),
-        ({"embedding": "node"}, "embedding = 'node' is of input = \"typed\", and input = 'none': write"),
+        (
+            {"embedding": "node"},
+            "embedding = 'node' is of input = \"typed\", and input = 'none': remove the key, or write",
+        ),
         (
             {"embedding": "node", "input": "typed", "optimizer": "sgd"},
             'embedding = "node" updates its rows by Adam, and optimizer = "sgd"',

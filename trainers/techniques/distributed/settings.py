@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from graphmill.assets.building.keys import LEAST_GBPS, MOST_GBPS, KeyProblem, within
+from graphmill.assets.building.keys import KeyProblem, gbps_of, speed_problem, within
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.links import parse_links
 from graphmill.trainers.recipe.settings import Settings
@@ -44,13 +44,20 @@ class DistributedSettings(Settings):
     model_links: bool = field(default=False, metadata={"hashed": False})
     # Seconds that a rank waits for the others before the run ends.
     timeout: float = field(default=45.0, metadata=within(1, 3600, hashed=False))
-    # Network between ranks, modelled by waiting: microseconds per exchange, and GB/s that a rank sends or receives; None = the real speed.
+    # Network between ranks, modelled by waiting: microseconds per exchange, and the speed at which a rank sends or receives, "3 GB/s" or
+    # "25 Gbit/s"; None = the real speed.
     latency_us: float = field(default=0.0, metadata=within(0, 1e9, hashed=False))
-    rank_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS, hashed=False))
+    rank_link: str | None = field(default=None, metadata={"hashed": False})
+
+    @property
+    def rank_gbps(self) -> float | None:
+        """The speed of `rank_link` in GB/s."""
+        return gbps_of(self.rank_link)
 
     def problems(self) -> Iterator[KeyProblem]:
-        """Yields links that are not written as such, and keys that need or contradict them."""
+        """Yields links and speeds that are not written as such, and keys that need or contradict them."""
         yield from super().problems()
+        yield from speed_problem("rank_link", self.rank_link)
         if self.links and self.links not in FOUND:
             try:
                 parse_links(self.links)
@@ -63,8 +70,8 @@ class DistributedSettings(Settings):
         if self.links and self.exchange == "all_to_all" and not self.model_links:
             text = 'links has no effect with exchange = "all_to_all": remove it, or set model_links'
             yield KeyProblem("links exchange", text)
-        if self.model_links and self.rank_gbps:
-            yield KeyProblem("model_links rank_gbps", "model_links has the speeds of links: remove rank_gbps")
+        if self.model_links and self.rank_link:
+            yield KeyProblem("model_links rank_link", "model_links has the speeds of links: remove rank_link")
 
     def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yields links between fewer devices than there are ranks, and an `exchange = "peer"` that lacks an order of rows or a size."""

@@ -84,8 +84,8 @@ class GlobalQueue:
             Closed: the epoch has ended.
         """
         if num_bytes > self.most_bytes:
-            remedy = f"set `queue` to {num_bytes:,} bytes or more, or lower `batch_size` or `fanouts`"
-            raise OverBudget(num_bytes, self.most_bytes, f"batch {position} in the queue", remedy)
+            what = f"batch {position} in the queue"
+            raise OverBudget(num_bytes, self.most_bytes, what, "lower `batch_size` or `fanouts`")
         with self._changed:
             if num_bytes > self.capacity_bytes:
                 self.capacity_bytes = min(2 * num_bytes, self.most_bytes)

@@ -10,7 +10,7 @@ from typing import Literal
 from graphmill.assets.building.keys import KeyProblem, size_problem, within
 from graphmill.trainers.recipe.settings import Settings
 
-SHARE_OF_EPOCH = re.compile(r"epoch\s*/\s*([1-9]\d*)")
+SHARE_OF_EPOCH = re.compile(r"epoch\s*/\s*([1-9]\d{0,17})", re.ASCII)
 MOST_STALE = 200
 """Largest `t_stale` of a share of an epoch: the paper's value for its largest graphs (section 7.1)."""
 

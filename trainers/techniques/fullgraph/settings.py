@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from graphmill.assets.building.keys import LEAST_GBPS, MOST_GBPS, KeyProblem, within
+from graphmill.assets.building.keys import KeyProblem, gbps_of, speed_problem, within
 from graphmill.trainers.recipe.settings import Settings
 
 
@@ -34,9 +34,14 @@ class FullGraphSettings(Settings):
     # Inputs of a step are loaded while the step before it is computed, and its results leave while the next one is, if a device has a link
     # to the host. It takes memory for two steps' rows.
     overlap: bool = field(default=True, metadata={"hashed": False})
-    # GB/s at which each device, and each rank, receives rows of the others, modelled by waiting, for the CPU alone; None = the machine's
-    # own speed.
-    peer_gbps: float | None = field(default=None, metadata=within(LEAST_GBPS, MOST_GBPS, hashed=False))
+    # Speed at which each device, and each rank, receives rows of the others, "12 GB/s" or "25 Gbit/s", modelled by waiting, for the CPU
+    # alone; None = the machine's own speed.
+    peer_link: str | None = field(default=None, metadata={"hashed": False})
+
+    @property
+    def peer_gbps(self) -> float | None:
+        """The speed of `peer_link` in GB/s."""
+        return gbps_of(self.peer_link)
 
     @property
     def unread(self) -> tuple[str, ...]:
@@ -44,9 +49,10 @@ class FullGraphSettings(Settings):
         return ("partitions", "chunks") if self.mode == "device" else ()
 
     def problems(self) -> Iterator[KeyProblem]:
-        """Yields keys that have no effect where the graph is not cut."""
+        """Yields speeds without a unit, and keys that have no effect where the graph is not cut."""
         yield from super().problems()
-        for name in ("timeout", "devices", "hybrid", "overlap", "peer_gbps") if self.mode == "device" else ():
+        yield from speed_problem("peer_link", self.peer_link)
+        for name in ("timeout", "devices", "hybrid", "overlap", "peer_link") if self.mode == "device" else ():
             if getattr(self, name) != self.__dataclass_fields__[name].default:
                 text = f'{name} is for a graph that is cut, and mode = "device" does not cut it: remove the key'
                 yield KeyProblem(f"{name} mode", text)
@@ -58,9 +64,9 @@ class FullGraphSettings(Settings):
         if self.devices and not self.unread and partitions and partitions.parts % self.devices:
             text = f"devices = {self.devices} does not divide [partitions] parts = {partitions.parts}: give a divisor"
             yield (table.trainer, "devices"), text
-        if self.peer_gbps is not None and table.device == "cuda":
-            text = "peer_gbps models links between devices of the CPU, and GPUs have links of their own: remove the key"
-            yield (table.trainer, "peer_gbps"), text
+        if self.peer_link is not None and table.device == "cuda":
+            text = "peer_link models links between devices of the CPU, and GPUs have links of their own: remove the key"
+            yield (table.trainer, "peer_link"), text
         if self.devices and not self.unread and self.devices % self.ranks:
             text = f"devices = {self.devices} is not a multiple of ranks = {self.ranks}: remove the key, or give a multiple"
             yield (table.trainer, "devices"), text

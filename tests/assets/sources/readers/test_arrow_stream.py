@@ -70,4 +70,4 @@ def test_too_little_memory_names_the_key(tmp_path):
 def test_texts_in_sql_and_errors(duck):
     assert duck.rows(f"SELECT {literal('it' + chr(39) + 's')} AS {quoted('a' + chr(34))}") == [("it's",)]
     report = explained("IO Error: Unexpected end of GZIP stream: a.gz\n\nLINE 1: ...", "a.gz")
-    assert report.problem == "a.gz: the gzip file is damaged or cut short: Unexpected end of GZIP stream: a.gz"
+    assert report.problem == "a.gz: the gzip file is damaged or cut short"

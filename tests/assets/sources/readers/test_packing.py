@@ -13,7 +13,8 @@ import polars
 import pytest
 
 from graphmill.assets.sources.readers.duck import Duck
-from graphmill.assets.sources.readers.packing import FOREIGN, require_whole_zstd
+from graphmill.assets.sources.readers.foreign import FOREIGN
+from graphmill.assets.sources.readers.packing import require_whole_zstd
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
 from graphmill.kernels.errors import InputError
@@ -96,7 +97,14 @@ def test_copies_lie_in_scratch_space_and_go(tmp_path: Path) -> None:
 def run(remedy: str, folder: Path) -> None:
     command = remedy.replace("python -", f"{sys.executable} -").split(", and name the new file")[0].split(" (or -f")[0]
     command = command.partition("NEW.csv")[0] + "NEW.csv" if "NEW.csv" in command else command
-    for lead in ("give them one end: ", "unpack it: ", "keep its entries alone: ", "behind its end: ", "for example: "):
+    for lead in (
+        "give them one end: ",
+        "unpack it: ",
+        "keep its entries alone: ",
+        "behind its end: ",
+        "for example: ",
+        "leave them out: ",
+    ):
         command = command.partition(lead)[2] or command
     subprocess.run(["sh", "-c", command], cwd=folder, check=False, capture_output=True)
 
@@ -109,8 +117,26 @@ def run(remedy: str, folder: Path) -> None:
         ("e.csv.gz", gzip.compress(TEXT) + b"\0\0", "gzip file is damaged"),
         ("e.csv.gz", gzip.compress(TEXT) + b"other bytes", "gzip file is damaged"),
         ("e.csv", b"src,dst,n\n5,6,\xe9\n6,7,b\n7,5,c\n", "not UTF-8"),
+        ("e.csv.gz", gzip.compress(b"src,dst,n\n5,6,\xe9\n6,7,b\n7,5,c\n"), "not UTF-8"),
+        ("e.csv", TEXT.decode().encode("utf-16"), "not UTF-8, but UTF-16"),
+        ("e.txt", TEXT.decode().encode("utf-16-le"), "not UTF-8, but UTF-16LE"),
+        ("e.txt", TEXT.decode().encode("utf-32"), "not UTF-8, but UTF-32"),
+        ("e.csv.gz", gzip.compress(TEXT.decode().encode("utf-16-be")), "not UTF-8, but UTF-16BE"),
+        ("e.csv", TEXT.replace(b"6", b"6\0"), "zero bytes"),
     ],
-    ids=["lines end alone", "packed", "short zeros behind it", "bytes behind it", "latin-1"],
+    ids=[
+        "lines end alone",
+        "packed",
+        "short zeros behind it",
+        "bytes behind it",
+        "latin-1",
+        "packed latin-1",
+        "UTF-16",
+        "UTF-16 without mark",
+        "UTF-32",
+        "packed UTF-16",
+        "zero bytes",
+    ],
 )
 def test_a_remedy_that_makes_new_text_works(tmp_path: Path, file: str, content: bytes, said: str) -> None:
     with pytest.raises(InputError, match=said) as caught:

@@ -13,6 +13,8 @@ from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.part_files import MANAGED, expand, folder_columns
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
+from graphmill.assets.sources.registry import TableConfig
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable, TypedTablesConfig
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
@@ -64,12 +66,77 @@ def test_parts_without_an_ending_take_that_of_the_folder(tmp_path: Path) -> None
     assert count(edges_of(tmp_path, tmp_path / "edges.csv")) == 2
 
 
-@pytest.mark.parametrize("name", MANAGED)
-def test_a_folder_that_is_not_a_finished_table_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_folder_that_is_not_a_finished_table_is_refused(tmp_path: Path) -> None:
     folder = spark(tmp_path / "edges", "parquet")
-    (folder / name).mkdir()
-    with pytest.raises(InputError, match=r"is a (Delta|Hudi) table|has not finished"):
+    (folder / "_temporary").mkdir()
+    with pytest.raises(InputError, match="has not finished"):
         edges_of(tmp_path, folder)
+
+
+MARKS = {
+    "Delta": "_delta_log/0.json",
+    "Hudi": ".hoodie/hoodie.properties",
+    "Iceberg": "metadata/v2.metadata.json",
+    "Lance": "_versions/1.manifest",
+    "Paimon": "snapshot/LATEST",
+}
+"""Format of a table that keeps old rows -> a file of it."""
+
+
+@pytest.mark.parametrize("name", MARKS)
+@pytest.mark.parametrize("below", ["", "data", "data/day=1", "data/day=1/part-00000-6f1c-c000.parquet", "**/*.parquet"])
+def test_old_rows_of_managed_tables_are_not_read(tmp_path: Path, name: str, below: str) -> None:
+    assert [each.split()[1] for each in MANAGED] == list(MARKS)
+    spark(tmp_path / "edges" / "data" / "day=1", "parquet")
+    assert expand([tmp_path / "edges" / below], "edges")
+    (tmp_path / "edges" / MARKS[name]).parent.mkdir()
+    (tmp_path / "edges" / MARKS[name]).touch()
+    with pytest.raises(InputError, match=f"edges is an? {name} table") as caught:
+        expand([tmp_path / "edges" / below], "edges")
+    assert f'spark.read.format("{name.lower()}")' in caught.value.remedy
+
+
+def test_managed_tables_are_refused_wherever_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("src,dst\n0,1\n")
+    folder = spark(tmp_path / "t", "parquet")
+    (folder / "_delta_log").mkdir()
+    edges = {"edges": tmp_path / "e.csv"}
+    relation = {"source_type": "a", "target_type": "a"}
+    nodes = {"a": NodeTable(path=tmp_path / "n.csv")}
+    (tmp_path / "n.csv").write_text("id\n0\n1\n")
+    for config, table in (
+        (EdgesConfig(edges=folder), None),
+        (EdgesConfig(nodes=folder, **edges), None),
+        (EdgesConfig(feature_entries=folder, **edges), None),
+        (EdgesConfig(**edges), TableConfig(file=folder)),
+        (EdgesConfig(**edges), TableConfig(file=next(folder.glob("*.parquet")))),
+        (TypedTablesConfig(nodes={"a": NodeTable(path=folder)}, edges={"r": RelationTable(path=tmp_path / "e.csv", **relation)}), None),
+        (TypedTablesConfig(nodes=nodes, edges={"r": RelationTable(path=folder, **relation)}), None),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match="is a Delta table"):
+            build_config(tmp_path / "home", config, table=table)
+
+
+@pytest.mark.parametrize("names", ["part.{}.parquet", "{}.parquet", "day={}/part-0.parquet", "x{}/part.1.parquet"])
+def test_parts_stand_in_the_order_of_the_numbers_in_their_names(tmp_path: Path, names: str) -> None:
+    """The array of features has one row for each row of the node tables, in their order."""
+    for part in range(12):
+        ids = np.random.default_rng(part).permutation(3) + 3 * part
+        path = tmp_path / "nodes" / names.format(part)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        polars.DataFrame({"id": ids, "row": ids * 1.0}).write_parquet(path)
+    polars.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3]}).write_parquet(tmp_path / "e.parquet")
+    rows = [np.random.default_rng(part).permutation(3) + 3 * part for part in range(12)]
+    np.save(tmp_path / "f.npy", np.concatenate(rows).astype(np.float32)[:, None])
+    for pattern in ("nodes", "nodes/**/*.parquet"):
+        config = EdgesConfig(edges=tmp_path / "e.parquet", nodes=tmp_path / pattern, features="row")
+        made = build_config(tmp_path / "home", config, table=TableConfig(file=tmp_path / "f.npy"))
+        assert np.load(made.features.path / "rows.npy")[:, 0].tolist() == list(range(36))
+        lines = "\n".join(survey(config).lines())
+        assert (
+            f"read in this order: {names.format(0)}, {names.format(1)}, {names.format(2)}, ..., {names.format(11)}"
+            in lines
+        )
 
 
 def test_what_is_no_table_in_a_folder_is_named(tmp_path: Path) -> None:

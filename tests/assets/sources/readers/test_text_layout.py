@@ -149,7 +149,7 @@ def test_lines_that_begin_like_comments_can_be_rows(tmp_path: Path) -> None:
         ('# c\n1\t2\n"3"\t4\n', "a row has quotes"),
         ("1 2\nx 4\n", r"row 1 .line 2.: column 'src' holds 'x'"),
         ("# c\n\n1 2\n# d\n\n3 y\n", r"row 1 .line 6.: column 'dst' holds 'y'"),
-        ("%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 2\n", "is a matrix of Matrix Market"),
+        ("%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 2\n", "looks like a matrix of Matrix Market"),
     ],
 )
 def test_lists_are_read_strictly(tmp_path: Path, text: str, said: str) -> None:

@@ -84,7 +84,7 @@ def test_all_mistakes_are_told_with_their_lines(tmp_path: Path) -> None:
         ),
         ("nodes.item", 'nodes."an item"', "4: graph.nodes.an item: a name has letters"),
         ('source_type = "user"\n', "", "12: [graph.edges.buys] lacks the key source_type (a text in quotes)"),
-        ("source_column", "delimiter", "16: [graph.edges.buys]: delimiter = 'user_id' is not one character"),
+        ("source_column", "delimiter", "16: [graph.edges.buys]: delimiter = 'user_id' is not a separator"),
         ('["a", "b"]', '["a", 3]', "6: graph.nodes.user.features = "),
         ('source = "tables"', 'source = "tables"\nnode = 3', "3: [graph] has no key node"),
     ],

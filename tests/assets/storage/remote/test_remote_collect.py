@@ -76,7 +76,7 @@ def test_what_a_new_artifact_was_built_from_is_spared(stores, objects, lineage):
 
 def test_the_objects_of_a_killed_upload_go_when_they_are_old(stores, objects, lineage, monkeypatch):
     graphs, _ = lineage
-    key = f"{CONTENT}/graph/{graphs[2].version}/killed/values.npy"
+    key = f"{CONTENT}/graph/{graphs[2].version}/{'0' * 32}/values.npy"
     objects.write(key, b"123")
     assert find_stored_garbage(stores[1], 3).left == ()
     now = Objects.now

@@ -12,7 +12,7 @@ ONE, TWO = ("toy", "1" * 64), ("toy", "2" * 64)
 
 
 def held(objects):
-    return held_remotely(objects, objects.now())
+    return held_remotely(objects, objects.now()).addresses
 
 
 def test_a_lease_is_seen_by_all_and_ends_with_its_block(objects):
@@ -34,7 +34,7 @@ def test_the_leases_of_a_store_are_held_in_both_places(stores, objects):
 def test_a_lease_that_was_not_renewed_expires(objects):
     with hold_remote((ONE,)):
         later = objects.now() + timedelta(seconds=EXPIRY_SECONDS + 1)
-        assert held_remotely(objects, later) == set()
+        assert held_remotely(objects, later).addresses == set()
         assert objects.listed(FOLDER) == [], "its object is gone"
 
 

@@ -140,7 +140,7 @@ def test_parts_of_uneven_seeds_have_empty_batches(tmp_path: Path) -> None:
 )
 def test_any_tiers_have_the_same_bits(home: Path, memory: dict[str, Any]) -> None:
     packed = build(home, memory=memory)
-    model = train(home, 2, packed=packed, **ROWS, link_gbps=50.0, io="pread")
+    model = train(home, 2, packed=packed, **ROWS, link="50 GB/s", io="pread")
     assert bits(model) == bits(train(home, 1))
     assert_counted(model)
 

@@ -5,7 +5,7 @@ import polars
 import pytest
 from click.testing import CliRunner
 
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.techniques.distributed import predict
 from tests.e2e.commands import graphmill as run_graphmill

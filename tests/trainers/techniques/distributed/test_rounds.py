@@ -69,7 +69,7 @@ def test_rounds_are_taken_if_they_are_faster():
         ({"exchange": "rounds"}, "exchange needs the links between the ranks"),
         ({"model_links": True}, "model_links needs the links"),
         ({"links": FIGURE_9C, "exchange": "all_to_all"}, "links has no effect"),
-        ({"links": FIGURE_9C, "model_links": True, "rank_gbps": 1.0}, "remove rank_gbps"),
+        ({"links": FIGURE_9C, "model_links": True, "rank_link": "1 GB/s"}, "remove rank_link"),
         ({"exchange": "peers"}, "not one of auto, all_to_all, rounds"),
     ],
 )

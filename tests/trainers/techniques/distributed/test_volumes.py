@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.cli import graphmill
+from graphmill.jobs.command import graphmill
 from graphmill.jobs.scaling.counted import counted_steps
 from graphmill.trainers.techniques.distributed.volumes import (
     ModelSize,

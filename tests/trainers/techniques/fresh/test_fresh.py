@@ -105,7 +105,7 @@ def test_no_execution_changes_a_bit(tmp_path: Path) -> None:
         {"samplers": 5, "checkpoint_steps": 1},
         {"queue": "80kB", "workspace": "64MiB"},
         {"features": "memory"},
-        {"memory": {"device": "10%", "host": "20%"}, "link_gbps": 100.0},
+        {"memory": {"device": "10%", "host": "20%"}, "link": "100 GB/s"},
     ]
     made = [train_fresh(tmp_path / str(i), model="gcn", dropout=0.3, **way) for i, way in enumerate(ways)]
     assert len({(content(each)[WEIGHTS], content(each)["metrics.jsonl"]) for each in made}) == 1

@@ -105,7 +105,7 @@ def test_two_runs_have_equal_bits_and_so_have_transfers_beside_computing(tmp_pat
     """With a link, rows come and go while a device computes; times differ, and nothing else does."""
     found = [
         train_whole(tmp_path / str(i), 2, 3, model="gat", heads=2, dropout=0.4, input_dropout=0.2, **ways)
-        for i, ways in enumerate(({}, {}, {"link_gbps": 1e3}, {"link_gbps": 1e3, "overlap": False}))
+        for i, ways in enumerate(({}, {}, {"link": "1000 GB/s"}, {"link": "1000 GB/s", "overlap": False}))
     ]
     assert all(content(each) == content(found[0]) for each in found)
     lanes = [set(each.run_record()["timeline"]["busy_seconds"]) for each in found]
@@ -233,7 +233,7 @@ def test_rows_that_come_while_a_device_computes_take_memory_of_their_own(tmp_pat
     with monkeypatch.context() as patched:
         patched.setattr("graphmill.trainers.techniques.fullgraph.executor.require_memory", note)
         train_whole(tmp_path, 1, 4, model="gcn", epochs=1)
-    ways = {"model": "gcn", "epochs": 1, "workspace": str(needed[0]), "link_gbps": 1e3}
+    ways = {"model": "gcn", "epochs": 1, "workspace": str(needed[0]), "link": "1000 GB/s"}
     with pytest.raises(InputError, match=r"set overlap = false in \[train\.fullgraph\], or raise"):
         train_whole(tmp_path / "both", 1, 4, **ways)
     train_whole(tmp_path / "both", 1, 4, overlap=False, **ways)

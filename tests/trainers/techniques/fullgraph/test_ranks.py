@@ -85,8 +85,8 @@ def test_any_number_of_ranks_has_the_bits_of_one_process(tmp_path, model, mode, 
 @pytest.mark.parametrize(
     "ways",
     [
-        {"link_gbps": 1e3, "peer_gbps": 1e3},
-        pytest.param({"devices": 2, "overlap": False, "link_gbps": 1e3}, marks=pytest.mark.slow("devices of ranks")),
+        {"link": "1000 GB/s", "peer_link": "1000 GB/s"},
+        pytest.param({"devices": 2, "overlap": False, "link": "1000 GB/s"}, marks=pytest.mark.slow("devices of ranks")),
         pytest.param({"devices": 4, "workspace": "1MiB"}, marks=pytest.mark.slow("bounded devices of ranks")),
     ],
     ids=str,

@@ -1,0 +1,94 @@
+"""Markers: values that say "no node" or "no label" where an id or a class stands, such as -1, None and unknown.
+
+A file does not say that they are markers. They are found by their form, and told with the way out; nothing is refused or changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphmill.kernels.types import Array
+
+NOTHING = frozenset(
+    (
+        "", "-", "--", "---", "?", "??", ".", "none", "null", "nil", "nan", "nat", "na", "n/a", "n.a.", "n\\a", "#n/a", "#na", "<na>",
+        "\\n",
+        "(null)", "(none)", "<none>", "<null>", "[null]", "void", "missing", "undefined", "unknown", "not available", "not applicable",
+        "no value", "empty", "<empty>", "pd.na", "np.nan", "-nan", "00000000-0000-0000-0000-000000000000",
+    )
+)  # fmt: skip
+"""Words for nothing, in small letters, as programs and people write them."""
+UNLABELLED = NOTHING | {
+    "unk", "<unk>", "[unk]", "unlabeled", "unlabelled", "not labeled", "not labelled", "no label", "nolabel", "no_label", "no class",
+    "no_class",
+    "unclassified", "not known", "unspecified", "not specified", "undetermined", "not determined", "uncategorized", "uncategorised",
+    "unassigned", "not assigned", "tbd", "to be determined", "ignore", "unlabeled node",
+}  # fmt: skip
+"""Words for no class, in small letters."""
+CODE = r"^[A-Z]{2}$"
+"""A code of two letters, of countries for example, among which NA is one."""
+
+NUMBER = r"^[+-]?\d{1,40}(\.0*)?$"
+LIMITS = frozenset(2**bits - 1 for bits in (7, 8, 15, 16, 31, 32, 63, 64))
+"""Largest values of integer types: -1 of an unsigned type, and what programs write for infinity."""
+FEW = 3
+"""Most different ids below 0 that are markers beside ids from 0, and most numbers that are markers beside names."""
+FAR, LEAST = 10, 10
+"""How many times as far from all other ids a marker such as 9999 or 0 is, and the ids that there are at least."""
+
+
+def is_bound(number: int) -> bool:
+    """Tells whether a number is the largest of a type, or of nines: 99, 999, 9999."""
+    return number in LIMITS or (number >= 99 and set(str(number)) == {"9"})
+
+
+def marked_numbers(values: Array, least: int = LEAST) -> list[int]:
+    """Returns the places of ids that look like markers.
+
+    Args:
+        values: different integers[N] in ascending order.
+        least: ids from which a large one, or 0, may be a marker.
+    """
+    if len(values) < 2:
+        return []
+    below = int(np.searchsorted(values, 0))
+    found = list(range(below)) if below <= FEW and below < len(values) - below else []
+    last, before = int(values[-1]), int(values[-2])
+    if len(values) >= least and is_bound(last) and last >= FAR * max(1, before):
+        found.append(len(values) - 1)
+    if len(values) >= LEAST and int(values[0]) == 0 and int(values[1]) >= 100:
+        steps = (before - int(values[1])) / (len(values) - 2)
+        found += [0] if int(values[1]) > FAR * steps else []
+    return found
+
+
+def marked_texts(names: Any, words: frozenset[str] = NOTHING, least: int = LEAST) -> list[int]:
+    """Returns the places of texts that look like markers: words for nothing, or numbers that stand out.
+
+    Args:
+        names: different texts[N], a sequence or a Polars series.
+        words: words for nothing, in small letters.
+        least: as for `marked_numbers`, if all are numbers.
+    """
+    import polars
+
+    texts = polars.Series("text", names, dtype=polars.String).fill_null("").str.strip_chars()
+    said = texts.str.to_lowercase().is_in(list(words))
+    codes = texts.str.contains(CODE)
+    if 2 * codes.sum() > len(texts):
+        said = said & ~codes
+    found, numbers = said.arg_true().to_list(), texts.str.contains(NUMBER).arg_true()
+    if 0 < len(numbers) == len(texts):
+        order = texts.cast(polars.Float64, strict=False).arg_sort()
+        extremes = order.to_list() if len(order) <= 1 << 16 else [*order.head(1 << 15), *order.tail(1 << 15)]
+        ids = np.array([_whole(texts[place]) for place in extremes], object)
+        found += [extremes[place] for place in marked_numbers(ids, least)]
+    elif 0 < len(numbers) <= FEW:
+        found += [place for place in numbers.to_list() if _whole(texts[place]) < 0 or is_bound(_whole(texts[place]))]
+    return sorted({*found})
+
+
+def _whole(text: str) -> int:
+    return int(text.partition(".")[0])

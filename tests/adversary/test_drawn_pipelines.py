@@ -1,0 +1,102 @@
+"""What `validate` accepts runs, and what a refusal says works, for pipelines drawn from the schema."""
+
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from graphmill.assets.pipeline.file import parse_pipeline
+from graphmill.jobs.commands.checked import require_runnable
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.techniques import TECHNIQUES
+from tests.adversary.attack import REFUSED, SOUND
+from tests.adversary.drawn_pipelines import drawn_text, followed, one_step
+from tests.laws.asked import MODULE, Ask, pipeline_text
+from tests.laws.made import Made
+
+SHORT, LONG, REMEDIES = 30, 3000, 120
+"""Numbers of files."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("drawn"))
+
+
+def steps(made: Made, seeds: range) -> list[str]:
+    """How the files of seeds end; those with a model of one's own are left out of the short form, since each takes a process."""
+    texts = [drawn_text(seed) for seed in seeds]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [one_step(made, text) for text in texts if len(seeds) > SHORT or f'model = "{MODULE}' not in text]
+
+
+def test_what_is_accepted_makes_a_step(made: Made) -> None:
+    ends = steps(made, range(SHORT))
+    assert ends.count(SOUND) > 5 < ends.count(REFUSED)
+
+
+@pytest.mark.slow("3,000 drawn pipelines, where the suite tries 30")
+def test_what_is_accepted_makes_a_step_long(made: Made) -> None:
+    ends = steps(made, range(LONG))
+    assert ends.count(SOUND) > 500 < ends.count(REFUSED)
+
+
+def test_every_remedy_leads_on() -> None:
+    assert sum(followed(drawn_text(seed)) for seed in range(REMEDIES)) > 20
+
+
+@pytest.mark.parametrize("trainer", TECHNIQUES)
+def test_a_queue_of_any_size_trains(made: Made, trainer: str) -> None:
+    ask = Ask(keys={"eval": "sampled"}, sampling={"fanouts": [4, 3], "batch_size": 32, "reuse": 2})
+    assert one_step(made, pipeline_text(trainer, ask | Ask(keys={"queue": "20"}))) == SOUND
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (Ask(keys={"class_weights": [1, 2]}), "has 2 entries"),
+        (Ask(keys={"workspace": "100"}), "the parameters take"),
+        (Ask(keys={"metrics_to": ["mlflow"]}), "is not installed"),
+        (Ask(keys={"device": "cuda"}), "has no GPU"),
+        (Ask(graph={"source": "sbm", "nodes": 240, "edges": 900, "classes": 3, "labelled": 0.0}), "no training nodes"),
+        (Ask(graph={"source": "pyg", "path": "typed.pt"}, keys={"class_weights": [1, 2, 3, 4]}), "of the 3 classes"),
+    ],
+)
+def test_what_a_training_refuses_is_refused_before(
+    made: Made, monkeypatch: pytest.MonkeyPatch, ask: Ask, said: str
+) -> None:
+    monkeypatch.setattr("graphmill.jobs.commands.checked.num_gpus", lambda: 0)
+    monkeypatch.setattr("graphmill.trainers.record.metrics.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=said):
+        require(made, pipeline_text("minibatch", ask))
+
+
+def test_mistakes_of_the_file_the_data_and_the_training_are_told_at_once(made: Made, tmp_path: Path) -> None:
+    edges, nodes = tmp_path / "edges.csv", tmp_path / "nodes.csv"
+    edges.write_text("src,dst\n0,1\n1,7\n")
+    nodes.write_text("id,y,f\n0,0,1\n1,one,2\n2,0,nan\n")
+    graph = {"source": "edges", "edges": str(edges), "nodes": str(nodes), "label_column": "y", "features": ["f"]}
+    with pytest.raises(InputError) as refused:
+        require(made, pipeline_text("minibatch", Ask(graph=graph, keys={"device": "cuda"})))
+    assert {"device", "row 1", "row 2", "7"} <= {
+        word for word in ("device", "row 1", "row 2", "7") if word in str(refused.value)
+    }
+
+
+@pytest.mark.parametrize("reuse", [100_000, 2**31])
+def test_a_number_of_epochs_takes_no_time(made: Made, reuse: int) -> None:
+    for table in ({}, {"samples": {"epochs": reuse}}, {"samples": {}, "cache_plan": {}}):
+        begun = time.monotonic()
+        try:
+            require(made, pipeline_text("disk", Ask(sampling={"reuse": reuse}, tables=table)))
+        except InputError as error:
+            assert reuse > 10**6 and "above 1,000,000" in str(error)
+        assert time.monotonic() - begun < 5
+
+
+def require(made: Made, text: str) -> None:
+    """Asks what `validate` asks."""
+    require_runnable(parse_pipeline(made.folder / "mine.toml", text.encode(), TrainTable), made.store.home)

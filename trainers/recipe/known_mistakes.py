@@ -1,0 +1,49 @@
+"""What a training would refuse by its recipe and by numbers of the graph that are known before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from graphmill.assets.building.needs import Sizes
+from graphmill.assets.sizes import format_bytes, parse_size
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.step_bytes import parameter_bytes
+
+NO_SEEDS = "has no training nodes", "give its source a training split (docs/own-data.md)"
+"""End of the sentence about a graph, and the remedy."""
+
+
+def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> Iterator[InputError]:
+    """Yields the mistakes for which the training of a recipe would be refused.
+
+    Args:
+        semantic, execution: the recipe.
+        sizes: numbers of the graph; 0 for classes and columns that are not known.
+    """
+    train = semantic.train
+    if not sizes.num_train:
+        yield InputError(f"the graph {NO_SEEDS[0]}", NO_SEEDS[1])
+    if sizes.num_classes and (found := weights_mistake(train, sizes.num_classes)):
+        yield found
+    if execution.workspace is None or is_reference(train.model) or not (sizes.width and sizes.num_classes):
+        return
+    held, bound = parameter_bytes(train, sizes.width, max(2, sizes.num_classes)), parse_size(execution.workspace)
+    if held > bound:
+        problem = f"workspace = {execution.workspace!r} holds {format_bytes(bound)}, and the parameters take {format_bytes(held)}"
+        yield InputError(problem, "raise `workspace`, or lower `hidden`")
+
+
+def weights_mistake(train: TrainConfig, num_classes: int, names: Sequence[str] = ()) -> InputError | None:
+    """Returns the mistake of a list of class weights that has another length than the classes; None if there is none.
+
+    Args:
+        train: the recipe.
+        num_classes: number of classes.
+        names: their names, if they are known.
+    """
+    if isinstance(train.class_weights, str) or len(train.class_weights) == num_classes:
+        return None
+    problem = f"class_weights = {list(train.class_weights)} has {len(train.class_weights)} entries"
+    return InputError(problem, f"give one for each of the {num_classes} classes{': ' * bool(names)}{', '.join(names)}")
