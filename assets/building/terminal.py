@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import sys
 import warnings
+from contextlib import suppress
 from typing import Any, TextIO, cast
 
 from graphmill.kernels.errors import UNPRINTABLE
@@ -31,7 +32,8 @@ class EscapedStream:
     def __init__(self, stream: TextIO):
         self.unescaped = stream
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            with suppress(OSError):  # a stream whose file was replaced by a pipe; it keeps its errors
+                stream.reconfigure(errors="backslashreplace")
 
     def write(self, text: str) -> int:
         """Writes a text; returns the number of its characters."""
