@@ -135,14 +135,7 @@ def remembered_digests(
             {name: f"{path}#{name}" if name else str(path) for name in names},
         )
         cache = _read_cache(cache_path)
-        known = {name: cache.get(key) for name, key in keys.items()}
-        found = {
-            name: str(entry["sha256"])
-            for name, entry in known.items()
-            if isinstance(entry, dict)
-            and _is_digest(entry.get("sha256"))
-            and entry == _entry(keys[name], before, entry["sha256"])
-        }
+        found = {name: sha256 for name, key in keys.items() if (sha256 := _recorded(cache.get(key), key, before))}
         missing = [name for name in names if name not in found]
         if not missing:
             return found
@@ -183,8 +176,11 @@ def _sample(path: Path, num_bytes: int) -> int:
     return found.intdigest()
 
 
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+def _recorded(entry: Any, key: str, identity: list[int]) -> str:
+    """Returns the digest of an entry of the records, "" if it is not sound or of another content."""
+    sha256 = entry.get("sha256") if isinstance(entry, dict) else None
+    is_digest = isinstance(sha256, str) and re.fullmatch("[0-9a-f]{64}", sha256) is not None
+    return sha256 if is_digest and entry == _entry(key, identity, sha256) else ""
 
 
 def _entry(key: str, identity: list[int], sha256: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -130,6 +131,7 @@ def table_block(
     expressions = [f"{cast}({quoted(name)} AS {value}{lists_of(table, name)})" for name in names]
     widths = column_widths(table, names)
     width, ends = sum(widths), np.cumsum(widths)
+    number_at = partial(np.searchsorted, ends, side="right")
     starts: list[tuple[int, int]] = []  # (first row of the table, file)
 
     def slices() -> Iterator[tuple[int, Array]]:
@@ -146,7 +148,7 @@ def table_block(
 
     def place(row: int, column: int) -> str:
         start, file = max(pair for pair in starts if pair[0] <= row)
-        number = int(np.searchsorted(ends, column, side="right"))
+        number = int(number_at(column))
         where = f"column '{names[number]}'"
         if lists_of(table, names[number]):
             where = f"place {column - int(ends[number]) + widths[number]} of {where}"
@@ -155,10 +157,8 @@ def table_block(
     where = f"{table.paths[0]}: {names[0] if len(names) == 1 else f'{len(names)} columns'}"
     return FeatureBlock(
         named_twice=named_twice(table, names),
-        column=lambda column: f"column '{names[int(np.searchsorted(ends, column, side='right'))]}'",
-        recount=lambda columns: rounded_values(
-            table, [names[int(i)] for i in np.unique(np.searchsorted(ends, columns, side="right"))]
-        ),
+        column=lambda column: f"column '{names[int(number_at(column))]}'",
+        recount=lambda columns: rounded_values(table, [names[int(i)] for i in np.unique(number_at(columns))]),
         where=where,
         first=first,
         num_rows=num_rows,
