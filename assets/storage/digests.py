@@ -179,8 +179,9 @@ def _sample(path: Path, num_bytes: int) -> int:
 def _recorded(entry: Any, key: str, identity: list[int]) -> str:
     """Returns the digest of an entry of the records, "" if it is not sound or of another content."""
     sha256 = entry.get("sha256") if isinstance(entry, dict) else None
-    is_digest = isinstance(sha256, str) and re.fullmatch("[0-9a-f]{64}", sha256) is not None
-    return sha256 if is_digest and entry == _entry(key, identity, sha256) else ""
+    if not isinstance(sha256, str) or not re.fullmatch("[0-9a-f]{64}", sha256):
+        return ""
+    return sha256 if entry == _entry(key, identity, sha256) else ""
 
 
 def _entry(key: str, identity: list[int], sha256: str) -> dict[str, Any]:
