@@ -6,6 +6,7 @@ node of the whole graph, local ids name a row of one block; local ids are always
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from dataclasses import dataclass
 from typing import Any
@@ -149,6 +150,31 @@ class Block:
     def dst_ids(self) -> Array:
         """ids[num_dst]: global ids of the destinations."""
         return self.src_ids[: self.num_dst] if self.dst_pos is None else self.src_ids[self.dst_pos]
+
+    def of_sources(self, values: Array) -> Array:
+        """Returns [num_src], the value of each source.
+
+        Args:
+            values: [N], the value of each node of the graph.
+        """
+        return values[self.src_ids]
+
+
+@dataclass(kw_only=True)
+class WholeBlock(Block):
+    """A block whose sources are all nodes by their ids. It has no list of them: `src_ids` is empty, and `dst_pos` has the destinations."""
+
+    src_ids: Array = dataclasses.field(default_factory=lambda: np.empty(0, np.int32))
+
+    @property
+    def dst_ids(self) -> Array:
+        """i32[num_dst]: ids of the destinations."""
+        assert self.dst_pos is not None
+        return self.dst_pos
+
+    def of_sources(self, values: Array) -> Array:
+        """Returns the values themselves."""
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)

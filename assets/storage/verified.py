@@ -179,9 +179,25 @@ class VerifiedRows:
             for low, high in zip(first.tolist(), last.tolist(), strict=True):
                 yield from (np.flatnonzero(self._pending[low : high + 1]) + low).tolist()
 
+    def compare(self, block: int, content: Array) -> None:
+        """Compares blocks that a caller has read, if they were not compared before.
+
+        Args:
+            block: number of the first block.
+            content: u8[n], whole blocks; the last one of the file may be shorter.
+
+        Raises:
+            InputError: a block does not match its digest.
+        """
+        for number in range(-(-len(content) // BLOCK_BYTES)):
+            if self._pending[block + number]:
+                self._note(block + number, content[number * BLOCK_BYTES : (number + 1) * BLOCK_BYTES])
+
     def _compare(self, block: int) -> None:
         with open(self.table.path, "rb", buffering=0) as file:
-            content = np.fromfile(file, np.uint8, BLOCK_BYTES, offset=block * BLOCK_BYTES)
+            self._note(block, np.fromfile(file, np.uint8, BLOCK_BYTES, offset=block * BLOCK_BYTES))
+
+    def _note(self, block: int, content: Array) -> None:
         require_block(self.table.path, block, content, self._words)
         with self._lock:
             self._left -= bool(self._pending[block])

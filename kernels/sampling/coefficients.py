@@ -64,7 +64,7 @@ def gcn_weights(block: Block, in_degree: Array, out_degree: Array, sampled: bool
         indices,
         in_degree[dst_ids],
         out_degree[dst_ids],
-        out_degree[block.src_ids],
+        block.of_sources(out_degree),
         sampled and not shared,
         weight,
         self_weight,

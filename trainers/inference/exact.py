@@ -1,27 +1,34 @@
 """Computes a trained model's logits exactly: with all neighbours, layer by layer.
 
-Exact inference computes one layer for all nodes before the next begins, in ranges of destinations. Its memory is the workspace W:
+Exact inference computes one layer for all nodes before the next begins, and each layer reads every row once. A layer that narrows its rows
+maps them before it sums them (trainers/models/map_first.py): the first pass over the features reads their file in order, and what is summed
+is narrow. Its memory is the workspace W:
 
-    W / 4   for each of the two neighbouring layers, which go to files if they are larger (trainers/inference/windows.py)
-    W / 2   for one range: input rows of its edges, the layer's own intermediates and its output
+    W / 2   for what a layer sums: rows of all nodes, or as many of their columns as fit (`ColumnRows`, trainers/inference/windows.py)
+    W / 8   for each other set of rows of all nodes that is alive (a layer's inputs and outputs, own terms, folded rows), in files if larger
+    W / 4   for rows in work: a tile of nodes is computed at a time (`tile_of`), one tile at least
 
-plus the sampler's map, the sets of wanted nodes (trainers/inference/needed.py), and the mapped pages of the topology for one range. The
-neighbourhood of a single node is never cut, so a node with more than W / 2 bytes of input rows exceeds it.
+and the sets of wanted nodes (trainers/inference/needed.py), and the mapped pages of the topology. Products are of whole tiles, whatever the
+workspace, the threads and the wanted nodes are: the rounding of a product may depend on its number of rows.
+
+That is how models of our own layers are computed in the host's memory (trainers/inference/whole.py). Elsewhere, ranges of destinations
+gather their sources (`GatheredLayers`): on a device with memory of its own, on several ranks, where neighbours are drawn by weight or by
+walks, where edges have relations, and for users' layers. There W / 2 is for one range: input rows of its edges, the layer's intermediates
+and its output; the neighbourhood of a single node is never cut, so a node with more than W / 2 bytes of input rows exceeds it.
 
 If mini-batches draw neighbours by weight, all neighbours count by their shares of the weighted mean. If walks choose them, a node has those
 that ten times as many paths visit most, the same ones in every layer and at every call.
 
-A layer that projects before it aggregates is two passes: the first maps every row once, in ranges of nodes, and the second gathers the
-projected rows, however wide the input is. A third set of rows is then alive, and each has W / 6. A projection of the features is likewise a
-pass of its own before the first layer. A head runs on each range of the last layer. One that reads the outputs of all layers carries them
-in folded rows (trainers/models/ends.py), which are made anew with every layer: two more sets of rows are then alive, of W / 8 each, or W /
-10. A user's module over whole blocks exposes no layers: it gets the whole neighbourhood of a batch at once, and needs memory for all of it.
+A projection of the features is a pass of its own before the first layer. A head runs on each range of the last layer. One that reads the
+outputs of all layers carries them in folded rows (trainers/models/ends.py), which are made anew with every layer. A user's module over
+whole blocks exposes no layers: it gets the whole neighbourhood of a batch at once, and needs memory for all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +36,7 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, BatchKey, Block, Stream, Topology
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.batches.send import send_blocks
@@ -37,6 +45,7 @@ from graphmill.trainers.inference.domain import AllNodes, Domain, Piece
 from graphmill.trainers.inference.needed import NeededNodes, find_needed, pays, spread
 from graphmill.trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.map_first import MapsFirst, mapped_first
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import Model, OwnModule, dtype_of
 from graphmill.trainers.models.precision import BF16
@@ -45,6 +54,8 @@ from graphmill.trainers.rows.source import FeatureSource, RowIds
 
 EVALUATION = StepRandom(0, training=False)
 """Draws nothing: there is no dropout in an evaluation."""
+TILE_ROWS, TILE_BYTES = (64, 4096), 8 << 20
+"""Least and most rows of a tile, and the bytes of its rows between the two."""
 _WHOLE_BATCH = 1024
 
 
@@ -125,7 +136,7 @@ class Inference:
         model = self.model
         if not isinstance(model, LayeredModel):
             return 1
-        projected = sum(model.projects_first(index) for index in range(len(model.layers)))
+        projected = sum(hasattr(layer, "project") for layer in map(mapped_first, model.layers))
         return len(model.layers) + projected + (model.projection is not None)
 
     def needed(self, node_ids: Array) -> NeededNodes | None:
@@ -161,7 +172,7 @@ class Inference:
         # own.
         self.model.eval()
         if isinstance(self.model, LayeredModel):
-            yield from _Layers(self, self.model, needed).ranges()
+            yield from self._layers(self.model, needed).ranges()
             return
         assert isinstance(self.model, OwnModule)
         sampler = self.bounds.whole(self.topology, self.model.depth)
@@ -175,6 +186,12 @@ class Inference:
             yield ExactRange(low=low, high=high, logits=self.model(blocks, x, EVALUATION))
             self.bounds.progress.advance(high - low)
 
+    def _layers(self, model: LayeredModel, needed: NeededNodes | None) -> GatheredLayers:
+        from graphmill.trainers.inference.whole import WholeLayers, sums_in_memory
+
+        kind = WholeLayers if sums_in_memory(self, model) else GatheredLayers
+        return kind(self, model, needed)
+
     def _require_ids(self, wanted: Array) -> None:
         if wanted.size and wanted.dtype.kind not in "iu":
             raise InputError(f"node_ids are {wanted.dtype}, not whole numbers", "of a mask give np.flatnonzero(mask)")
@@ -184,18 +201,25 @@ class Inference:
             raise InputError(problem, f"give ids from 0 to {count - 1}")
 
 
-class _Layers:
-    """Exact inference with a model as layers, one pass over the domain after the other."""
+class GatheredLayers:
+    """Exact inference with a model as layers, one pass over the domain after the other, in ranges that gather their sources.
+
+    Args:
+        inference: topology, features, bounds and domain.
+        model: the model.
+        needed: the nodes to compute, None for all.
+    """
 
     def __init__(self, inference: Inference, model: LayeredModel, needed: NeededNodes | None):
         self.topology, self.features, self.bounds = inference.topology, inference.features, inference.bounds
         self.model, self.nodes, self.needed = model, inference.nodes, needed
-        self.sampler, self.ends = self.bounds.whole(self.topology), self.bounds.ends(self.topology)
+        self.layers: list[Any] = [mapped_first(layer) for layer in model.layers]
         # Sets of rows of all nodes that are alive at once; each may take an equal share of half the workspace.
-        alive = 2 + 2 * model.jumps + any(model.projects_first(index) for index in range(len(model.layers)))
+        alive = 2 + 2 * model.jumps + 2 * any(hasattr(layer, "project") for layer in self.layers)
         self.share = self.bounds.workspace_bytes // (2 * alive)
 
     def ranges(self) -> Iterator[ExactRange]:
+        """Yields the logits of the domain's nodes, range by range."""
         model = self.model
         rows = self._first_rows()
         carried: Rows | None = None  # the outputs of the layers so far, folded by a head that reads them all
@@ -218,14 +242,21 @@ class _Layers:
                     logits = self.bounds.fetched(model.readout(self.bounds.sent(read)))
                 yield ExactRange(low=low, high=high, logits=logits, inputs=rows, head_inputs=read)
 
-    def _written(self, made: MemoryRows | SpilledRows | None, low: int, rows: Tensor) -> MemoryRows | SpilledRows:
-        """Puts rows at low, low + 1, ... of a layer's place; None makes the place: a file if it exceeds its share and there is a folder."""
-        if made is None:
-            shape, dtype, folder = (self.nodes.num_nodes, rows.shape[1]), rows.dtype, self.bounds.folder
-            fits = shape[0] * shape[1] * dtype.itemsize <= self.share
-            made = MemoryRows(*shape, dtype) if fits or folder is None else SpilledRows(*shape, folder, dtype)
+    def _written(self, made: Any, low: int, rows: Tensor, share: int | None = None) -> Any:
+        """Puts rows at low, low + 1, ... of a set of rows; None makes it, of at most `share` bytes of memory (by default the equal one)."""
+        made = self._made(rows.shape[1], rows.dtype, share or self.share) if made is None else made
         made.write(low, rows)
         return made
+
+    def _made(self, width: int, dtype: torch.dtype, share: int) -> Any:
+        """Returns a set of rows to be written: in a file if it exceeds its share and there is a folder."""
+        num_nodes, folder = self.nodes.num_nodes, self.bounds.folder
+        if folder is None or num_nodes * width * dtype.itemsize <= share:
+            return MemoryRows(torch.empty((num_nodes, width), dtype=dtype))
+        return self._spilled(num_nodes, width, folder, dtype)
+
+    def _spilled(self, num_nodes: int, width: int, folder: Path, dtype: torch.dtype) -> Any:
+        return SpilledRows(num_nodes, width, folder, dtype)
 
     def _first_rows(self) -> Rows:
         """Returns the input rows of the first layer: the features, or their projections, computed range by range."""
@@ -233,30 +264,55 @@ class _Layers:
         if model.projection is None:
             return rows
         width = model.projection.width
-        return self._mapped(0, rows, width, lambda read, ids: model.input(read, ids, EVALUATION))
+        (made,) = self._mapped(0, rows, width, lambda read, ids: (model.input(read, ids, EVALUATION),))
+        return self.nodes.shared(made)
 
-    def _mapped(self, level: int, rows: Rows, width: int, function: Callable[[Tensor, Array], Tensor]) -> Rows:
-        """Returns a function of each row, computed range by range in one pass over all nodes.
+    def _mapped(
+        self,
+        level: int,
+        rows: Rows,
+        width: int,
+        function: Callable[[Tensor, Array], Sequence[Tensor]],
+        first_share: int | None = None,
+    ) -> list[Any]:
+        """Returns functions of each row, computed tile by tile in one pass over all nodes.
 
         Args:
             level: number of the set of nodes whose rows are read.
             rows: the rows of all nodes.
-            width: columns of the results.
-            function: (rows of nodes, their ids) -> float[n, width].
+            width: columns of all results.
+            function: (rows of nodes, their ids) -> float[n, columns] of each result.
+            first_share: bytes of memory that the first result may take, by default the equal share.
         """
-        bounds, made = self.bounds, None
+        bounds = self.bounds
+        made: list[Any] = []
         # Input rows with a window's copy, results, and the order in which rows are read.
         cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
-        for low, high in self.nodes.ranges(max(1, bounds.workspace_bytes // 2 // cost), 0, 1, self.needed, level):
+        tile = tile_of(rows)
+        count = max(1, bounds.workspace_bytes // 4 // cost // tile) * tile
+        for low, high in self.nodes.ranges(count, 0, 1, self.needed, level):
             node_ids = self.nodes.node_ids(low, high)
             if not self.nodes.skips(self.needed, level, low, high):
-                read = bounds.sent(self._gathered(rows, node_ids, self._wanted(level, node_ids)))
-                with bounds.computing():
-                    out = bounds.fetched(function(read, node_ids))
-                made = self._written(made, low, out)
+                read = self._read(rows, low, high, self._wanted(level, node_ids))
+                for place, part in zip(range(0, max(1, high - low), tile), read.split(tile), strict=True):
+                    sent = bounds.sent(part)
+                    with bounds.computing():
+                        found = function(sent, node_ids[place : place + len(part)])
+                    made = made or [None] * len(found)
+                    for number, out in enumerate(found):
+                        share = None if number else first_share
+                        made[number] = self._written(made[number], low + place, bounds.fetched(out), share)
             bounds.progress.advance(len(node_ids))
-        assert made is not None
-        return self.nodes.shared(made)
+        assert made
+        return made
+
+    def _split(self, index: int, rows: Rows, first_share: int | None = None) -> list[Any]:
+        """Returns the rows of a layer's `split` that maps first: projected rows, and the own terms of its nodes if it has any."""
+        layer = self.layers[index]
+        width = layer.projected_width * (3 if layer.reads_own else 1)
+        return self._mapped(
+            index, rows, width, lambda read, _: [z for z in layer.split(read) if z is not None], first_share
+        )
 
     def _fold(self, carried: Rows | None, low: int, high: int, out: Tensor) -> Tensor:
         """Folds a layer's output for nodes low to high into the folded outputs of the layers below."""
@@ -265,14 +321,17 @@ class _Layers:
 
     def _layer(self, index: int, rows: Rows, carried: Rows | None) -> Iterator[tuple[int, int, Tensor]]:
         """Computes one layer for all nodes of the domain, range by range."""
-        model, bounds, nodes = self.model, self.bounds, self.nodes
-        layer: Any = model.layers[index]
-        projects = model.projects_first(index)
-        costs = _range_costs(model, index, rows.width, 0 if carried is None else carried.width)
-        source = rows
-        if projects:
-            width = layer.projected_width
-            source = self._mapped(index, rows, width, lambda read, _: layer.project(read))
+        bounds, nodes, layer = self.bounds, self.nodes, self.layers[index]
+        sampler, ends = bounds.whole(self.topology), bounds.ends(self.topology)
+        projects = hasattr(layer, "project")
+        costs = _range_costs(self.model, layer, index, rows.width, 0 if carried is None else carried.width)
+        source, own = rows, None
+        if isinstance(layer, MapsFirst):
+            mapped, *terms = self._split(index, rows)
+            source, own = nodes.shared(mapped), terms[0] if terms else None
+        elif projects:
+            (mapped,) = self._mapped(index, rows, layer.projected_width, lambda read, _: (layer.project(read),))
+            source, own = nodes.shared(mapped), rows if layer.reads_own else None
         # Other layers may compute with all sources at once, whose number is then part of the rounding.
         partly = layer.cacheable or projects
         for low, high in nodes.ranges(bounds.workspace_bytes // 2, *costs, self.needed, index + 1):
@@ -280,41 +339,43 @@ class _Layers:
                 bounds.progress.advance(high - low)
                 continue
             seeds = nodes.node_ids(low, high)
-            wanted = self._wanted(index + 1, seeds, edges=True) if partly else None
-            block, read = self._read_block(seeds, wanted, source)
+            wanted = self._wanted(index + 1, seeds, ends) if partly else None
+            block, read = self._read_block(sampler, seeds, wanted, source)
             (sent,) = send_blocks((block,), bounds.device, bounds.device.traffic)
-            own = self._gathered(rows, seeds, wanted) if projects and layer.reads_own else None
             with bounds.computing():
-                out = bounds.fetched(self._forward(index, sent, read, own))
+                out = bounds.fetched(self._forward(index, sent, read, own and own.read(low, high)))
             yield low, high, out
             bounds.progress.advance(high - low)
 
-    def _wanted(self, level: int, node_ids: Array, edges: bool = False) -> Array | None:
+    def _wanted(self, level: int, node_ids: Array, ends: Array | None = None) -> Array | None:
         """Returns bool[n], whether each node of a range is in a set; None if at least half are, for then all are computed.
 
         Args:
             level: number of the set.
             node_ids: ids[n], the nodes of the range.
-            edges: whether they are to have less than half of the range's edges, too: rows of sources are held twice for a while.
+            ends: i64[N+1] if they are to have less than half of the range's edges, too: rows of sources are held twice for a while.
         """
         if self.needed is None:
             return None
         wanted = self.needed.holds(level, node_ids)
-        degrees = self.ends[node_ids + 1] - self.ends[node_ids] if edges else np.ones(len(node_ids), np.int64)
+        degrees = np.ones(len(node_ids), np.int64) if ends is None else ends[node_ids + 1] - ends[node_ids]
         few = 2 * np.count_nonzero(wanted) < len(wanted) and 2 * degrees[wanted].sum() <= degrees.sum()
         return wanted if few else None
 
-    def _gathered(self, rows: Rows, node_ids: Array, wanted: Array | None) -> Tensor:
-        """Returns float[n, width], the rows of nodes; zeros for those that are not wanted."""
-        if wanted is None:
-            return rows.gather(node_ids, self.bounds.threads)
+    def _read(self, rows: Rows, low: int, high: int, wanted: Array | None) -> Tensor:
+        """Returns float[high - low, width], rows of the domain's nodes; zeros for those that are not wanted, if that reads fewer rows."""
+        if wanted is None or not isinstance(
+            self.nodes, AllNodes
+        ):  # several processes gather together, and each reads its own rows
+            return rows.read(low, high)
         places = np.flatnonzero(wanted)
-        return _spread_rows(rows.gather(node_ids[places], self.bounds.threads), places, len(node_ids))
+        found = rows.gather(self.nodes.node_ids(low, high)[places], self.bounds.threads)
+        return _spread_rows(found, places, high - low)
 
-    def _read_block(self, seeds: Array, wanted: Array | None, source: Rows) -> tuple[Block, Tensor]:
+    def _read_block(self, sampler: Sampler, seeds: Array, wanted: Array | None, source: Rows) -> tuple[Block, Tensor]:
         """Returns the block of a range and its input rows; nodes that are not wanted have no edges and rows of zeros."""
         nodes = seeds if wanted is None else seeds[wanted]
-        (block,) = self.sampler.sample(BatchKey(Stream.EVAL, 0, 0), nodes, transpose="none")
+        (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), nodes, transpose="none")
         forget(self.topology.indices)
         read = source.gather(block.src_ids, self.bounds.threads)
         if wanted is not None:
@@ -324,13 +385,24 @@ class _Layers:
         return block, read
 
     def _forward(self, index: int, block: Block, read: Tensor, own: Tensor | None) -> Tensor:
-        """Computes a layer on the device from input rows, or from projected rows and the destinations' own."""
-        model, bounds, sent = self.model, self.bounds, self.bounds.sent(read)
-        if not model.projects_first(index):
-            return model.forward_layer(index, block, sent, EVALUATION)
+        """Computes a layer on the device from input rows, or from projected rows and what the destinations' own rows give."""
+        bounds, layer, sent = self.bounds, self.layers[index], self.bounds.sent(read)
+        if not hasattr(layer, "project"):
+            return self.model.forward_layer(index, block, sent, EVALUATION)
         # If products are computed from bfloat16, their results were bfloat16; the values are the same.
         z = sent.to(torch.bfloat16) if bounds.dtype == BF16 else sent
-        return model.forward_projected(index, block, z, None if own is None else bounds.sent(own), EVALUATION)
+        masks = EVALUATION.layer(index + 1, block.dst_ids)
+        agg, terms = layer.aggregate_projected(block, z, masks), None if own is None else bounds.sent(own)
+        if isinstance(layer, MapsFirst):
+            return layer.join(agg, terms, masks)
+        return layer.update(agg, agg[:, :0] if terms is None else terms, masks)
+
+
+def tile_of(rows: Rows) -> int:
+    """Returns the number of nodes that are computed at a time from their rows, a power of two: it depends on the rows' width alone."""
+    least, most = TILE_ROWS
+    fitting = max(1, TILE_BYTES // max(1, rows.width * rows.dtype.itemsize))
+    return min(most, max(least, 1 << (fitting.bit_length() - 1)))
 
 
 def _spread_rows(rows: Tensor, places: Array, count: int) -> Tensor:
@@ -340,7 +412,7 @@ def _spread_rows(rows: Tensor, places: Array, count: int) -> Tensor:
     return out
 
 
-def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> tuple[int, int]:
+def _range_costs(model: LayeredModel, layer: Any, index: int, width: int, carried: int) -> tuple[int, int]:
     """Bytes that an edge and a destination of a range need at most.
 
     An edge: its local ids in the block and while it is made, its weight, an input row with the order it was read in. In a layer that
@@ -348,13 +420,13 @@ def _range_costs(model: LayeredModel, index: int, width: int, carried: int) -> t
     destination: its aggregate and a few rows as wide as the layer's widest parameter (as a projected row); its own row if the layer reads
     it; its carried row with the pages it is read through, and the newly folded row; logits.
     """
-    layer: Any = model.layers[index]
     value = dtype_of(model).itemsize
-    if model.projects_first(index):
+    if hasattr(layer, "project"):
         projected = layer.projected_width
         widest = max(projected, getattr(layer, "inner_width", 0))
         edge = value * (2 * projected + 6 * getattr(layer, "heads", 0)) + 48
-        node = value * (6 * widest + (3 * width + 2 * widest if layer.reads_own else 0)) + edge
+        own = 2 * projected if isinstance(layer, MapsFirst) else width
+        node = value * (6 * widest + (3 * own + 2 * widest if layer.reads_own else 0)) + edge
     else:
         widest = max((max(parameter.shape) for parameter in layer.parameters() if parameter.dim()), default=1)
         edge = (

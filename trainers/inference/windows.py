@@ -1,7 +1,9 @@
 """Rows of all nodes that may exceed memory: input features, and the layers of exact inference.
 
-Rows on disk are read in ascending order, a window at a time, and the pages of a window are released before the next is touched. So the
-process holds one window of a file however large it is, and a disk reads forwards.
+Rows on disk are read in ascending order, a window at a time. `StreamedRows` reads consecutive rows of the features by large reads, past the
+page cache if the file does not fit there, and the next window while one is computed with. `ColumnRows` has the rows of a layer in blocks of
+columns, each of which fits in memory: sums over a block of columns read sources at random from memory, and the file in order. `MappedRows`
+are rows that single ranges ask for; the pages of a window are released before the next is touched.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,14 +19,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.assets.storage.control_group import fits_memory
+from graphmill.assets.storage.digests import BLOCK_BYTES
 from graphmill.assets.storage.filesystem import reporting_full_disk
 from graphmill.assets.storage.verified import VerifiedRows
+from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.types import Array
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.rows.source import FeatureSource, MappedSource, RowIds
+from graphmill.trainers.rows.source import FeatureSource, RowIds, TableSource
 
+APART_BYTES = 16 << 10
+"""Bytes that a disk reads in order in the time in which it finds one more row at random."""
+STREAM_BYTES = 8 << 20
+"""Bytes of a file that are read at once by `StreamedRows`: whole blocks with digests. Two such windows are in memory."""
 WINDOW_BYTES = 32 << 20
+CACHE_LINE = 64
+"""Bytes that the processor reads from memory at a time."""
 _PAGES_AROUND = 64 << 10
 """Bytes that the operating system may map around a touched page."""
 
@@ -49,10 +62,23 @@ class Rows(Protocol):
 
 
 class MemoryRows:
-    """Rows in memory, to be written range by range."""
+    """Rows in memory.
 
-    def __init__(self, num_rows: int, width: int, dtype: torch.dtype = torch.float32):
-        self.values, self.width, self.dtype = torch.empty((num_rows, width), dtype=dtype), width, dtype
+    Args:
+        values: float[N, width], to be read or to be written range by range.
+    """
+
+    def __init__(self, values: Tensor):
+        self.values, self.width, self.dtype = values, values.shape[1], values.dtype
+        self.blocks = [(0, self.width)]
+
+    def block(self, number: int) -> Tensor:
+        """Returns float[N, width], all rows: the only block of columns (`ColumnRows`)."""
+        return self.values
+
+    def columns(self, first: int, last: int) -> Tensor:
+        """Returns float[N, last - first], some columns of all rows."""
+        return self.values[:, first:last].contiguous()
 
     def write(self, low: int, rows: Tensor) -> None:
         """Puts rows at low, low + 1, ..."""
@@ -124,8 +150,39 @@ class MappedRows:
             self.verified.require(rows)
 
 
+class SpilledFile:
+    """An unnamed file of a fixed size: it is gone when the process is, however it ends.
+
+    Args:
+        num_bytes: size of the file.
+        folder: a folder on a disk with space for it.
+
+    Raises:
+        InputError: the disk has no space.
+    """
+
+    def __init__(self, num_bytes: int, folder: Path):
+        num_bytes = max(1, num_bytes)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        with reporting_full_disk(folder, num_bytes):
+            os.posix_fallocate(self.file.fileno(), 0, num_bytes)
+
+    def write(self, start: int, values: Tensor) -> None:
+        """Writes a contiguous tensor at a byte, through the file, so that writing maps no page of it."""
+        content, done = values.contiguous().numpy().reshape(-1).view(np.uint8).data, 0
+        while done < len(content):
+            done += os.pwrite(self.file.fileno(), content[done:], start + done)
+
+    def read(self, start: int, out: Tensor) -> None:
+        """Fills a contiguous tensor from a byte on."""
+        content, done = out.numpy().reshape(-1).view(np.uint8).data, 0
+        while done < len(content):
+            done += os.preadv(self.file.fileno(), [content[done:]], start + done)
+
+
 class SpilledRows(MappedRows):
-    """Rows in an unnamed file: it is gone when the process is, however it ends.
+    """Rows in an unnamed file, row after row.
 
     Args:
         num_rows, width, dtype: shape and type of the rows.
@@ -136,19 +193,162 @@ class SpilledRows(MappedRows):
     """
 
     def __init__(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype = torch.float32):
-        num_bytes = max(1, num_rows * width * dtype.itemsize)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-        with reporting_full_disk(folder, num_bytes):
-            os.posix_fallocate(self.file.fileno(), 0, num_bytes)
-        super().__init__(np.memmap(self.file, numpy_dtype(dtype), mode="r", shape=(num_rows, width)), dtype)
+        self.spilled = SpilledFile(num_rows * width * dtype.itemsize, folder)
+        table = np.memmap(self.spilled.file, numpy_dtype(dtype), mode="r", shape=(num_rows, width))
+        super().__init__(table, dtype)
 
     def write(self, low: int, rows: Tensor) -> None:
-        """Puts rows at low, low + 1, ... through the file, so that writing maps no page of it."""
-        content = rows.contiguous().numpy().reshape(-1).view(np.uint8).data
-        place, done = low * self.row_bytes, 0
-        while done < len(content):
-            done += os.pwrite(self.file.fileno(), content[done:], place + done)
+        """Puts rows at low, low + 1, ..."""
+        self.spilled.write(low * self.row_bytes, rows)
+
+
+class ColumnRows(Rows):
+    """Rows in an unnamed file, block of columns after block of columns.
+
+    Args:
+        num_rows, width, dtype: shape and type of the rows.
+        folder: a folder on a disk with space for them.
+        block_bytes: bound on the bytes of a block; one column at least.
+        unit: columns that belong together, such as those of a head: a block has whole units, or a part of one.
+
+    Attributes:
+        blocks: first column of each block and the one behind its last.
+
+    Raises:
+        InputError: the disk has no space.
+    """
+
+    def __init__(self, num_rows: int, width: int, folder: Path, dtype: torch.dtype, block_bytes: int, unit: int = 0):
+        self.num_rows, self.width, self.dtype, self.folder = num_rows, width, dtype, folder
+        self.block_bytes, self.unit = block_bytes, unit or CACHE_LINE // dtype.itemsize
+        most = max(1, block_bytes // max(1, num_rows * dtype.itemsize))
+        group = max(1, most // self.unit) * self.unit
+        groups = [(low, min(low + group, width)) for low in range(0, width, group)]
+        self.blocks = [(low, min(low + most, end)) for start, end in groups for low in range(start, end, most)]
+        self._spilled = SpilledFile(num_rows * width * dtype.itemsize, folder)
+
+    def write(self, low: int, rows: Tensor) -> None:
+        """Puts rows at low, low + 1, ..."""
+        for number, (first, last) in enumerate(self.blocks):
+            self.write_block(number, low, rows[:, first:last])
+
+    def write_block(self, number: int, low: int, rows: Tensor) -> None:
+        """Puts a block's columns of rows at low, low + 1, ..."""
+        self._spilled.write(self._place(number, low), rows)
+
+    def gather(self, node_ids: Array, threads: int) -> Tensor:
+        """Returns float[n, width], row i of node_ids[i], ascending; those between them are read, too."""
+        low = int(node_ids[0]) if len(node_ids) else 0
+        high = int(node_ids[-1]) + 1 if len(node_ids) else 0
+        return self.read(low, high)[torch.from_numpy(node_ids - low)]
+
+    def read(self, low: int, high: int) -> Tensor:
+        """Returns float[high - low, width], the rows of nodes low to high."""
+        return torch.cat([self._read(number, low, high) for number in range(len(self.blocks))], dim=1)
+
+    def block(self, number: int) -> Tensor:
+        """Returns float[num_rows, columns of the block], read in order."""
+        return self._read(number, 0, self.num_rows)
+
+    def columns(self, first: int, last: int) -> Tensor:
+        """Returns float[num_rows, last - first], some columns of all rows."""
+        out = torch.empty((self.num_rows, last - first), dtype=self.dtype)
+        for number, (low, high) in enumerate(self.blocks):
+            if low < last and first < high:
+                low, high, start = max(low, first), min(high, last), low
+                out[:, low - first : high - first] = self.block(number)[:, low - start : high - start]
+        return out
+
+    def _read(self, number: int, low: int, high: int) -> Tensor:
+        first, last = self.blocks[number]
+        out = torch.empty((high - low, last - first), dtype=self.dtype)
+        self._spilled.read(self._place(number, low), out)
+        return out
+
+    def _place(self, number: int, low: int) -> int:
+        first, last = self.blocks[number]
+        return (first * self.num_rows + low * (last - first)) * self.dtype.itemsize
+
+
+class StreamedRows(Rows):
+    """Rows of a table that are read in order, by large reads; every block is compared with its digest before its first row is used.
+
+    Consecutive calls of `read` read each byte of the file once, and the following window while the caller computes.
+
+    Args:
+        features: the source of a table that is a file.
+        dtype: type of the rows that are returned.
+        sparse: gives rows that lie apart.
+    """
+
+    def __init__(self, features: TableSource, dtype: torch.dtype, sparse: Rows):
+        assert features.stored is not None
+        self.table, self.width, self.dtype, self._sparse = features.stored, features.width, dtype, sparse
+        self._verified = features.verified or VerifiedRows(self.table)
+        method = "buffered" if fits_memory(self.table.num_bytes) else "io_uring"
+        self._reader = PageReader(ReadExecution(method=method, fallback="pread", depth=8, piece_bytes=1 << 20))
+        self._file = self._reader.open(self.table.path)
+        self._end = self.table.offset + self.table.num_bytes
+        self._memory = [aligned_empty(STREAM_BYTES), aligned_empty(STREAM_BYTES)]
+        self._thread = ThreadPoolExecutor(1, "stream")
+        self._held: tuple[int, Array] = (-1, self._memory[0][:0])
+        self._next: tuple[int, Future[Array]] | None = None
+
+    def gather(self, node_ids: Array, threads: int) -> Tensor:
+        """Returns float[n, width], row i of node_ids[i]; ascending ones that lie close together are read with those between them."""
+        if len(node_ids) and (np.diff(node_ids) > 0).all():
+            low, high = int(node_ids[0]), int(node_ids[-1]) + 1
+            if (high - low) * self.table.row_bytes <= len(node_ids) * (self.table.row_bytes + APART_BYTES):
+                return self.read(low, high)[torch.from_numpy(node_ids - low)]
+        return self._sparse.gather(node_ids, threads)
+
+    def read(self, low: int, high: int) -> Tensor:
+        """Returns float[high - low, width], the rows of nodes low to high; zeros for nodes without features."""
+        table, row_of = self.table, None
+        first, last = low, high
+        if table.row_of is not None:
+            row_of = table.row_of[low:high]
+            present = row_of[row_of >= 0]  # rows stand in the order of their nodes
+            first, last = (int(present[0]), int(present[-1]) + 1) if len(present) else (0, 0)
+            row_of = np.where(row_of >= 0, row_of - first, -1)
+        stored = torch.empty((last - first) * table.row_bytes, dtype=torch.uint8)
+        self._fill(table.offset + first * table.row_bytes, stored.numpy())
+        rows = stored.numpy().view(table.dtype).reshape(last - first, self.width)
+        if row_of is None and rows.dtype == numpy_dtype(self.dtype):
+            return stored.view(self.dtype).view(last - first, self.width)
+        out = torch.empty((high - low, self.width), dtype=self.dtype)
+        gather(rows, np.arange(high - low), out.numpy(), row_of=row_of)
+        return out
+
+    def _fill(self, start: int, out: Array) -> None:
+        """Fills u8[n] with the bytes of the file from `start` on."""
+        done = 0
+        while done < len(out):
+            number, place = divmod(start + done, STREAM_BYTES)
+            piece = self._window(number)[place : place + len(out) - done]
+            out[done : done + len(piece)] = piece
+            done += len(piece)
+
+    def _window(self, number: int) -> Array:
+        """Returns a window's bytes; windows that follow one another are read ahead."""
+        held, content = self._held
+        if held == number:
+            return content
+        ahead, self._next = self._next, None
+        content = ahead[1].result() if ahead else content
+        if not ahead or ahead[0] != number:
+            content = self._load(number)
+        self._held = number, content
+        if number == held + 1 and (number + 1) * STREAM_BYTES < self._end:
+            self._next = number + 1, self._thread.submit(self._load, number + 1)
+        return content
+
+    def _load(self, number: int) -> Array:
+        start = number * STREAM_BYTES
+        length = min(STREAM_BYTES, self._end - start)
+        content, _ = self._reader.read_chunk(self._file, start, length, self._memory[number % 2])
+        self._verified.compare(start // BLOCK_BYTES, content)
+        return content
 
 
 class SourceRows(Rows):
@@ -165,11 +365,12 @@ class SourceRows(Rows):
 
 
 def input_rows(features: FeatureSource, memory_bytes: int, dtype: torch.dtype = torch.float32) -> Rows:
-    """Returns the input rows as a model takes them; a mapped table that exceeds the bytes is read by windows."""
-    if isinstance(features, MappedSource) and len(features.rows) * features.row_bytes > memory_bytes:
-        table: Any = features.rows
-        return MappedRows(table, dtype, features.row_of, features.verified)
-    return SourceRows(features, dtype)
+    """Returns the input rows as a model takes them; those of a file that exceeds the bytes are read by windows."""
+    if not isinstance(features, TableSource) or features.stored is None or features.stored.num_bytes <= memory_bytes:
+        return SourceRows(features, dtype)
+    table: Any = features.rows
+    mapped = MappedRows(table, dtype, features.row_of, features.verified) if features.mapped else None
+    return StreamedRows(features, dtype, mapped or SourceRows(features, dtype))
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:

@@ -74,6 +74,10 @@ class Finish(nn.Module):
             h, bias = h.add_(bias), None
         if self.options.residual:
             h = h + (h_dst if self.skip is None else self.skip(h_dst))
+        return self.end(h, rng, bias)
+
+    def end(self, h: Tensor, rng: LayerRandom, bias: Tensor | None = None) -> Tensor:
+        """Returns what follows the residual, float[num_dst, out_width]; arguments as of `forward`, `bias` for a ReLU without norm alone."""
         if self.options.last:
             return h
         if isinstance(self.norm, BatchNorm):

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.attend_projected import attend_projected
-from graphmill.trainers.models.attention import attend
+from graphmill.trainers.models.attention import attend, by_head
 from graphmill.trainers.models.finish import Finish, LayerOptions
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import own_rows
@@ -70,6 +71,30 @@ class GatLayer(nn.Module):
         left = (by_head * self.left).sum(dim=2).to(z.dtype)
         right = (own_rows(by_head, block) * self.right).sum(dim=2).to(z.dtype)
         return attend(block, z, left, right, mask, weighted=weighted)
+
+    def split(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Maps rows for a pass that reads each row once (trainers/inference/whole.py). Row-wise.
+
+        Args:
+            h: float[n, in_width], input rows.
+
+        Returns:
+            float[n, heads * depth], projected rows; float[n, heads], their halves of the scores as sources; and float[n, K], what `join`
+            needs of the nodes themselves: their halves of the scores as destinations and, to the right of them, their residual.
+        """
+        z = self.project(h)
+        scores = functional.linear(z, torch.cat([by_head(self.left), by_head(self.right)]))
+        left, own = scores[:, : self.heads], scores[:, self.heads :]
+        if self.finish.options.residual:
+            own = torch.cat([own, h if self.finish.skip is None else self.finish.skip(h)], dim=1)
+        return z, left, own
+
+    def join(self, agg: Tensor, own: Tensor, rng: LayerRandom) -> Tensor:
+        """Returns the layer's output, float[num_dst, out_width], from attended rows and the destinations' own results of `split`."""
+        h = agg + self.bias
+        if self.average:
+            h = h.view(-1, self.heads, self.depth).mean(dim=1)
+        return self.finish.end(h + own[:, self.heads :] if self.finish.options.residual else h, rng)
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """Bias, heads put side by side or averaged, and the layer's end: float[num_dst, out_width]. It may overwrite the aggregate."""

@@ -186,23 +186,6 @@ class LayeredModel(nn.Module):
         """Whether the first layer's aggregate of all nodes is the same in every pass: no parameter and no dropout comes before it."""
         return self.layers[0].cacheable is True and self.projection is None and not self.input_dropout  # pyright: ignore[reportReturnType]
 
-    def projects_first(self, index: int) -> bool:
-        """Whether layer `index` maps each row (`project`) before it aggregates (`aggregate_projected`)."""
-        return hasattr(self.layers[index], "project")
-
-    def forward_projected(self, index: int, block: Block, z: Tensor, own: Tensor | None, rng: StepRandom) -> Tensor:
-        """Runs the rest of a layer that projects first: float[num_dst, H].
-
-        Args:
-            index, block, rng: the layer, the block that it aggregates over, and the masks.
-            z: float[num_src, A], projected rows.
-            own: float[num_dst, F], the destinations' rows before the projection; None for a layer that does not read them.
-        """
-        layer: Any = self.layers[index]
-        masks = rng.layer(index + 1, block.dst_ids)
-        agg = layer.aggregate_projected(block, z, masks)
-        return layer.update(agg, agg[:, :0] if own is None else own, masks)
-
     def head(self, outputs: Sequence[Tensor]) -> Tensor:
         """Returns the logits of nodes: float[n, num_classes]. Row-wise.
 

@@ -117,6 +117,7 @@ class DirectSource(TableSource):
 
     def __init__(self, table: FeatureTable, threads: int = 1, reading: ReadExecution = READING):
         super().__init__(table.open(), False, threads, table.row_of)
+        self.stored = table
         self._tables = DirectTables([table], reading)
 
     def copy_rows(self, rows: Array, out: Array, ledger: Ledger) -> None:

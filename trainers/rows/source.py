@@ -188,9 +188,11 @@ class TableSource(FeatureSource):
     Attributes:
         in_place: whether rows may be read from the array at any time, by a device too.
         at_hand: whether the step's threads gather rows between steps, since they come without a wait and no core is idle meanwhile.
+        stored: the table if its rows are read from the file when they are asked for, None if they are in memory.
     """
 
     in_place, at_hand = True, False
+    stored: FeatureTable | None = None
 
     def __init__(
         self,
@@ -329,6 +331,7 @@ class MappedSource(TableSource):
 
     def __init__(self, table: FeatureTable, threads: int = 1):
         super().__init__(table.open(), True, threads, table.row_of, VerifiedRows(table))
+        self.stored = table
         if not fits_memory(table.num_bytes):
             expect_random_reads(self.rows)
 

@@ -16,18 +16,21 @@ from graphmill.assets.storage.digests import block_digests
 from graphmill.assets.storage.machine import anonymous_bytes
 from graphmill.assets.storage.table import FeatureTable
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.direct_io import PageReader
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.types import Block, Stream, Topology
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.domain import row_ranges
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.sampled import infer_sampled
-from graphmill.trainers.inference.windows import MappedRows, SpilledRows
+from graphmill.trainers.inference.windows import ColumnRows, MappedRows, SpilledRows
 from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.gat import GatLayer
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.memory import PeakMemory
+from graphmill.trainers.rows.direct import DirectSource
 from graphmill.trainers.rows.source import MappedSource, MemorySource
 from tests.assets.storage.limits import file_size_limit
 from tests.trainers.graphs import random_graph, random_topology
@@ -123,6 +126,62 @@ def test_exact_inference_equals_a_dense_pass(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmill.trainers.inference.exact.TILE_ROWS", (64, 64))
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("ends", ENDS, ids=str)
+@pytest.mark.parametrize("name", ["sage", "gcn", "gat", "gin"])
+@pytest.mark.parametrize("hidden", [8, 48])
+def test_memory_threads_and_the_place_of_rows_change_no_bit(
+    graph: Graph, name: str, hidden: int, ends: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers that narrow their rows and that widen them; in one block of columns, in several, in files; the features read in order."""
+    config = TrainConfig(model=name, layers=2, hidden=hidden, heads=4 if name == "gat" else 1, **ends)
+    model = build_model(config, graph.features.width, graph.num_classes, seed=0)
+    some = np.array([17, 3, 399, 3])
+    expected = infer_exact(model, graph.topology, MemorySource(graph.features), threads=1)
+    monkeypatch.setattr("graphmill.trainers.inference.windows.fits_memory", lambda num_bytes: False)
+    monkeypatch.setattr("graphmill.trainers.inference.whole.fits_memory", lambda num_bytes: False)
+    for workspace, threads, source in ((1, 2, MappedSource), (30_000, 1, DirectSource), (150_000, 2, DirectSource)):
+        features = source(graph.features)
+        for ids in (None, some):
+            found = infer_exact(model, graph.topology, features, workspace, threads, folder=tmp_path, node_ids=ids)
+            assert torch.equal(found, expected if ids is None else expected[torch.from_numpy(ids)])
+
+
+def test_features_in_a_file_are_read_once(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, by whole windows, whatever the tiles are; a damaged block is an error."""
+    model = build_model(TrainConfig(layers=2, hidden=8), graph.features.width, graph.num_classes, seed=0)
+    monkeypatch.setattr("graphmill.trainers.inference.windows.STREAM_BYTES", 1 << 20)
+    monkeypatch.setattr("graphmill.trainers.inference.exact.TILE_ROWS", (8, 8))
+    read, chunk = [], PageReader.read_chunk
+    monkeypatch.setattr(
+        PageReader, "read_chunk", lambda self, file, *place: read.append(place[:2]) or chunk(self, file, *place)
+    )
+    infer_exact(model, graph.topology, DirectSource(graph.features), 1, threads=1, folder=tmp_path)
+    size = graph.features.path.stat().st_size
+    assert [start for start, _ in read] == list(range(0, size, 1 << 20)) and sum(length for _, length in read) == size
+
+
+def test_columns_of_rows_come_back_in_any_blocks(tmp_path: Path) -> None:
+    draws = np.random.default_rng(0)
+    for block_bytes, unit in ((1, 0), (1000, 0), (1000, 3), (3000, 5), (5000, 40), (10**6, 7)):
+        values = torch.from_numpy(draws.standard_normal((37, 35)).astype(np.float32))
+        rows = ColumnRows(37, 35, tmp_path, torch.float32, block_bytes, unit)
+        for low in range(0, 37, 10):
+            rows.write(low, values[low : low + 10])
+        assert torch.equal(rows.read(5, 31), values[5:31]) and torch.equal(rows.columns(3, 33), values[:, 3:33])
+        assert torch.equal(torch.cat([rows.block(number) for number in range(len(rows.blocks))], dim=1), values)
+        widths = {last - first for first, last in rows.blocks}
+        assert max(widths) * 37 * 4 <= block_bytes or max(widths) == 1
+        if unit and max(widths) >= unit:
+            assert all(first % unit == 0 for first, _ in rows.blocks)
+
+
+@pytest.mark.usefixtures("small_tiles")
 def test_ranges_come_in_order_with_the_rows_that_the_last_layer_read(graph: Graph, tmp_path: Path) -> None:
     config = TrainConfig(layers=2, hidden=8, norm="layer")
     model = build_model(config, graph.features.width, graph.num_classes, seed=0)
@@ -131,8 +190,7 @@ def test_ranges_come_in_order_with_the_rows_that_the_last_layer_read(graph: Grap
     assert len(ranges) > 3 and [each.low for each in ranges[1:]] == [each.high for each in ranges[:-1]]
     assert (ranges[0].low, ranges[-1].high) == (0, 400)
     rows = ranges[0].inputs
-    assert isinstance(rows, SpilledRows) and rows.width == 8
-    assert torch.equal(rows.read(7, 11), rows.gather(np.arange(7, 11), 1))
+    assert isinstance(rows, ColumnRows) and rows.width == 8
     assert float(rows.read(0, 400).min()) == 0 < float(rows.read(0, 400).max())  # after ReLU
 
 
@@ -221,17 +279,19 @@ def wide_graph(folder: Path, num_nodes: int, width: int) -> tuple[Topology, Mapp
 def test_wide_rows_are_projected_once_within_the_workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_nodes: int, width: int, workspace: int
 ) -> None:
+    monkeypatch.setattr("graphmill.trainers.inference.exact.TILE_ROWS", (64, 512))
     topology, source = wide_graph(tmp_path, num_nodes, width)
     model = build_model(TrainConfig(model="gat", layers=2, hidden=64, heads=4), width, 10, seed=0)
     assert isinstance(model, LayeredModel)
-    mapped, project = [], model.layers[0].project
-    monkeypatch.setattr(model.layers[0], "project", lambda rows: mapped.append(len(rows)) or project(rows))
+    mapped, project = [], GatLayer.project
+    monkeypatch.setattr(GatLayer, "project", lambda self, rows: mapped.append(rows.shape) or project(self, rows))
     peak, before = PeakMemory(), anonymous_bytes() or 0
     with peak.watched():
         logits = infer_exact(model, topology, source, workspace, threads=2, folder=tmp_path)
     # Besides the workspace: logits, the sampler's map, and what one window of a file takes.
     assert (peak.bytes or 0) - before <= workspace + num_nodes * 100 + (64 << 20)
-    assert sum(mapped) == num_nodes and len(mapped) > 1
+    counts = [count for count, columns in mapped if columns == width]
+    assert sum(counts) == num_nodes and len(counts) > 1
     monkeypatch.undo()
     block = Block(
         num_dst=num_nodes, num_src=num_nodes, start=topology.indptr[:-1].astype(np.int32),

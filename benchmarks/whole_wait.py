@@ -1,0 +1,113 @@
+"""The whole wait of a training whose features exceed its memory: epochs, the evaluation after each, and the final scores.
+
+    python -m benchmarks whole_wait [--home FOLDER] [--again] [--parts build,...]
+
+R-MAT of 800,000 nodes and 16M edges, rows of 384 float32 (1.2 GB), 10,000 training nodes and 2,000 of validation, GraphSAGE of 2 layers,
+fan-outs [10, 10], batches of 128. Every command has a control group of 700 MiB to itself, and the files dropped from the page cache:
+
+    disk      three epochs on packed rows, an exact evaluation after each, and the exact scores of all nodes in the end
+    direct    the same with rows that each batch reads past the page cache
+    read      the file of the features once, in order, by direct reads
+    memory    `disk` again, in a group that holds everything: its evaluations are those of memory
+
+`disk` and `memory` must end with the same scores and weights. Told are the seconds of each part, and those of the final scores against four
+times those of `read` and of an evaluation in memory. Quick is a tenth of the graph in the same group.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.groups import run_limited
+from benchmarks.limited_home import LimitedHome, folder_of
+from benchmarks.record import record
+from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
+
+QUICK = {"nodes": 80_000, "edges": 1_600_000, "labelled": 0.15}
+FULL = {"nodes": 800_000, "edges": 16_000_000, "labelled": 0.015}
+LIMIT, ENOUGH = 700 << 20, 8 << 30
+RECIPE = """
+name = "whole"
+[graph]
+source = "rmat"
+nodes = {nodes}
+edges = {edges}
+features = 384
+classes = 16
+undirected = false
+labelled = {labelled}
+train_ratio = 0.8333
+valid_ratio = 0.1666
+[sampling]
+fanouts = [10, 10]
+batch_size = 128
+reuse = 1
+[samples]
+[hotness]
+[memory]
+host = "60MiB"
+device = "20MiB"
+disk = "20GiB"
+[cache_plan]
+[packed]
+"""
+TRAIN = """
+[[train]]
+name = "{name}"
+trial = "{name}"
+hidden = 64
+epochs = 3
+eval = "exact"
+{more}
+"""
+DISK = 'trainer = "disk"\nqueue = "64MiB"'
+TABLES = {"disk": DISK, "direct": 'samples = "stored"\nqueue = "64MiB"\ncache = "none"', "memory": DISK}
+PARTS = ("build", "disk", "direct", "read", "memory")
+
+
+def main(quick: bool, home: Path | None = None, parts: tuple[str, ...] | None = None, again: bool = False) -> None:
+    """Builds, trains, compares, prints and records."""
+    size, parts = (QUICK if quick else FULL), parts or PARTS
+    with folder_of(home, "graphmill-whole-") as folder:
+        tables = "".join(TRAIN.format(name=name, more=more) for name, more in TABLES.items())
+        (folder / "whole.toml").write_text(RECIPE.format(**size) + tables)
+        limited = LimitedHome(folder, LIMIT, again)
+        if "build" in parts and limited.command("build", "build", "whole.toml")["ended"] != "well":
+            sys.exit("the stages were not built")
+        for part in parts:
+            limited.limit_bytes = ENOUGH if part == "memory" else LIMIT
+            if part in TABLES:
+                limited.command(part, "train", "whole.toml", part)
+        rows = limited.artifact("features").path / "rows.npy"
+        read = run_limited([sys.executable, "-m", "benchmarks.whole_wait", str(rows)], Path.cwd(), LIMIT, 600)
+        report(limited, float(read["said"].split()[-1]), size, quick)
+
+
+def report(limited: LimitedHome, read_seconds: float, size: dict[str, Any], quick: bool) -> None:
+    """Compares, prints and records the row."""
+    models, rows = limited.models(), limited.rows()
+    same = {(models[name]["weights"], models[name]["test_accuracy"]) for name in ("disk", "memory") if name in models}
+    assert len(same) <= 1, "memory changed weights or scores"
+    for name, model in models.items():
+        epochs, scores = sum(model["epoch_seconds"]), sum(model["evaluate_seconds"])
+        whole = rows[name]["seconds"] if name in rows else float("nan")
+        print(f"{name}: {epochs:.1f} s of epochs, {scores:.1f} s of evaluations, {whole:.1f} s in all")
+    print(f"features read once in order: {read_seconds:.2f} s")
+    row = {"scale": "quick" if quick else "full", "size": size, "read_seconds": read_seconds, "models": models}
+    record("whole_wait", row | {"commands": rows, "stages": limited.stages()}, ("torch", "numpy"))
+
+
+def read_in_order(path: Path) -> float:
+    """Reads a file once by direct reads, and returns the seconds."""
+    reader, began = PageReader(ReadExecution(depth=8, piece_bytes=1 << 20)), time.perf_counter()
+    with reader.open(path) as file:
+        for start in range(0, path.stat().st_size, 8 << 20):
+            reader.read_chunk(file, start, min(8 << 20, path.stat().st_size - start))
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    print(read_in_order(Path(sys.argv[1])))

@@ -1,0 +1,213 @@
+"""Exact inference of a model of our own layers in the host's memory: sums read their sources where they are.
+
+A layer's sources are all nodes by their ids, so no row is copied before it is added. What does not fit in memory is summed in blocks of
+columns (`ColumnRows`). A sum is of one column, so neither the blocks nor the workspace change a bit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.assets.storage.control_group import fits_memory
+from graphmill.kernels.types import WholeBlock
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.inference.domain import AllNodes, row_ranges
+from graphmill.trainers.inference.exact import EVALUATION, GatheredLayers, Inference, tile_of
+from graphmill.trainers.inference.windows import (
+    CACHE_LINE,
+    WINDOW_BYTES,
+    ColumnRows,
+    MemoryRows,
+    Rows,
+    forget,
+    numpy_dtype,
+)
+from graphmill.trainers.models.attention import attended
+from graphmill.trainers.models.gat import GatLayer
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.map_first import NARROW, MapsFirst
+from graphmill.trainers.models.precision import BF16
+from graphmill.trainers.rows.source import TableSource
+
+KINDS = (GatLayer, *NARROW, *NARROW.values())
+"""Layers that read nothing of a block but its edges, their weights and its sources' rows."""
+NO_MASKS = EVALUATION.layer(0, np.empty(0, np.int32))
+Aggregate = Callable[[WholeBlock, Tensor], Tensor]
+TileFunction = Callable[[int, int, int], Tensor]
+WEIGHTS = (None, "gcn", "sum", "mean with self")
+"""Weights of edges that follow from the topology."""
+
+
+def sums_in_memory(inference: Inference, model: LayeredModel) -> bool:
+    """Returns whether `WholeLayers` computes a model: in one process, on the host, from every neighbour, by layers of our own."""
+    bounds, nodes = inference.bounds, inference.nodes
+    plain = bounds.drawing is None or (bounds.drawing.tables is None and bounds.drawing.most_evaluated is None)
+    here = isinstance(nodes, AllNodes) and not bounds.device.remote and bounds.dtype != BF16
+    ours = all(type(layer) in KINDS for layer in model.layers) and model.edge_weight in WEIGHTS
+    return plain and here and ours
+
+
+class WholeLayers(GatheredLayers):
+    """Exact inference in tiles of destinations; arguments as of `GatheredLayers`."""
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.summed_share, self.share = self.bounds.workspace_bytes // 2, self.bounds.workspace_bytes // 8
+        self._unit = 0  # columns of rows to be made that belong together
+        self._walked = 0  # bytes of the topology that were read since its pages were released
+
+    def _layer(self, index: int, rows: Rows, carried: Rows | None) -> Iterator[tuple[int, int, Tensor]]:
+        """Computes one layer for all nodes, tile by tile."""
+        layer = self.layers[index]
+        if isinstance(layer, GatLayer):
+            self._unit = layer.depth
+            z, left, own = self._split(index, rows, self.summed_share)
+            self._unit = 0
+            tiles = self._attended(index, z, left, own)
+        elif isinstance(layer, MapsFirst):
+            z, *terms = self._split(index, rows, self.summed_share)
+            own = terms[0] if terms else None
+            tiles = self._summed(index, z, lambda block, values: layer.aggregate_projected(block, values, NO_MASKS))
+        else:
+            source = self._in_blocks(rows)
+            own = source if layer.reads_own else None
+            tiles = self._summed(index, source, lambda block, values: layer.aggregate(block, values, NO_MASKS))
+        done = 0
+        for low, high, agg in tiles:
+            masks = EVALUATION.layer(index + 1, np.arange(low, high))
+            terms = None if own is None else self._read(own, low, high, self._wanted(index + 1, masks.node_ids))
+            if isinstance(layer, GatLayer | MapsFirst):
+                out = layer.join(agg, terms, masks)  # pyright: ignore[reportArgumentType]
+            else:
+                out = layer.update(agg, agg[:, :0] if terms is None else terms, masks)
+            yield low, high, out
+            self.bounds.progress.advance(high - done)
+            done = high
+        self.bounds.progress.advance(self.nodes.num_nodes - done)
+
+    def _summed(self, index: int, source: Any, aggregate: Aggregate) -> Iterator[tuple[int, int, Tensor]]:
+        """Yields the aggregate of each tile, from a source in blocks of columns."""
+        return self._by_columns(index, source, lambda number: partial(self._tile_sum, aggregate, source.block(number)))
+
+    def _tile_sum(self, aggregate: Aggregate, values: Tensor, level: int, low: int, high: int) -> Tensor:
+        return torch.cat([aggregate(block, values) for block in self._blocks(level, low, high)])
+
+    def _attended(self, index: int, z: Any, left: Any, own: Rows) -> Iterator[tuple[int, int, Tensor]]:
+        """Yields the attended rows of each tile, from projected rows, their halves of the scores and the own terms of a `split`."""
+        layer = self.layers[index]
+
+        def block_of(number: int) -> TileFunction:
+            first, last = z.blocks[number]
+            heads = slice(first // layer.depth, -(-last // layer.depth))
+            return partial(
+                self._tile_attention, layer, z.block(number), left.columns(heads.start, heads.stop), own, heads
+            )
+
+        return self._by_columns(index, z, block_of)
+
+    def _tile_attention(
+        self, layer: Any, values: Tensor, left: Tensor, own: Rows, heads: slice, level: int, low: int, high: int
+    ) -> Tensor:
+        right, parts, done = own.read(low, high)[:, heads].contiguous(), [], 0
+        for block in self._blocks(level, low, high, left.shape[1]):
+            parts.append(attended(block, values, left, right[done : done + block.num_dst], None, None)[0])
+            done += block.num_dst
+        return torch.cat(parts)
+
+    def _by_columns(
+        self, index: int, source: Any, block_of: Callable[[int], TileFunction]
+    ) -> Iterator[tuple[int, int, Tensor]]:
+        """Yields the sums of each tile that is computed, in one pass over the edges for each block of the source's columns.
+
+        Args:
+            index: number of the layer.
+            source: the summed rows.
+            block_of: function that loads a block, and returns the function (level, low, high) -> float[high - low, its columns].
+        """
+        level = index + 1
+        if len(source.blocks) == 1:
+            compute = block_of(0)
+            for low, high in self._tiles(level, source):
+                yield low, high, compute(level, low, high)
+            return
+        sums = ColumnRows(source.num_rows, source.width, source.folder, source.dtype, source.block_bytes, source.unit)
+        for number in range(len(source.blocks)):
+            compute = block_of(number)
+            for low, high in self._tiles(level, source):
+                sums.write_block(number, low, compute(level, low, high))
+        for low, high in self._tiles(level, source):
+            yield low, high, sums.read(low, high)
+
+    def _tiles(self, level: int, rows: Rows) -> Iterator[tuple[int, int]]:
+        """Yields the tiles of rows that have a node of a set."""
+        tile, num_nodes = tile_of(rows), self.nodes.num_nodes
+        for low in range(0, num_nodes, tile):
+            high = min(low + tile, num_nodes)
+            if not self.nodes.skips(self.needed, level, low, high):
+                yield low, high
+
+    def _blocks(self, level: int, low: int, high: int, heads: int = 1) -> Iterator[WholeBlock]:
+        """Yields the blocks of a tile, several only if its edges' weights exceed their memory; unwanted nodes have no edges if few are."""
+        ends, indices = self.topology.indptr[low : high + 1], self.topology.indices
+        wanted = self._wanted(level, np.arange(low, high))
+        for start, stop in row_ranges(ends, self.bounds.workspace_bytes // 4, 4 * heads + 12, 16):
+            first, last = int(ends[start]), int(ends[stop])
+            begin, end = (
+                (ends[part] - first).astype(np.int32) for part in (slice(start, stop), slice(start + 1, stop + 1))
+            )
+            if wanted is not None:
+                end = np.where(wanted[start:stop], end, begin)
+            block = WholeBlock(
+                num_dst=stop - start,
+                num_src=self.nodes.num_nodes,
+                start=begin,
+                end=end,
+                indices=np.asarray(indices[first:last]).astype(np.int32, copy=False),
+                dst_pos=np.arange(low + start, low + stop, dtype=np.int32),
+            )
+            attach_weights((block,), self.topology, self.model.edge_weight)
+            yield block
+            self._release(last - first)
+
+    def _release(self, num_edges: int) -> None:
+        """Releases the mapped pages of the topology from time to time."""
+        self._walked += num_edges * self.topology.indices.itemsize
+        if self._walked > WINDOW_BYTES:
+            self._walked = 0
+            forget(self.topology.indices)
+
+    def _in_blocks(self, rows: Rows) -> Any:
+        """Returns the input rows of a layer as blocks of columns in memory or in a file."""
+        if isinstance(rows, MemoryRows | ColumnRows):
+            return rows
+        if (values := _in_place(self.features, rows)) is not None:
+            return MemoryRows(values)
+        made = self._made(rows.width, rows.dtype, self.summed_share)
+        for low, high in self._tiles(0, rows):
+            made.write(low, self._read(rows, low, high, self._wanted(0, np.arange(low, high))))
+        return made
+
+    def _spilled(self, num_nodes: int, width: int, folder: Path, dtype: torch.dtype) -> ColumnRows:
+        return ColumnRows(num_nodes, width, folder, dtype, self.summed_share, self._unit)
+
+
+def _in_place(features: Any, rows: Rows) -> Tensor | None:
+    """Returns the features of all nodes, float[N, F], if they lie in memory, or in a file that fits there, as they are computed with."""
+    dtype = numpy_dtype(rows.dtype).name
+    if not isinstance(features, TableSource) or features.row_of is not None or features.dtype != dtype:
+        return None
+    if not features.in_place or (features.mapped and not fits_memory(features.rows.nbytes)):
+        return None
+    features.require(np.arange(len(features.rows)))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes to it
+        values = torch.from_numpy(np.asarray(features.rows))
+    return None if values.data_ptr() % CACHE_LINE else values
