@@ -226,11 +226,18 @@ def test_some_nodes_have_the_logits_of_all_and_cost_fewer_exchanges(tmp_path, wo
     def work(ranks):
         source = source_of(artifact, part_of, 4, ranks, "direct")
         net, calls, found = build_model(semantic.train, 12, 4, 5), [], []
-        gather = source.gather
-        source.gather = lambda *given: calls.append(1) or gather(*given)
         bounds = Bounds(workspace_bytes=1 << 12, threads=1)
+
+        def counted(rows):
+            gather = rows.gather
+            rows.gather = lambda *given: calls.append(1) or gather(*given)
+            return rows
+
         for wanted in (None, ids):
-            inference = Inference(net, topology, source, bounds, part_nodes(topology, source)(bounds))
+            nodes = part_nodes(topology, source)(bounds)
+            shared = nodes.shared
+            nodes.shared = lambda rows, shared=shared: counted(shared(rows))  # pyright: ignore[reportAttributeAccessIssue]
+            inference = Inference(net, topology, source, bounds, nodes)
             found.append(inference.exact(wanted))
             found.append(len(calls))
         return found
