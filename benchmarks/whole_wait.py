@@ -26,8 +26,8 @@ from benchmarks.limited_home import LimitedHome, folder_of
 from benchmarks.record import record
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 
-QUICK = {"nodes": 80_000, "edges": 1_600_000, "labelled": 0.15}
-FULL = {"nodes": 800_000, "edges": 16_000_000, "labelled": 0.015}
+QUICK = {"nodes": 80_000, "edges": 1_600_000, "labelled": 0.18}
+FULL = {"nodes": 800_000, "edges": 16_000_000, "labelled": 0.018}
 LIMIT, ENOUGH = 700 << 20, 8 << 30
 RECIPE = """
 name = "whole"
@@ -39,8 +39,8 @@ features = 384
 classes = 16
 undirected = false
 labelled = {labelled}
-train_ratio = 0.8333
-valid_ratio = 0.1666
+train_ratio = 0.7
+valid_ratio = 0.14
 [sampling]
 fanouts = [10, 10]
 batch_size = 128

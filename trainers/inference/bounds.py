@@ -13,6 +13,7 @@ from torch import Tensor
 from graphmill.assets.building.stage import Progress, Silent
 from graphmill.assets.sampling.config import Neighbours
 from graphmill.assets.sampling.drawing import Drawing
+from graphmill.assets.storage.control_group import free_bytes
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, Topology
 from graphmill.trainers.devices.logical import LogicalDevice
@@ -45,6 +46,12 @@ class Bounds:
     device: Device = field(default_factory=LogicalDevice)
     dtype: str = "float32"
     drawing: Drawing | None = None
+
+    @property
+    def fitting_bytes(self) -> int:
+        """The workspace, or half of the memory that is free now if that is less: for what has the same bits in any memory."""
+        free = free_bytes()
+        return self.workspace_bytes if free is None else min(self.workspace_bytes, free // 2)
 
     def whole(self, topology: Topology, layers: int = 1) -> Sampler:
         """Returns the sampler that gives nodes their whole neighbourhoods."""

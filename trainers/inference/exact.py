@@ -9,7 +9,8 @@ is narrow. Its memory is the workspace W:
     W / 4   for rows in work: a tile of nodes is computed at a time (`tile_of`), one tile at least
 
 and the sets of wanted nodes (trainers/inference/needed.py), and the mapped pages of the topology. Products are of whole tiles, whatever the
-workspace, the threads and the wanted nodes are: the rounding of a product may depend on its number of rows.
+workspace, the threads and the wanted nodes are: the rounding of a product may depend on its number of rows. So the workspace is also held
+to half of the memory that is free when an inference begins.
 
 That is how models of our own layers are computed in the host's memory (trainers/inference/whole.py). Elsewhere, ranges of destinations
 gather their sources (`GatheredLayers`): on a device with memory of its own, on several ranks, where neighbours are drawn by weight or by
@@ -152,7 +153,7 @@ class Inference:
             return None
         layers = len(self.model.layers) if isinstance(self.model, LayeredModel) else 0
         sampler, bounds = self.bounds.whole(self.topology), self.bounds
-        return find_needed(sampler, bounds.ends(self.topology), node_ids, layers, bounds.workspace_bytes // 2)
+        return find_needed(sampler, bounds.ends(self.topology), node_ids, layers, bounds.fitting_bytes // 2)
 
     def ranges(self, needed: NeededNodes | None = None) -> Iterator[ExactRange]:
         """Yields the logits of the domain's nodes in its order, computed from all neighbours.
@@ -213,10 +214,11 @@ class GatheredLayers:
     def __init__(self, inference: Inference, model: LayeredModel, needed: NeededNodes | None):
         self.topology, self.features, self.bounds = inference.topology, inference.features, inference.bounds
         self.model, self.nodes, self.needed = model, inference.nodes, needed
+        self.workspace = self.bounds.workspace_bytes
         self.layers: list[Any] = [mapped_first(layer) for layer in model.layers]
         # Sets of rows of all nodes that are alive at once; each may take an equal share of half the workspace.
         alive = 2 + 2 * model.jumps + 2 * any(hasattr(layer, "project") for layer in self.layers)
-        self.share = self.bounds.workspace_bytes // (2 * alive)
+        self.share = self.workspace // (2 * alive)
 
     def ranges(self) -> Iterator[ExactRange]:
         """Yields the logits of the domain's nodes, range by range."""
@@ -289,7 +291,7 @@ class GatheredLayers:
         # Input rows with a window's copy, results, and the order in which rows are read.
         cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
         tile = tile_of(rows)
-        count = max(1, bounds.workspace_bytes // 4 // cost // tile) * tile
+        count = max(1, self.workspace // 4 // cost // tile) * tile
         for low, high in self.nodes.ranges(count, 0, 1, self.needed, level):
             node_ids = self.nodes.node_ids(low, high)
             if not self.nodes.skips(self.needed, level, low, high):
@@ -334,7 +336,7 @@ class GatheredLayers:
             source, own = nodes.shared(mapped), rows if layer.reads_own else None
         # Other layers may compute with all sources at once, whose number is then part of the rounding.
         partly = layer.cacheable or projects
-        for low, high in nodes.ranges(bounds.workspace_bytes // 2, *costs, self.needed, index + 1):
+        for low, high in nodes.ranges(self.workspace // 2, *costs, self.needed, index + 1):
             if nodes.skips(self.needed, index + 1, low, high):
                 bounds.progress.advance(high - low)
                 continue

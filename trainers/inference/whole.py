@@ -60,7 +60,8 @@ class WholeLayers(GatheredLayers):
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
-        self.summed_share, self.share = self.bounds.workspace_bytes // 2, self.bounds.workspace_bytes // 8
+        self.workspace = self.bounds.fitting_bytes
+        self.summed_share, self.share = self.workspace // 2, self.workspace // 8
         self._unit = 0  # columns of rows to be made that belong together
         self._walked = 0  # bytes of the topology that were read since its pages were released
 
@@ -158,7 +159,7 @@ class WholeLayers(GatheredLayers):
         """Yields the blocks of a tile, several only if its edges' weights exceed their memory; unwanted nodes have no edges if few are."""
         ends, indices = self.topology.indptr[low : high + 1], self.topology.indices
         wanted = self._wanted(level, np.arange(low, high))
-        for start, stop in row_ranges(ends, self.bounds.workspace_bytes // 4, 4 * heads + 12, 16):
+        for start, stop in row_ranges(ends, self.workspace // 4, 4 * heads + 12, 16):
             first, last = int(ends[start]), int(ends[stop])
             begin, end = (
                 (ends[part] - first).astype(np.int32) for part in (slice(start, stop), slice(start + 1, stop + 1))
