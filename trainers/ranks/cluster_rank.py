@@ -51,7 +51,7 @@ class ClusterRank(Rank):
     def __init__(self, cluster: Cluster, number: int, place: RankPlace, bundle: RankShare, home: str, mark: str):
         super().__init__(number, lambda line: None)
         self.place, self.bundle, self.gone = place, bundle, ""
-        self._ray, self._code, self._said, self._how, self._seen = cluster.ray, None, "", "", 0
+        self._ray, self._code, self._how, self._seen = cluster.ray, None, "", 0
         resources = {"num_cpus": bundle.cpus, "num_gpus": bundle.gpus, "memory": bundle.memory_bytes or None}
         actor = cluster.ray.remote(Supervisor).options(
             **resources, scheduling_strategy=place.strategy, max_restarts=0, max_concurrency=THREADS
@@ -62,11 +62,6 @@ class ClusterRank(Rank):
     def code(self) -> int | None:
         """Its exit code as its supervisor told it; SIGKILL's for one that went with its supervisor."""
         return self._code
-
-    @property
-    def said(self) -> str:
-        """The input error that it reported, as JSON; "" without one."""
-        return self._said
 
     def signal(self, number: int) -> None:
         """Sends a signal to its process, without waiting until it has arrived."""
@@ -99,7 +94,7 @@ class ClusterRank(Rank):
         for name, value in events:
             self._seen += 1
             if name == END:
-                self._code, self._how, self._said = value
+                self._code, self._how, self.said = value
                 return False
             self.hear(name, value)
         return True

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.child import end_with_parent, note_kills
+from graphmill.assets.building.child import end_with_parent
 from graphmill.assets.cluster.connect import Cluster, ClusterNode, connected
 from graphmill.assets.cluster.nodes import marked
 from graphmill.kernels.errors import InputError
@@ -96,7 +96,6 @@ def run_on_cluster(work: ClusterOrder, tell: Callable[[str], None] = lambda line
         RankError: a rank failed otherwise.
         KeyboardInterrupt: an interrupt came; the ranks are gone.
     """
-    note_kills()
     child = _Launcher(work, tell)
     try:
         await_ranks([child])
