@@ -51,7 +51,6 @@ def raise_failure(name: str, answer: Answer) -> None:
 
     Args:
         name: the part, and the stage that it is of.
-        answer: the answer.
 
     Raises:
         InputError: the part failed by its input.

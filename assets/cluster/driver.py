@@ -98,7 +98,6 @@ class _Parts:
     """The parts of a build on a cluster.
 
     Args:
-        cluster: the cluster.
         build: the parent artifact.
         num_missing: number of parts that are to be built.
         mark: name by which nodes recognise the home.

@@ -36,9 +36,6 @@ class ClusterRank(Rank):
     """A rank beside its supervisor on a node.
 
     Args:
-        cluster: the cluster.
-        number: its number.
-        place: its place.
         bundle: its resources.
         home, mark: as for `Supervisor`.
 
@@ -108,9 +105,6 @@ class ClusterRank(Rank):
 
 class Pulse:
     """Looks, from a thread, whether the head of a cluster answers, and which nodes are alive.
-
-    Args:
-        cluster: the cluster.
 
     Attributes:
         nodes: the nodes that were alive at the last look.
@@ -221,8 +215,6 @@ def start_ranks(
     """Starts the processes of ranks; a rank whose node is lost in the meantime is noted as lost.
 
     Args:
-        cluster: the cluster.
-        ranks: the ranks.
         arguments: arguments of Python.
         order: the order of each.
 

@@ -43,7 +43,6 @@ def exchange_in_rounds(
     Ranks meet before each round: one that has nothing to transfer would otherwise begin the next round, over links that are in use.
 
     Args:
-        lane: the lane.
         rounds: the rounds; those of all ranks are equal.
         sent: u8[sum of sent_bytes], the pieces one after the other.
         sent_bytes, received_bytes: bytes to and from each rank.

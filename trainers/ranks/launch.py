@@ -180,7 +180,6 @@ class Rank(ABC):
     """A rank that was started, here or on another machine.
 
     Args:
-        number: its number.
         tell: receives every line that the first rank writes to its standard error.
 
     Attributes:
@@ -268,7 +267,6 @@ def await_ranks(ranks: Sequence[Rank], checks: Sequence[Callable[[], None]] = ()
     """Waits until all ranks have ended, or one has failed.
 
     Args:
-        ranks: the ranks.
         checks: called again and again; each may end the wait by an exception.
     """
     while any(rank.code is None for rank in ranks) and not any(rank.failed for rank in ranks):
@@ -316,7 +314,6 @@ def end_ranks(
     """Ends the ranks that still run.
 
     Args:
-        ranks: the ranks.
         signals: the signals that they get, one after the other.
         grace: seconds after each; None for GRACE_SECONDS.
     """

@@ -170,7 +170,6 @@ class _Run:
     """The ranks of one training on a cluster, from start to start.
 
     Args:
-        cluster: the cluster.
         work: the order.
         mark: name of the home's mark.
     """
