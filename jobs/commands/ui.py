@@ -11,17 +11,16 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import dagster as dg
 
 from graphmill.assets.building import guard
 from graphmill.assets.building.child import Child, end_group, module_environment
-from graphmill.assets.building.interrupts import left_to_others
+from graphmill.assets.building.interrupts import stop_event
 from graphmill.assets.pipeline.file import FOLDER_VARIABLE, pipelines_folder
 from graphmill.assets.storage.filesystem import take_lock
 from graphmill.assets.storage.home import ROOT
@@ -39,8 +38,6 @@ PORT = 3000
 PORTS_TRIED = 20
 WORKSPACE = ROOT / "workspace.yaml"
 LONGEST_ADDRESS = 64
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, `kill`, and a terminal that is closed."""
 STOP_SECONDS = 1.0
 """Seconds in which the leading process may end the others in order; after them each gets the signals of `guard.end_group`."""
 IDLE_GRACE = (0.7, 0.3, 5.0)
@@ -93,7 +90,7 @@ def serve(
     os.pwrite(lock, address.encode().ljust(LONGEST_ADDRESS), 0)
     report(f"the web UI is at {address} in a few seconds; its history and artifacts are in {folder}")
     sys.stdout.flush()
-    with _stop_signals() as stop:
+    with stop_event() as stop:
         command = [sys.executable, "-c", END_WITH_PARENT, "-W", SUPERSEDED, *dagster]
         variables = all_variables() | server_environment(folder, chosen, names)
 
@@ -115,19 +112,6 @@ def serve(
             "its last lines are above; start it again",
         )
     report("the web UI has stopped")
-
-
-@contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Yields an event that the signals of `STOPPING` set, even in the background of a script, where a shell ignores them."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
-    try:
-        with left_to_others():
-            yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _end(servers: Child, home: Path) -> None:
