@@ -23,7 +23,7 @@ from tests.assets.storage.damage import flip
 from tests.jobs.runs.processes import heed_interrupts
 from tests.jobs.trained import trained_home
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
+DOCUMENT = (ROOT / "docs" / "sql.md").read_text()
 EXAMPLES = re.findall(r"```sql\n(.*?)```", DOCUMENT, re.DOTALL)
 
 
