@@ -1,7 +1,7 @@
 """Runs the ranks of a training on the nodes of a Ray cluster; a node that is lost restarts them on the nodes that are left.
 
     this process              on_cluster.py: waits for the launcher, and makes one message of whatever ends it
-      the launcher            python -m graphmill.trainers.ranks.on_cluster: connects to Ray, places the ranks, passes on their lines
+      the launcher            python -m graphmill.trainers.ranks.on_cluster: connects, places the ranks, passes on their lines
         a node: supervisor    an actor in a placement group (supervisor.py)
           the rank            python -m graphmill.trainers, as on one machine (launch.py)
 

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -237,7 +236,7 @@ INTERRUPTED = """
 import signal, sys
 from concurrent.futures import ThreadPoolExecutor
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands import sql
+import graphmill.jobs.commands.sql as sql
 
 class Interrupting(ThreadPoolExecutor):
     def submit(self, *given):
