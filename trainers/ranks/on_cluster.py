@@ -52,6 +52,7 @@ from graphmill.trainers.ranks.launch import (
     rank_error,
     settle,
 )
+from graphmill.trainers.ranks.leave import EXIT_DEFECT, EXIT_INTERRUPTED, leave
 from graphmill.trainers.ranks.placing import Demand, RankShare, bundle_for, placed, ranks_left, room
 
 MOST_RESTARTS = 8
@@ -61,7 +62,6 @@ heartbeats, after 12 s once and more than 10 s after the supervisor's end anothe
 END_SECONDS = 20.0
 """Seconds that the launcher has to end its ranks, and the nodes that it started on this machine."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-EXIT_INTERRUPTED, EXIT_DEFECT = 130, 70
 OTHER_LINES = 40
 
 
@@ -144,8 +144,6 @@ class NodesLostError(Exception):
 
 def main() -> int:
     """Is the launcher: runs the order on standard input, and returns the exit code."""
-    from graphmill.trainers.ranks.leave import leave
-
     end_with_parent(launcher_id())
     values = json.load(sys.stdin)
     work = ClusterOrder(**{**values, "demand": Demand(**values["demand"])})

@@ -107,8 +107,7 @@ class Supervisor:
     def signal(self, number: int) -> None:
         """Sends a signal to the rank's process, if it runs."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.signal(number)
+            self._process.signal(number)
 
     def _run(self, arguments: Sequence[str], order: str, variables: Mapping[str, str]) -> None:
         """Starts the process and waits for it, in one thread: the system kills a child with the thread that started it."""
