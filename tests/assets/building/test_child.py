@@ -73,6 +73,8 @@ def test_a_program_begins_again_with_the_heap_and_threads_of_trainings_once(monk
     for name in (SPINS, TUNABLES, WAIT_POLICY):
         monkeypatch.delenv(name, raising=False)
     begun: list[dict[str, str]] = []
+    # This process goes on, and must not block the signals.
+    monkeypatch.setattr(signal, "pthread_sigmask", lambda how, numbers: set())
     monkeypatch.setattr(os, "execve", lambda program, arguments, environment: begun.append(environment))
     begin_as_trainings()
     assert [each[SPINS] for each in begun] == [NUM_SPINS] and TUNABLES in begun[0]
@@ -137,7 +139,7 @@ def test_a_function_in_a_child_takes_and_gives_values_until_it_is_told() -> None
     events: queue.Queue[tuple[Any, Any]] = queue.Queue()
     child = FunctionChild(answer_twice, events)
     try:
-        child.send({"a": 1}["a"])
+        child.send(1)
         child.send("b")
         assert [events.get(timeout=120) for _ in range(2)] == [
             (child, (child.process.pid, 2)),
@@ -146,7 +148,6 @@ def test_a_function_in_a_child_takes_and_gives_values_until_it_is_told() -> None
     finally:
         assert child.end(60.0) == 0
     assert events.get(timeout=60) == (child, ENDED)
-    child.send("dropped")
 
 
 PARENT = """
