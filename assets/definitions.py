@@ -18,8 +18,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.assets.building.checks import join_checks
-from graphmill.assets.building.labels import built_in_words, joined, labelled
+from graphmill.assets.building.labels import built_in_words, join_checks, joined, labelled
 from graphmill.assets.building.materialize import materialize, materialize_together
 from graphmill.assets.building.page import ordered, table_of
 from graphmill.assets.building.stage import Check, ChecksFailedError, Progress, Silent

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.charts import bar_chart
 from benchmarks.command_line import asked_for
 from benchmarks.disk_quality import store_rows
 from benchmarks.disk_resident import resident_training
@@ -36,7 +37,6 @@ from graphmill.assets.sources.registry import GraphConfig, config_class
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import bar_chart
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.run import train_table
 from tests.graphs import GraphArtifacts, build_graph

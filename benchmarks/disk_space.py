@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cache_plan import segments
+from benchmarks.charts import bar_chart, line_chart
 from benchmarks.disk_graphs import EQUAL_CORNERS, FEATURES, planned
 from benchmarks.disk_inputs import THREADS, Case, build_case, home
 from benchmarks.orders import cached
 from benchmarks.record import record
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import bar_chart, line_chart
 from graphmill.jobs.report.series import Series
 from graphmill.kernels.disk_cache.orders import gray_order, minhash_order
 from graphmill.kernels.errors import InputError

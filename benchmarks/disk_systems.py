@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
+from benchmarks.charts import bar_chart
 from benchmarks.disk_accuracy import CITATION, recipe
 from benchmarks.disk_baselines import belady, one_read_a_row
 from benchmarks.disk_graphs import FEATURES
@@ -35,7 +36,6 @@ from benchmarks.record import record
 from graphmill.assets.cache_plan.read import open_placement
 from graphmill.assets.sources.registry import config_class
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import bar_chart
 from graphmill.kernels.rows.slots import ELSEWHERE
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.models.build import build_model

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.charts import line_chart
 from benchmarks.disk_inputs import home
 from benchmarks.distributed import parts_of
 from benchmarks.record import record
@@ -37,7 +38,6 @@ from graphmill.assets.sources.registry import GraphConfig, config_class
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import line_chart
 from graphmill.jobs.report.series import Series
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.trainers.recipe.config import TrainTable

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.charts import bar_chart, line_chart
 from benchmarks.disk_inputs import home
 from benchmarks.distributed import GBPS, SCHEMES, parts_of, remote_rows
 from benchmarks.elsewhere import beside
@@ -36,7 +37,6 @@ from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import bar_chart, line_chart
 from graphmill.jobs.report.series import Series
 from graphmill.trainers.ranks.launch import run_ranks
 from tests.graphs import GraphArtifacts, build_graph

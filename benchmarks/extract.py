@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.charts import bar_chart, line_chart
 from benchmarks.command_line import asked_for
 from benchmarks.factored_runs import SKEW
 from benchmarks.hotness import SEED, Case, open_method
@@ -33,7 +34,6 @@ from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.table import FeatureTable
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import bar_chart, line_chart
 from graphmill.jobs.report.series import Series
 from graphmill.kernels.hotness.presample import count_batches
 from graphmill.kernels.hotness.ranking import random_ranking, rank

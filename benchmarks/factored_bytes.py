@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.charts import line_chart
 from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, MemoryConfig
 from graphmill.assets.budgets.stage import BudgetsStage
 from graphmill.assets.building.execution import Threads
@@ -24,7 +25,6 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import line_chart
 from graphmill.jobs.report.series import Series
 from graphmill.kernels.hotness.ranking import rank
 from graphmill.kernels.sampling.epoch_plan import EpochPlan

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.charts import bar_chart
 from benchmarks.command_line import asked_for
 from benchmarks.elsewhere import beside
 from benchmarks.factored_epochs import COLUMNS, FULL, GBPS, SAMPLING, SYSTEMS
@@ -36,7 +37,7 @@ from graphmill.assets.figures.style import SERIES
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import bar_chart, stacked
+from graphmill.jobs.report.plots import stacked
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.recipe.config import TrainConfig
 from tests.graphs import GraphArtifacts

@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.charts import line_chart
 from benchmarks.disk_inputs import home
 from benchmarks.fresh_quality import MODELS
 from benchmarks.fresh_thresholds import GRID_CASES, TITLES
@@ -43,7 +44,6 @@ from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import line_chart
 from graphmill.jobs.report.series import Series
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, BatchKey, Block, Stream

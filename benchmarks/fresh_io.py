@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.charts import bar_chart
 from benchmarks.command_line import asked_for
 from benchmarks.disk_inputs import home
 from benchmarks.fresh import ARENA_SHARE, QUICK_SHARE, Cell, measured
 from benchmarks.fresh_graphs import BANDS, DEGREES, hops_from, made
 from benchmarks.record import record
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import bar_chart
 from graphmill.trainers.devices.malloc import keep_freed_memory
 
 WARM, STEPS = 200, 300

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.charts import bar_chart
 from benchmarks.command_line import asked_for
 from benchmarks.disk_inputs import drop_pages, home
 from benchmarks.elsewhere import beside
@@ -41,7 +42,6 @@ from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import bar_chart
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.devices.malloc import keep_freed_memory

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.charts import line_chart
 from benchmarks.disk_inputs import home
 from benchmarks.fresh_quality import CASES, STUDENT, Case, saving_of
 from benchmarks.record import record
@@ -32,7 +33,6 @@ from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import line_chart
 from graphmill.jobs.report.series import Series
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.run import train_table

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.charts import line_chart
 from benchmarks.chunks import Graph
 from benchmarks.fullgraph import HOST_GBPS, PARTS, PEER_GBPS, THREADS, Case, InMemory
 from benchmarks.fullgraph_breakdown import needed_rows
@@ -24,7 +25,6 @@ from graphmill.assets.building.stage import Silent
 from graphmill.assets.chunks.config import ChunksConfig, ChunksTable
 from graphmill.assets.chunks.plan import cut_in_order
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import line_chart
 from graphmill.jobs.report.series import Series
 from graphmill.kernels.chunks.schedule import choose_schedule
 from graphmill.kernels.chunks.sets import neighbour_sets

@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.charts import bar_chart, line_chart
 from benchmarks.record import interleave, ratio, record
 from graphmill.jobs.report.drawing import ReportFigure
-from graphmill.jobs.report.plots import bar_chart, line_chart
 from graphmill.jobs.report.series import Series
 from graphmill.kernels.graph.csc import build_csc
 from graphmill.kernels.graph.generate import citation_edges, citation_labels, rmat_edges, sbm_edges

@@ -18,7 +18,7 @@ from typing import Any, Literal, TextIO
 import dagster as dg
 
 from graphmill.assets.building.child import note_kills, why_killed
-from graphmill.assets.building.interrupts import begin, blocked
+from graphmill.assets.building.interrupts import begin, blocked, watched_interrupts
 from graphmill.assets.building.terminal import begin_to_print, escaped
 from graphmill.assets.cluster.keeper import kept
 from graphmill.assets.definitions import Surroundings, key_of
@@ -44,7 +44,6 @@ from graphmill.jobs.runs.instance import (
     refused_history,
     reporting_history,
 )
-from graphmill.jobs.runs.interrupts import watched_interrupts
 from graphmill.jobs.runs.listed import listed_in_ui
 from graphmill.jobs.runs.training import EpochLines, training_steps
 from graphmill.kernels.environment import MASTER_ADDR, MASTER_PORT, answers, launcher

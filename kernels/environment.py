@@ -210,5 +210,32 @@ def answers(address: str, port: str) -> bool:
         return False
 
 
+LONGEST_SOCKET = 107
+"""Most bytes of the name of a socket."""
+SERVER_SOCKET = 47
+"""Most bytes that Dagster puts behind the folder of temporary files in the name of a code server's socket."""
+SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
+
+
+def socket_folder(rest: int) -> str:
+    """Returns a folder for sockets: that of temporary files, or a shorter one if it is too long, as those of batch systems may be.
+
+    Args:
+        rest: most bytes of what stands behind the folder in the name of a socket.
+
+    Raises:
+        InputError: there is no folder that is short enough.
+    """
+    import tempfile
+
+    folder = tempfile.gettempdir()
+    for each in (folder, *SHORT_FOLDERS):
+        if len(os.fsencode(each)) + rest <= LONGEST_SOCKET and os.access(each, os.W_OK | os.X_OK):
+            return each
+    taken, most = len(os.fsencode(folder)), LONGEST_SOCKET - rest
+    problem = f"{TEMPORARY} = {folder!r} has {taken} bytes, and for a socket in it at most {most} are possible"
+    raise InputError(problem, f"set {TEMPORARY} to a folder with a shorter path")
+
+
 def _at_most(text: str, number: int) -> bool:
     return re.fullmatch(r"\s*\d{1,18}\s*", text) is not None and int(text) <= number

@@ -10,6 +10,8 @@ After the signal nothing but one line is printed: exceptions that are not handle
 
 A signal that is ignored when the program starts (by `nohup`, or in the background of a script) stays ignored. A child that has to import
 before it can begin is started inside `blocked`; its first signal waits for its `begin`.
+
+`held_interrupt` and `watched_interrupts` are for places where an exception would be lost or would come at the wrong place.
 """
 
 from __future__ import annotations
@@ -24,13 +26,36 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 UNWIND_SECONDS = 2.2
 """Seconds that the main thread has to unwind; with what the end takes it stays below three."""
 POLL_SECONDS, LOOK_SECONDS = 0.05, 0.2
+
+
+class _Wakeup:
+    """A pipe into which Python writes the number of every signal that has a handler, whoever sets it, until `close`."""
+
+    def __init__(self):
+        self.reading, self._writing = os.pipe()
+        for end in (self.reading, self._writing):
+            os.set_blocking(end, False)
+        self._before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+
+    def numbers(self) -> bytes:
+        """Returns the numbers that came since the last call."""
+        try:
+            return os.read(self.reading, 4096)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        """Gives the numbers back to whom they went before."""
+        signal.set_wakeup_fd(self._before)
+        os.close(self.reading)
+        os.close(self._writing)
 
 
 class _Watch:
@@ -49,16 +74,13 @@ class _Watch:
         # A step of Dagster redirects the descriptor 2 to its log.
         self._terminal = os.dup(2)
         self._lock = threading.RLock()
-        self._reading, writing = os.pipe()
-        os.set_blocking(self._reading, False)
-        os.set_blocking(writing, False)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        self._wakeup = _Wakeup()
         threading.Thread(target=self._run, name="interrupts", daemon=True).start()
 
     def look(self) -> int:
         """Returns the number of the first signal that came, 0 before."""
-        with self._lock, contextlib.suppress(BlockingIOError):
-            for number in os.read(self._reading, 4096):
+        with self._lock:
+            for number in self._wakeup.numbers():
                 self.note(number)
         return self.first
 
@@ -78,7 +100,7 @@ class _Watch:
     def _run(self) -> None:
         while not self.look():
             # Not without a limit: another thread may have read the number.
-            select.select([self._reading], [], [], LOOK_SECONDS)
+            select.select([self._wakeup.reading], [], [], LOOK_SECONDS)
         logging.disable()
         limit = time.monotonic() + UNWIND_SECONDS
         while time.monotonic() < limit:
@@ -116,11 +138,6 @@ def begin(line: str, numbers: Sequence[int] = STOPS, *, handlers: bool = True) -
 def came() -> int:
     """Returns the number of the first signal that came since `begin`; 0 if none came, or without `begin`."""
     return max((watch.look() for watch in _watches), default=0)
-
-
-def has_begun() -> bool:
-    """Tells whether `begin` was called in this process."""
-    return bool(_watches)
 
 
 def raise_interrupt(number: int, frame: Any) -> None:
@@ -166,16 +183,66 @@ def leave(code: int) -> NoReturn:
 
 
 @contextlib.contextmanager
-def left_to_others() -> Iterator[None]:
-    """Leaves the signals in the block to handlers that the caller has set; they do not end the process."""
-    for watch in _watches:
-        watch.elsewhere = True
+def handled(numbers: Iterable[int], handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Sets the handler of signals while the block runs."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextlib.contextmanager
+def stop_event() -> Iterator[threading.Event]:
+    """Yields an event that the signals set in place of ending this process, even if they are ignored, as in the background of a script."""
+    stop = threading.Event()
+    with handled(STOPS, lambda *_: stop.set()):
         for watch in _watches:
-            watch.look()
-            watch.elsewhere = False
+            watch.elsewhere = True
+        try:
+            yield stop
+        finally:
+            for watch in _watches:
+                watch.look()
+                watch.elsewhere = False
+
+
+@contextlib.contextmanager
+def held_interrupt() -> Iterator[threading.Event]:
+    """Yields an event that Ctrl-C sets; KeyboardInterrupt comes at the end of the block, and not at any place inside it.
+
+    The same holds for the other signals that end a command. Nothing is held outside the main thread, nor a signal that is ignored or has
+    a handler of its own.
+    """
+    seen, ours = threading.Event(), (signal.default_int_handler, raise_interrupt)
+    main = threading.current_thread() is threading.main_thread()
+    with handled([n for n in STOPS if main and signal.getsignal(n) in ours], lambda *_: seen.set()):
+        yield seen
+    if seen.is_set():
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def watched_interrupts() -> Iterator[Callable[[], bool]]:
+    """Yields a function that tells whether SIGINT or SIGTERM came in the block; outside the main thread it never notices any.
+
+    It is for what Dagster carries out: Dagster replaces the handlers of both again and again, and ends an interrupted run as a failure
+    without raising. A command has `begin`; in a notebook the signals are read as long as the block runs.
+    """
+    if _watches:
+        yield lambda: bool(came())
+    elif threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+    else:
+        wakeup, seen = _Wakeup(), set[int]()
+
+        def noticed() -> bool:
+            seen.update(wakeup.numbers())
+            return bool({signal.SIGINT, signal.SIGTERM} & seen)
+
+        with contextlib.closing(wakeup):
+            yield noticed
 
 
 @contextlib.contextmanager

@@ -22,9 +22,6 @@ from graphmill.kernels.warn_once import MachineWarning
 class EscapedStream:
     """A text stream that spells control characters out; line ends and tabs stay.
 
-    Args:
-        stream: the stream.
-
     Attributes:
         unescaped: the same stream, for what moves the cursor itself, such as a bar.
     """

@@ -49,9 +49,6 @@ class ClusterNode:
 class Cluster:
     """A cluster that this process is connected to.
 
-    Args:
-        address: its address.
-
     Attributes:
         ray: the module `ray`.
         lost: whether the head does not answer any more; this process then ends without a farewell to Ray, which would wait for the head.

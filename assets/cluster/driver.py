@@ -1,10 +1,8 @@
 """The process behind assets/cluster/pool.py: connects to the cluster, and has parts built by Ray tasks.
 
-    python -m graphmill.assets.cluster.driver DESCRIPTOR
-
-A connection on that descriptor brings Python's path, then (address, `Build`, number of missing parts), then names of parts; None or its
-end ends the work on the nodes and the process. It gets ("capacity", n), ("advance", units), ("tell", line), ("part", name, answer), and
-("failed", answer) if the cluster cannot do the work.
+Its connection brings (address, `Build`, number of missing parts), then names of parts; None or its end ends the work on the nodes and the
+process. It gets ("capacity", n), ("advance", units), ("tell", line), ("part", name, answer), and ("failed", answer) if the cluster cannot
+do the work.
 
 A part asks for the cores of its threads and for the memory of its need. It runs where most bytes of the artifacts that it reads were built,
 if that node is free. Ray runs it again when its node dies.
@@ -22,10 +20,10 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, TextIO
 
-from graphmill.assets.building.answers import Answer, answer_of
 from graphmill.assets.building.build import Build
+from graphmill.assets.building.child import received
 from graphmill.assets.building.needs import sizes_of
-from graphmill.assets.building.piped_child import listen, open_pipe
+from graphmill.assets.building.part_pool import Answer, answer_of
 from graphmill.assets.building.stage import FanOut
 from graphmill.assets.cluster.connect import Cluster, connected
 from graphmill.assets.cluster.nodes import code_digest, marked
@@ -45,12 +43,11 @@ EMPTY_SECONDS = 60.0
 """Seconds for which parts wait for a node that can take one."""
 
 
-def main() -> None:
+def drive(pipe: Connection) -> None:
     """Has parts built until the connection ends."""
-    pipe, lines = open_pipe(), _take_streams()
+    lines = _take_streams()
     address, build, num_missing = pipe.recv()
-    asked: queue.Queue[str | None] = queue.Queue()
-    listen(pipe, asked.put, lambda: asked.put(None))
+    asked = received(pipe)
 
     def work(cluster: Cluster, mark: str) -> None:
         from ray.exceptions import RayError
@@ -101,7 +98,6 @@ class _Parts:
     """The parts of a build on a cluster.
 
     Args:
-        cluster: the cluster.
         build: the parent artifact.
         num_missing: number of parts that are to be built.
         mark: name by which nodes recognise the home.
@@ -254,7 +250,3 @@ class _Parts:
             self.ray.cancel(task, force=True)
         if self._running:
             self.ray.wait(list(self._running), num_returns=len(self._running), timeout=END_SECONDS / 2)
-
-
-if __name__ == "__main__":
-    main()

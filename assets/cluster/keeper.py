@@ -1,22 +1,19 @@
 """Nodes on this machine that several steps of a run share: they are started once, and end with the run.
 
-    python -m graphmill.assets.cluster.keeper DESCRIPTOR
-
-A connection on that descriptor brings Python's path and the address `local:N`, and gets ("address", text) or ("failed", answer); its end
-ends the nodes.
+The connection of the process that keeps them brings the address `local:N`, and gets ("address", text) or ("failed", answer); its end ends
+the nodes.
 """
 
 from __future__ import annotations
 
-import os
 import queue
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from typing import Any
 
-from graphmill.assets.building.answers import answer_of, raise_failure
-from graphmill.assets.building.child import how_it_ended
-from graphmill.assets.building.piped_child import ENDED, PipedChild, listen, open_pipe
+from graphmill.assets.building.child import ENDED, FunctionChild, how_it_ended, received
+from graphmill.assets.building.part_pool import answer_of, raise_failure
 from graphmill.assets.cluster.address import parse_address
 from graphmill.assets.cluster.local import local_nodes
 from graphmill.assets.cluster.require import require_ray
@@ -43,8 +40,8 @@ def kept(address: str) -> Iterator[str]:
     if not where.num_local:
         yield where.text
         return
-    events: queue.Queue[tuple[PipedChild, Any]] = queue.Queue()
-    child = PipedChild("graphmill.assets.cluster.keeper", events)
+    events: queue.Queue[tuple[FunctionChild, Any]] = queue.Queue()
+    child = FunctionChild(keep_nodes, events)
     try:
         child.send(where.text)
         yield _address_of(child, events.get()[1])
@@ -52,7 +49,7 @@ def kept(address: str) -> Iterator[str]:
         child.end(GRACE_SECONDS)
 
 
-def _address_of(child: PipedChild, message: Any) -> str:
+def _address_of(child: FunctionChild, message: Any) -> str:
     if message == ENDED:
         problem = f"the nodes on this machine did not start: their process ended with {how_it_ended(child.end())}"
         raise InputError(problem, "see the lines above")
@@ -62,12 +59,9 @@ def _address_of(child: PipedChild, message: Any) -> str:
     return value
 
 
-def main() -> None:
+def keep_nodes(pipe: Connection) -> None:
     """Keeps nodes until the connection ends."""
-    pipe = open_pipe()
-    os.dup2(2, 1)
-    asked: queue.Queue[str | None] = queue.Queue()
-    listen(pipe, asked.put, lambda: asked.put(None))
+    asked = received(pipe)
     address = asked.get()
     if address is None:
         return
@@ -81,7 +75,3 @@ def main() -> None:
     if answer != ("done",):
         with suppress(ConnectionError):
             pipe.send(("failed", answer))
-
-
-if __name__ == "__main__":
-    main()

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.building.child import child_environment
-from graphmill.assets.building.temporary import socket_folder
 from graphmill.assets.storage.control_group import free_bytes
 from graphmill.assets.storage.machine import usable_cores
 from graphmill.kernels import environment
+from graphmill.kernels.environment import socket_folder
 
 OBJECT_STORE_BYTES = 80 << 20
 """Memory for Ray's own objects of a node. Nothing of size goes through it: artifacts are files."""

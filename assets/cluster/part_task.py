@@ -12,8 +12,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.answers import Answer, answer_of
 from graphmill.assets.building.build import Build
+from graphmill.assets.building.part_pool import Answer, answer_of
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.cluster.nodes import code_digest, home_here
 from graphmill.assets.storage.artifact import Artifact

@@ -6,17 +6,15 @@ an interrupt must end the work on all nodes: both are plain for a process that h
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphmill.assets.building.answers import raise_failure
 from graphmill.assets.building.build import Build
-from graphmill.assets.building.child import how_it_ended
-from graphmill.assets.building.piped_child import ENDED, PipedChild
+from graphmill.assets.building.child import ENDED, FunctionChild, how_it_ended
+from graphmill.assets.building.part_pool import EventBuilder, raise_failure
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.cluster.connect import LATE
+from graphmill.assets.cluster.driver import drive
 from graphmill.kernels.errors import InputError
 
 GRACE_SECONDS = 8.0
@@ -38,21 +36,19 @@ class OnCluster:
         return ClusterPool(self.address, build, num_missing, progress)
 
 
-class ClusterPool:
+class ClusterPool(EventBuilder):
     """Builds parts like `PartPool` (assets/building/part_pool.py), on the nodes of a cluster.
 
     Args:
         address: text of the cluster's address.
-        build: the parent artifact.
+        build, progress: as for `EventBuilder`.
         num_missing: number of parts that are to be built.
-        progress: listener, which gets the reports of all nodes on the caller's thread.
     """
 
     def __init__(self, address: str, build: Build, num_missing: int, progress: Progress):
-        self.address, self.build, self.progress = address, build, progress
-        self._capacity, self._running = 0, set[str]()
-        self._events: queue.Queue[tuple[PipedChild, Any]] = queue.Queue()
-        self._child = PipedChild("graphmill.assets.cluster.driver", self._events)
+        super().__init__(build, progress)
+        self.address, self._capacity, self._running = address, 0, set[str]()
+        self._child = FunctionChild(drive, self.events)
         self._child.send((address, build, num_missing))
 
     @property
@@ -65,24 +61,6 @@ class ClusterPool:
         self._running.add(part)
         self._child.send(part)
 
-    def finished(self, wait_seconds: float) -> Sequence[str]:
-        """Passes progress on, and returns the parts that were published since the last call.
-
-        Raises:
-            InputError: a part failed by its input, too many nodes died under it, or the cluster does not answer any more.
-            PartError: a part failed by a defect.
-        """
-        done: list[str] = []
-        try:
-            _, message = self._events.get(timeout=wait_seconds)
-            while True:
-                done += self._heard(message)
-                _, message = self._events.get_nowait()
-        except queue.Empty:
-            if not done:
-                self.progress.advance(0)  # a cancelled run is noticed here
-            return done
-
     def close(self) -> None:
         """Ends what runs on the nodes, and the child."""
         busy, self._running = bool(self._running), set()
@@ -90,7 +68,8 @@ class ClusterPool:
         if busy:
             self.build.store.sweep()
 
-    def _heard(self, message: Any) -> list[str]:
+    def hear(self, child: FunctionChild, message: Any) -> list[str]:
+        """Answers an event of the child."""
         if message == ENDED:
             raise self._lost()
         kind, *values = message

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from graphmill.assets.building.child import how_it_ended, start_child
+from graphmill.assets.building.child import await_child, how_it_ended, start_child
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.partitions.config import PartitionsConfig
 from graphmill.assets.partitions.metis_child import NO_MODULE
@@ -77,12 +77,8 @@ def run_metis(
     if num_parts == 1 or num_nodes <= num_parts:  # METIS refuses the second case: it asks for a node per part
         return (np.arange(num_nodes) % num_parts).astype(np.int32)
     with _in_child({"indptr": indptr, "indices": indices, **more}, config, folder) as (child, files):
-        while child.poll() is None:
-            try:
-                child.wait(POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                progress.advance(0)  # a cancelled run is noticed here
-        _require_success(child.returncode, files["error"], method)
+        status = await_child(child, lambda: progress.advance(0), POLL_SECONDS)  # a cancelled run is noticed here
+        _require_success(status, files["error"], method)
         files["out"].seek(0)
         part_of = np.load(files["out"], allow_pickle=False)
     if part_of.shape != (num_nodes,) or not 0 <= part_of.min() <= part_of.max() < num_parts:

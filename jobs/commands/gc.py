@@ -17,7 +17,6 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
     """Frees the artifacts that nothing refers to, after showing them and asking.
 
     Args:
-        store: the store.
         keep: number of newest versions that stay, of each train table, seed and split, and of each pipeline's data of a stage.
         yes: do not ask.
         dry_run: only show.
@@ -55,7 +54,6 @@ def confirmed(question: str = "remove these?", about: str = "remove these") -> b
     """Asks whether the things that were shown are to be removed.
 
     Args:
-        question: the question.
         about: the question's subject in words, for the error.
 
     Raises:

@@ -72,7 +72,6 @@ def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
     """Returns the survey with what a build would refuse and warn of, if the data are so small that looking for it takes seconds.
 
     Args:
-        survey: the survey.
         passes: what each pass over the source builds: one for each split.
     """
     if GRAPH.source(passes[0][-1][1]).source in UNCHECKED:

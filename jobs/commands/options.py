@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from graphmill.assets.pipeline.file import Pipeline
+    from graphmill.assets.storage.store import Store
 
 Command = Callable[..., Any]
 
@@ -44,6 +46,39 @@ def with_table(pipeline: Asked) -> tuple[Asked, str | None]:
     if not slash or not name or is_pipeline(pipeline.name) or not is_pipeline(file):
         return pipeline, None
     return Asked(file, pipeline.settings), name
+
+
+def required_table(pipeline: Asked, more: str = "") -> tuple[Asked, str]:
+    """Returns pipeline and table of PIPELINE/NAME.
+
+    Args:
+        pipeline: the pipeline as the command names it.
+        more: what the command line needs behind it, for the remedy.
+
+    Raises:
+        InputError: it names no table.
+    """
+    from graphmill.kernels.errors import InputError
+
+    found, name = with_table(pipeline)
+    if name is None:
+        how = f"write PIPELINE NAME{more} or PIPELINE/NAME{more}: {pipeline.name}/sage{more}"
+        raise InputError(f"{pipeline.name} names no [[train]] table", how)
+    return found, name
+
+
+def opened_store(home: Path | None, *, there: bool = False) -> Store:
+    """Returns the store of a home, without what interrupted builds left there; with `there`, it has to be there."""
+    from graphmill.assets.storage.store import Store
+    from graphmill.kernels.errors import InputError
+
+    store = Store(home)
+    if not store.home.is_dir() and (there or store.home.exists()):
+        what = "is no folder" if store.home.exists() else "does not exist"
+        raise InputError(f"the home {store.home} {what}", "give the home that was meant by --home or GRAPHMILL_HOME")
+    for line in store.sweep():
+        click.echo(f"removed what an interrupted build had left (.staging/{line})", err=True)
+    return store
 
 
 def complete_pipelines(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:

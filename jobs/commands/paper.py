@@ -1,9 +1,10 @@
-"""The commands that compute instead of running: epochs of split devices, a pipeline on a cluster, and the counts of a real run."""
+"""The commands about this machine, and about machines that are not there: epochs of split devices, a pipeline on a cluster."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,58 @@ import click
 from graphmill.jobs.commands.options import Asked, json_option, pipeline_argument
 from graphmill.jobs.commands.simulate_exchange import exchange
 from graphmill.kernels.errors import InputError
+
+EXIT_UNFIT = 1
+
+
+@click.command(short_help="Makes the home folder with its settings.")
+@click.pass_obj
+def init(home: Path | None) -> None:
+    """Makes the home folder with its settings; every other command does so where it needs to.
+
+    Example: graphmill init
+    """
+    from graphmill.jobs.runs.instance import SETTINGS, init_home
+
+    folder, written = init_home(home)
+    click.echo(f"{folder / SETTINGS} {'is written' if written else 'was there already'}")
+
+
+@click.command(short_help="Shows what this machine has and lacks for graphmill.")
+@click.option("--refresh", is_flag=True, help="Measure speeds again.")
+@json_option
+@click.pass_obj
+def doctor(home: Path | None, refresh: bool, as_json: bool) -> None:
+    """Shows what this machine has for graphmill, what it lacks, and the command that mends it; exit code 1 if nothing can be trained.
+
+    Example: graphmill doctor
+    """
+    from graphmill.jobs.commands.doctor import can_train, examine, print_findings
+
+    findings = examine(home, again=refresh)
+    print_findings(findings, as_json=as_json)
+    if not can_train(findings):
+        sys.exit(EXIT_UNFIT)
+
+
+@click.command(short_help="Starts the web UI.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on; default the first free one from 3000.")
+@click.option(
+    "--served-as",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Name under which a proxy serves it, as the proxy sends it in Host; may be given several times.",
+)
+@click.pass_obj
+def ui(home: Path | None, port: int | None, names: tuple[str, ...]) -> None:
+    """Starts the web UI on this machine's loopback address, with the daemon that runs schedules.
+
+    Example: graphmill ui --port 3001
+    """
+    from graphmill.jobs.commands.ui import serve
+
+    serve(home, port, click.echo, names)
 
 
 class Simulations(click.Group):
@@ -111,7 +164,6 @@ def devices(home: Path | None, name: str | None, count: int, out: Path | None, a
     from graphmill.jobs.commands.simulate import measured_workload, print_simulation, simulation
     from graphmill.jobs.figures.allocation import draw_allocation
     from graphmill.jobs.figures.timeline import write_png
-    from graphmill.kernels.errors import InputError
     from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
     known = measured_workload(find_artifact(Store(home), name)) if name else {}
@@ -216,4 +268,4 @@ def network(home: Path | None, pipeline: Asked, as_json: bool) -> None:
 
 
 simulate.add_command(exchange)
-PAPER_COMMANDS = (simulate, network)
+MACHINE = (init, doctor, ui, simulate, network)

@@ -20,7 +20,6 @@ def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry
     """Removes artifacts that cannot be trusted, after showing them and asking, and prints how to rebuild them.
 
     Args:
-        store: the store.
         names: artifacts to look at, with their parts; none for all.
         yes: do not ask.
         dry_run: only show.

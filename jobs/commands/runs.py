@@ -98,7 +98,7 @@ def demo(home: Path | None, threads: int | None, training: dict[str, Any]) -> No
     click.echo("graphmill ls lists the artifacts; graphmill run sbm trains on another graph.")
 
 
-RUN_COMMANDS = (build, train, run, demo)
+RUNNING = (run, build, train, demo)
 
 
 def _grown(asked: Asked, loaded: Pipeline, name: str) -> list[str]:

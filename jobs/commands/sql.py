@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
+from graphmill.assets.building.interrupts import held_interrupt
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.aligned import aligned_rows, terminal_columns
 from graphmill.jobs.commands.views import View, columns_of, readable, views
-from graphmill.jobs.runs.interrupts import held_interrupt
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,21 +1,22 @@
-"""The commands about the store: list, show, verify, compare, ask, collect."""
+"""The commands about the store: list, verify, repair, compare, collect, copy."""
 
 from __future__ import annotations
 
 import json
 import sys
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import click
 
-from graphmill.assets.building.terminal import unescaped
-from graphmill.jobs.commands.options import json_option
-
-if TYPE_CHECKING:
-    from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.options import (
+    Asked,
+    complete_tables,
+    json_option,
+    opened_store,
+    pipeline_argument,
+    required_table,
+)
 
 EXIT_DAMAGED, EXIT_UNREAD = 1, 3
 
@@ -40,34 +41,11 @@ def ls(home: Path | None, stage: str | None, pipelines: bool, as_json: bool) -> 
         return
     from graphmill.jobs.commands.show import artifacts_json, print_artifacts
 
-    store = _store(home)
+    store = opened_store(home)
     if as_json:
         click.echo(json.dumps(artifacts_json(store, stage), indent=2))
     else:
         print_artifacts(store, stage)
-
-
-@click.command(short_help="Shows one artifact.")
-@click.argument("name")
-@json_option
-@click.pass_obj
-def show(home: Path | None, name: str, as_json: bool) -> None:
-    """Shows one artifact: recipe, inputs, checks, numbers, files.
-
-    NAME is any unique beginning of a version, also as stage/beginning; or PIPELINE/STEP, and PIPELINE/STEP/SEED where a [[train]] table has
-    several seeds. If the pipeline lists splits, the split stands before the seed.
-
-    Example: graphmill show python-environment/sage
-    """
-    from graphmill.jobs.commands.names import find_artifact
-    from graphmill.jobs.commands.show import print_artifact
-
-    artifact = find_artifact(_store(home), name)
-    if as_json:
-        found = {"path": str(artifact.path), "manifest": dict(artifact.manifest), "run": artifact.run_record()}
-        click.echo(json.dumps(found, indent=2, default=str))
-    else:
-        print_artifact(artifact)
 
 
 @click.command(short_help="Compares artifacts with their digests, byte by byte.")
@@ -86,7 +64,7 @@ def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
     from graphmill.jobs.commands.stored import not_verified
 
     found = []
-    store = _store(home, there=not store_url())
+    store = opened_store(home, there=not store_url())
     for each in verify_artifacts(store, names):
         found.append(each)
         if not as_json:
@@ -117,7 +95,7 @@ def repair(home: Path | None, names: tuple[str, ...], yes: bool, dry_run: bool) 
     from graphmill.jobs.commands.repair import repair_store
     from graphmill.jobs.commands.stored import repair_stored
 
-    store = _store(home, there=not store_url())
+    store = opened_store(home, there=not store_url())
     kept = repair_store(store, names, yes=yes, dry_run=dry_run)
     if (store_url() and repair_stored(names, yes=yes, dry_run=dry_run)) or kept:
         sys.exit(EXIT_DAMAGED)
@@ -138,35 +116,12 @@ def diff(home: Path | None, one: str, other: str, as_json: bool) -> None:
     from graphmill.jobs.commands.diff import difference_json, print_difference
     from graphmill.jobs.commands.names import find_artifact
 
-    store = _store(home)
+    store = opened_store(home)
     found = find_artifact(store, one), find_artifact(store, other)
     if as_json:
         click.echo(json.dumps(difference_json(*found), indent=2, default=str))
     else:
         print_difference(*found, click.echo)
-
-
-@click.command(short_help="Answers one SELECT over the store.")
-@click.argument("query", required=False)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "csv", "json"]),
-    default="table",
-    show_default=True,
-    help="How the answer is printed; a table shows at most 200 rows.",
-)
-@click.pass_obj
-def sql(home: Path | None, query: str | None, form: Literal["table", "csv", "json"]) -> None:
-    """Answers one SELECT over the store; without QUERY it lists the views. docs/sql.md has examples.
-
-    Example: graphmill sql "SELECT version, max(valid) FROM metrics GROUP BY version"
-    """
-    from graphmill.jobs.commands.sql import print_query
-
-    # A program that reads values gets them as they are; a person's terminal is not written to by them.
-    file = sys.stdout if form == "table" or sys.stdout.isatty() else unescaped(sys.stdout)
-    print_query(_store(home), query, form, partial(click.echo, file=file), lambda line: click.echo(line, err=True))
 
 
 def _keep_or_runs(context: click.Context, parameter: click.Parameter, older: str | None) -> str | None:
@@ -206,7 +161,7 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
     from graphmill.jobs.commands.stored import collect_stored_garbage
 
     if keep is not None:
-        store = _store(home)
+        store = opened_store(home)
         collect_garbage(store, keep, yes=yes, dry_run=dry_run, verbose=verbose)
         if store_url():
             collect_stored_garbage(store, keep, yes=yes, dry_run=dry_run)
@@ -214,29 +169,6 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
         from graphmill.jobs.commands.prune_runs import prune_runs
 
         prune_runs(home, older, click.echo, yes=yes, dry_run=dry_run)
-
-
-@click.command(short_help="Shows and draws what each thread of a training did.")
-@click.argument("name")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The PNG; default timeline-VERSION.png.")
-@json_option
-@click.pass_obj
-def timeline(home: Path | None, name: str, out: Path | None, as_json: bool) -> None:
-    """Shows what each thread did in the last epoch of a model, NAME as for `show`, and draws it; with --json only if --out is given.
-
-    Example: graphmill timeline python-environment/sage
-    """
-    from graphmill.jobs.commands.names import find_artifact
-    from graphmill.jobs.figures.timeline import print_timeline, read_timeline, write_timeline
-
-    model = find_artifact(_store(home), name)
-    if as_json:
-        click.echo(json.dumps(dict(read_timeline(model)), indent=2))
-        if out is not None:
-            write_timeline(model, out)
-        return
-    print_timeline(model)
-    click.echo(f"drawn in {write_timeline(model, out)}")
 
 
 @click.command("prune-runs", short_help="Removes old runs from the history.")
@@ -262,18 +194,26 @@ def prune_runs(home: Path | None, older: str, yes: bool, dry_run: bool) -> None:
     prune_runs(home, older, click.echo, yes=yes, dry_run=dry_run)
 
 
-STORE_COMMANDS = (ls, show, verify, repair, diff, sql, gc, prune_runs, timeline)
+@click.command(short_help="Copies what a training needs, for another machine.")
+@pipeline_argument
+@click.argument("name", shell_complete=complete_tables)
+@click.argument("out", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.pass_obj
+def bundle(home: Path | None, pipeline: Asked, name: str, out: Path | None) -> None:
+    """Copies what the training of [[train]] table NAME needs into the folder OUT, to train on another machine.
 
+    The first two may be written as one, PIPELINE/NAME. On the other machine, `python -m graphmill.trainers --from OUT` trains; it needs
+    neither the raw data nor Dagster.
 
-def _store(home: Path | None, *, there: bool = False) -> Store:
-    """Returns the store of a home; with `there`, it has to be there."""
+    Example: graphmill bundle python-environment sage for-the-gpu
+    """
     from graphmill.assets.storage.store import Store
-    from graphmill.kernels.errors import InputError
+    from graphmill.jobs.commands.bundle import bundle_table
 
-    store = Store(home)
-    if not store.home.is_dir() and (there or store.home.exists()):
-        what = "is no folder" if store.home.exists() else "does not exist"
-        raise InputError(f"the home {store.home} {what}", "give the home that was meant by --home or GRAPHMILL_HOME")
-    for line in store.sweep():
-        click.echo(f"removed what an interrupted build had left (.staging/{line})", err=True)
-    return store
+    if out is None:
+        out = Path(name)
+        pipeline, name = required_table(pipeline, " OUT")
+    bundle_table(Store(home), pipeline.load(), name, out, click.echo)
+
+
+STORE = (ls, verify, repair, diff, gc, prune_runs, bundle)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from graphmill.assets.building.temporary import SERVER_SOCKET, socket_folder
 from graphmill.assets.pipeline.file import pipelines_folder
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.filesystem import release_lock, take_lock
@@ -20,6 +19,7 @@ from graphmill.assets.storage.remote.eviction import cache_bytes
 from graphmill.jobs.commands.findings import NOTE, OK, Finding, finding
 from graphmill.jobs.runs.shown import shown_examples
 from graphmill.kernels import environment
+from graphmill.kernels.environment import SERVER_SOCKET, socket_folder
 from graphmill.kernels.errors import InputError
 
 MEMORY, LIMITS, VARIABLES = "memory and disk", "limits of a process", "environment"

@@ -11,28 +11,26 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import dagster as dg
 
-from graphmill.assets.building.child import module_environment, start_child
-from graphmill.assets.building.interrupts import left_to_others
-from graphmill.assets.building.temporary import SERVER_SOCKET, socket_folder
+from graphmill.assets.building import guard
+from graphmill.assets.building.child import Child, end_group, module_environment
+from graphmill.assets.building.interrupts import stop_event
 from graphmill.assets.pipeline.file import FOLDER_VARIABLE, pipelines_folder
 from graphmill.assets.storage.filesystem import take_lock
 from graphmill.assets.storage.home import ROOT
 from graphmill.jobs.operations.reload import UI_VARIABLE
-from graphmill.jobs.runs import guard
 from graphmill.jobs.runs.dead_runs import RUNNING, fail_dead_runs
 from graphmill.jobs.runs.instance import environment, init_home, open_instance
 from graphmill.jobs.runs.shown import shown_examples
 from graphmill.jobs.web.__main__ import NAMES_VARIABLE, PORT_VARIABLE
 from graphmill.jobs.web.healthy import LOCK
-from graphmill.kernels.environment import TEMPORARY, all_variables
+from graphmill.kernels.environment import SERVER_SOCKET, TEMPORARY, all_variables, socket_folder
 from graphmill.kernels.errors import InputError
 
 ADDRESS = "127.0.0.1"
@@ -40,8 +38,6 @@ PORT = 3000
 PORTS_TRIED = 20
 WORKSPACE = ROOT / "workspace.yaml"
 LONGEST_ADDRESS = 64
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, `kill`, and a terminal that is closed."""
 STOP_SECONDS = 1.0
 """Seconds in which the leading process may end the others in order; after them each gets the signals of `guard.end_group`."""
 IDLE_GRACE = (0.7, 0.3, 5.0)
@@ -94,65 +90,45 @@ def serve(
     os.pwrite(lock, address.encode().ljust(LONGEST_ADDRESS), 0)
     report(f"the web UI is at {address} in a few seconds; its history and artifacts are in {folder}")
     sys.stdout.flush()
-    with _stop_signals() as stop:
+    with stop_event() as stop:
         command = [sys.executable, "-c", END_WITH_PARENT, "-W", SUPERSEDED, *dagster]
         variables = all_variables() | server_environment(folder, chosen, names)
-        servers = start_child(command, variables, pass_fds=[lock], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        lines = threading.Thread(target=_pass_on, args=(servers, stop), daemon=True)
-        lines.start()
+
+        def heard(stream: str, line: str) -> None:
+            if not stop.is_set():  # each would then print a traceback of its interrupt
+                print(COLOUR.sub("", line), flush=True)
+
+        servers = Child(command, variables, heard, pass_fds=[lock], stderr=subprocess.STDOUT)
         try:
-            while servers.poll() is None and not stop.is_set():
+            while servers.code is None and not stop.is_set():
                 stop.wait(guard.POLL_SECONDS)
             asked = stop.is_set()
         finally:
             _end(servers, folder)
     if not asked:
-        lines.join(LAST_LINES_SECONDS)
+        servers.join(LAST_LINES_SECONDS)
         raise InputError(
-            f"the web UI ended by itself, with exit code {servers.returncode}",
+            f"the web UI ended by itself, with exit code {servers.code}",
             "its last lines are above; start it again",
         )
     report("the web UI has stopped")
 
 
-@contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Yields an event that the signals of `STOPPING` set, even in the background of a script, where a shell ignores them."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
-    try:
-        with left_to_others():
-            yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _pass_on(servers: subprocess.Popen[bytes], stop: threading.Event) -> None:
-    """Prints the lines of the servers until they are stopped; each would then print a traceback of its interrupt."""
-    assert servers.stdout is not None
-    for line in servers.stdout:
-        if not stop.is_set():
-            print(COLOUR.sub("", line.decode(errors="replace")), end="", flush=True)
-
-
-def _end(servers: subprocess.Popen[bytes], home: Path) -> None:
+def _end(servers: Child, home: Path) -> None:
     """Interrupts the leading process, which ends the others in order, then the rest of its group, runs included.
 
     Args:
         servers: the leader of the process group.
         home: the home, whose history tells whether a run goes on; without one, servers that do not end are killed soon.
     """
-    if servers.poll() is None:
-        servers.send_signal(signal.SIGINT)
+    servers.signal(signal.SIGINT)
     limit = time.monotonic() + STOP_SECONDS
     busy = True
     with suppress(InputError), open_instance(home) as instance:
         busy = instance.get_runs_count(dg.RunsFilter(statuses=list(RUNNING))) > 0
-    while servers.poll() is None and time.monotonic() < limit:
+    while servers.code is None and time.monotonic() < limit:
         time.sleep(guard.POLL_SECONDS / 4)
-    grace = guard.GRACE if busy else IDLE_GRACE
-    guard.end_group(servers.pid, lambda: servers.poll() is not None and not guard.group_members(servers.pid), grace)
+    end_group(servers.process, guard.GRACE if busy else IDLE_GRACE)
 
 
 def only_one(home: Path) -> int:

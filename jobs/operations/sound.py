@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 
-from graphmill.assets.building.child import start_child
+from graphmill.assets.building.child import run_child
 from graphmill.assets.building.needs import Sizes
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.toml_lines import KeyPath
@@ -55,14 +54,11 @@ def _model_problems(pipeline: Pipeline, sizes: Mapping[str, Sizes]) -> list[tupl
     ends = {name: (each.width, each.num_classes) for name, each in sizes.items() if each.width and each.num_classes}
     if not any(_depends_on_code(table) or table.name in ends for table in own):
         return []
-    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    child = start_child([sys.executable, "-m", "graphmill.trainers.models.own_limits"], **options)
-    try:
-        said, _ = child.communicate(json.dumps({"path": str(pipeline.path), "text": pipeline.text, "ends": ends}))
-    finally:
-        child.kill()
+    order = json.dumps({"path": str(pipeline.path), "text": pipeline.text, "ends": ends})
+    child = run_child([sys.executable, "-m", "graphmill.trainers.models.own_limits"], order=order)
     # A model that ends the process will end the training, too, which says why.
-    return [(tuple(path), text) for path, text in json.loads(said.splitlines()[-1])] if child.returncode == 0 else []
+    lines = child.stdout.splitlines() if child.returncode == 0 else ["[]"]
+    return [(tuple(path), text) for path, text in json.loads(lines[-1])]
 
 
 def _depends_on_code(table: object) -> bool:

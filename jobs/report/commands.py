@@ -136,6 +136,3 @@ def _print_curves(pipeline: Pipeline, home: Path | None) -> None:
                 log = value == "loss" and spans_decades(curves)
                 title = f"{pipeline.name}: {what}, over {unit}{', logarithmic' if log else ''}"
                 click.echo("\n".join([*curve_lines(title, curves, width, log=log), ""]))
-
-
-REPORT_COMMANDS = (report, plot)

@@ -1,17 +1,14 @@
 """Runs a training as a child process of a step, and leaves no process behind however the step ends.
 
-The child leads a session of its own behind a guard (jobs/runs/guard.py). When the step ends in any way, by an error or by a cancellation,
-which reaches it as a BaseException between two byte codes, the child's whole group gets SIGINT, SIGTERM and SIGKILL. When the step
-itself is killed, the guard does the same. Dagster's own subprocess client sends one SIGINT and then leaves the child running.
+The child leads a session of its own behind a guard (assets/building/guard.py). When the step ends in any way, by an error or a
+cancellation, which reaches it as a BaseException between two byte codes, the child's whole group gets SIGINT, SIGTERM and SIGKILL. When the
+step itself is killed, the guard does the same. Dagster's own subprocess client sends one SIGINT and then leaves the child running.
 """
 
-import os
 import signal
-import subprocess
-import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +21,12 @@ from dagster import (
     open_pipes_session,
 )
 
-from graphmill.assets.building.child import child_environment, start_child, why_killed
-from graphmill.assets.building.interrupts import blocked
+from graphmill.assets.building import guard
+from graphmill.assets.building.child import await_child, child_environment, end_group, start_guarded, why_killed
 from graphmill.assets.building.needs import Need
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.home import IMPORTED_FROM
 from graphmill.assets.storage.staging import Staging
-from graphmill.jobs.runs import guard
 from graphmill.jobs.runs.cancellation import CANCEL_POLL_SECONDS, is_canceled
 from graphmill.kernels.errors import InputError
 
@@ -74,7 +70,7 @@ class ChildProcesses(dg.PipesClient):
         with _pipes_session(context, extras or {}) as session:
             # Steps import from a path that Dagster adds while it loads code; a child gets it through its environment.
             environment = child_environment({**(env or {}), **session.get_bootstrap_env_vars()})
-            code = self._run_to_end(command, environment, lambda: is_canceled(context))
+            code = self._run_to_end(command, environment, context)
         invocation = PipesClientCompletedInvocation(session)
         for message in invocation.get_custom_messages():
             if isinstance(message, Mapping) and "problem" in message:
@@ -93,23 +89,18 @@ class ChildProcesses(dg.PipesClient):
             raise dg.Failure(description=description, allow_retries=False)
         return invocation
 
-    def _run_to_end(self, command: Sequence[str], environment: dict[str, str], canceled: Callable[[], bool]) -> int:
-        guarded = [sys.executable, "-I", guard.__file__, str(os.getpid()), ",".join(map(str, self.grace)), *command]
-        # Between the start and `try` an interrupt would leave a child; the guard still ends it, together with this process.
-        with blocked():  # until the child answers interrupts
-            process = start_child(guarded, environment, cwd=IMPORTED_FROM, stderr=self.stderr)
+    def _run_to_end(
+        self, command: Sequence[str], environment: dict[str, str], context: dg.AssetExecutionContext
+    ) -> int:
+        def check() -> None:
+            if is_canceled(context):
+                raise DagsterExecutionInterruptedError
+
+        process = start_guarded(command, environment, self.grace, cwd=IMPORTED_FROM, stderr=self.stderr)
         try:
-            while True:
-                with suppress(subprocess.TimeoutExpired):
-                    return process.wait(CANCEL_POLL_SECONDS)
-                if canceled():
-                    raise DagsterExecutionInterruptedError
+            return await_child(process, check, CANCEL_POLL_SECONDS)
         finally:
-
-            def gone() -> bool:
-                return process.poll() is not None and not guard.group_members(process.pid)
-
-            guard.end_group(process.pid, gone, self.grace)
+            end_group(process, self.grace)
 
 
 @contextmanager

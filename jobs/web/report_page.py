@@ -12,9 +12,10 @@ import asyncio
 import sys
 from html import escape
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from graphmill.assets.pipeline.file import pipeline_files
 from graphmill.jobs.runs.shown import REPORTS
-from graphmill.jobs.web.same_origin import Application, Receive, Scope, Send
 
 COMMAND = "from graphmill.jobs.cli import main; main()"
 LIMIT_SECONDS = 300.0
@@ -35,7 +36,7 @@ class ReportPages:
         application: Dagster's application.
     """
 
-    def __init__(self, application: Application):
+    def __init__(self, application: ASGIApp):
         self.application = application
         # Each takes a core for some seconds; of two, one that hangs does not keep the other pipelines waiting.
         self.turn = asyncio.Semaphore(MOST_AT_ONCE)

@@ -15,20 +15,18 @@ Programs other than browsers send no `Origin`; they are let through, for a user 
 directly.
 
 It is not a login: other users of this machine reach the port. docs/ui.md has a proxy with passwords.
+
+(Starlette's TrustedHostMiddleware compares names without their ports, cannot read IPv6 addresses, and does not look at origins.)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Collection, Iterable
 from urllib.parse import parse_qs, urlsplit
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 BAD_REQUEST, FORBIDDEN, MISDIRECTED, NOT_ALLOWED = 400, 403, 421, 405
@@ -55,7 +53,7 @@ class SameOrigin:
         hosts: values of `Host` that it answers to, in lower case.
     """
 
-    def __init__(self, application: Application, hosts: Collection[str]):
+    def __init__(self, application: ASGIApp, hosts: Collection[str]):
         self.application, self.hosts = application, frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,7 +67,9 @@ class SameOrigin:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": refused[1][:120]})
         else:
-            await _answer(send, *refused)
+            status, reason = refused
+            answer = Response(json.dumps({"error": f"refused: {reason}"}), status, media_type="application/json")
+            await answer(scope, receive, send)
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Returns the HTTP status and the reason of a refusal, None for a request that is let through."""
@@ -135,14 +135,8 @@ def _may_mutate(scope: Scope) -> bool:
 
 
 def _headers(scope: Scope) -> dict[str, list[str]]:
+    """Returns name in lower case -> values; the server hands on the names of a web socket's headers as they came."""
     found: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
     return found
-
-
-async def _answer(send: Send, status: int, reason: str) -> None:
-    body = json.dumps({"error": f"refused: {reason}"}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

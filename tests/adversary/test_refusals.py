@@ -17,6 +17,7 @@ import pytest
 from dagster._core.executor.child_process_executor import ChildProcessCrashException
 from dagster_shared.error import SerializableErrorInfo
 
+from graphmill.assets.building import guard
 from graphmill.assets.building.child import how_it_ended
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.graph.stage import GRAPH
@@ -29,7 +30,6 @@ from graphmill.assets.storage.refused import refusal
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.cli import main
 from graphmill.jobs.launch import CRASHED, _raise_failures
-from graphmill.jobs.runs import guard
 from graphmill.jobs.runs.instance import SETTINGS, open_instance
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.loop.checkpoint import checkpoint_bytes

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphmill.jobs.runs.children import ChildProcesses
@@ -58,9 +58,7 @@ def quick() -> None:
     main()
 
 
-def train_in_fork(
-    self: ChildProcesses, command: Sequence[str], environment: dict[str, str], canceled: Callable[[], bool]
-) -> int:
+def train_in_fork(self: ChildProcesses, command: Sequence[str], environment: dict[str, str], context: object) -> int:
     """Stands for `ChildProcesses._run_to_end`: runs the command in a fork of a process that has imported torch, without a guard."""
     done = forks.run(command[1:], cwd=ROOT, env=environment, imports=forks.TRAININGS)
     print(done.stdout, end="")

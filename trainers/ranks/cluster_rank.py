@@ -36,9 +36,6 @@ class ClusterRank(Rank):
     """A rank beside its supervisor on a node.
 
     Args:
-        cluster: the cluster.
-        number: its number.
-        place: its place.
         bundle: its resources.
         home, mark: as for `Supervisor`.
 
@@ -51,7 +48,7 @@ class ClusterRank(Rank):
     def __init__(self, cluster: Cluster, number: int, place: RankPlace, bundle: RankShare, home: str, mark: str):
         super().__init__(number, lambda line: None)
         self.place, self.bundle, self.gone = place, bundle, ""
-        self._ray, self._code, self._said, self._how, self._seen = cluster.ray, None, "", "", 0
+        self._ray, self._code, self._how, self._seen = cluster.ray, None, "", 0
         resources = {"num_cpus": bundle.cpus, "num_gpus": bundle.gpus, "memory": bundle.memory_bytes or None}
         actor = cluster.ray.remote(Supervisor).options(
             **resources, scheduling_strategy=place.strategy, max_restarts=0, max_concurrency=THREADS
@@ -62,11 +59,6 @@ class ClusterRank(Rank):
     def code(self) -> int | None:
         """Its exit code as its supervisor told it; SIGKILL's for one that went with its supervisor."""
         return self._code
-
-    @property
-    def said(self) -> str:
-        """The input error that it reported, as JSON; "" without one."""
-        return self._said
 
     def signal(self, number: int) -> None:
         """Sends a signal to its process, without waiting until it has arrived."""
@@ -99,7 +91,7 @@ class ClusterRank(Rank):
         for name, value in events:
             self._seen += 1
             if name == END:
-                self._code, self._how, self._said = value
+                self._code, self._how, self.said = value
                 return False
             self.hear(name, value)
         return True
@@ -113,9 +105,6 @@ class ClusterRank(Rank):
 
 class Pulse:
     """Looks, from a thread, whether the head of a cluster answers, and which nodes are alive.
-
-    Args:
-        cluster: the cluster.
 
     Attributes:
         nodes: the nodes that were alive at the last look.
@@ -226,8 +215,6 @@ def start_ranks(
     """Starts the processes of ranks; a rank whose node is lost in the meantime is noted as lost.
 
     Args:
-        cluster: the cluster.
-        ranks: the ranks.
         arguments: arguments of Python.
         order: the order of each.
 

@@ -25,10 +25,9 @@ import torch.distributed as dist
 from graphmill.assets.storage.machine import here_and_now
 from graphmill.assets.storage.refused import refusal
 from graphmill.kernels.types import Array
-from graphmill.trainers.ranks.in_rounds import exchange_in_rounds
 from graphmill.trainers.ranks.launch import asked_ranks
 from graphmill.trainers.ranks.leave import leave, leave_soon
-from graphmill.trainers.ranks.link_model import LinkModel
+from graphmill.trainers.ranks.link_seconds import LinkModel
 from graphmill.trainers.ranks.meeting import Meeting, open_store
 from graphmill.trainers.ranks.rounds import Rounds
 
@@ -106,16 +105,27 @@ class Lane:
         return found.numpy()
 
     def _in_rounds(self, order: Rounds, sent: Array, sent_bytes: Sequence[int], received_bytes: Sequence[int]) -> Array:
-        """Makes the exchange of `all_to_all` by single transfers."""
-        model = self.model or LinkModel()
-        return exchange_in_rounds(
-            self,
-            order,
-            sent,
-            sent_bytes,
-            received_bytes,
-            lambda transfers: model.seconds_of_round(self.rank, transfers),
-        )
+        """Makes the exchange of `all_to_all` in rounds of single transfers.
+
+        Ranks meet before each round: one that has nothing to transfer would otherwise begin the next round, over links that are in use.
+        """
+        found = np.empty(sum(received_bytes), np.uint8)
+        outgoing, incoming = _pieces(sent, sent_bytes), _pieces(found, received_bytes)
+        for transfers in order.rounds:
+            if len(order.rounds) > 1:
+                self.meet()
+            began = time.perf_counter()
+            own = [pair for pair in transfers if self.rank in pair]
+            targets = {target: outgoing[target] for source, target in own if source == self.rank and sent_bytes[target]}
+            sources = {
+                source: incoming[source] for source, target in own if target == self.rank and received_bytes[source]
+            }
+            self.trade(targets, sources)
+            sizes = {(self.rank, target): len(piece) for target, piece in targets.items()}
+            sizes |= {(source, self.rank): len(piece) for source, piece in sources.items()}
+            if own and self.model is not None:
+                self._wait(began, 0, self.model.seconds_of_round(self.rank, sizes))
+        return found
 
     def _shared_seconds(self, sent_bytes: Sequence[int]) -> float | None:
         """Returns the seconds of an exchange over modelled links that ranks share, None without; sizes are gathered beside the network."""
@@ -235,6 +245,12 @@ class Lane:
             left = began + (self.model.seconds(num_bytes) if seconds is None else seconds) - time.perf_counter()
             if left > 0:
                 time.sleep(left)
+
+
+def _pieces(buffer: Array, sizes: Sequence[int]) -> list[Array]:
+    """Returns views of consecutive pieces of a buffer."""
+    ends = np.cumsum(sizes)
+    return [buffer[end - size : end] for end, size in zip(ends.tolist(), sizes, strict=True)]
 
 
 def _bytes(piece: bytes, first: int, count: int) -> Array:

@@ -3,7 +3,7 @@
 The ranks of a training on a cluster (on_cluster.py) are watched and ended by the same functions; their processes run beside a supervisor
 on their node (supervisor.py).
 
-Ranks stay in the process group of their launcher: an interrupt reaches all of them, and the guard of a run (jobs/runs/guard.py) ends
+Ranks stay in the process group of their launcher: an interrupt reaches all of them, and the guard of a run (assets/building/guard.py) ends
 launcher and ranks together. Each rank also asks the system to be killed with its launcher, so a launcher that is killed leaves nothing.
 (torchrun starts each worker in its own session, which a group kill does not reach; its workers end with it in the same way.)
 
@@ -23,17 +23,14 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import IO, Any
+from typing import Any
 
-from graphmill.assets.building.child import child_environment, note_kills, why_aborted, why_killed
+from graphmill.assets.building.child import ERR, Child, child_environment, how_ended
 from graphmill.assets.storage.home import IMPORTED_FROM
 from graphmill.kernels import environment
 from graphmill.kernels.cuda.driver import VISIBLE, gpu_of_rank, require_gpus
@@ -42,10 +39,7 @@ from graphmill.kernels.errors import InputError
 EXIT_PEER = 75
 """Exit code of a rank that lost another one."""
 SETTLE_SECONDS, GRACE_SECONDS, POLL_SECONDS = 3.0, 3.0, 0.05
-JOIN_SECONDS = 10.0
 LAST_LINES = 8
-OUT, ERR = "out", "err"
-"""A rank's standard output and standard error."""
 LISTENER, ERRORS, PARENT = environment.RANKS_LISTENER, environment.RANK_ERRORS, environment.RANKS_PARENT
 """Environment of a rank: descriptor of the socket at which the ranks meet ("" except at the first), descriptor for its input error, id of
 its launcher."""
@@ -120,7 +114,6 @@ def run_ranks(
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1]), "GLOO_SOCKET_IFNAME": "lo"}
         ranks: list[LocalRank] = []
         try:
-            note_kills()
             for number in range(world):
                 more = where | rank_variables(number, number, world)
                 if gpu := gpu_of_rank(number, environment.all_variables(), gpus):
@@ -144,8 +137,8 @@ def rank_variables(rank: int, local_rank: int, world: int) -> dict[str, str]:
     return {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(world)}
 
 
-class RankProcess:
-    """The process of a rank on this machine.
+class RankProcess(Child):
+    """The process of a rank on this machine, in the process group of its launcher: a kill of the group ends the ranks, too.
 
     Args:
         command: program and arguments.
@@ -155,9 +148,10 @@ class RankProcess:
         hear: receives each line that it writes, with `OUT` or `ERR`; two threads call it.
 
     Attributes:
-        process: the process.
         said: the input error that it reported, as JSON; "" without one.
     """
+
+    said = ""
 
     def __init__(
         self,
@@ -168,55 +162,33 @@ class RankProcess:
         hear: Callable[[str, str], None],
     ):
         errors, reported = os.pipe()
-        passed = [reported, *([] if listener is None else [listener.fileno()])]
-        more = {PARENT: str(os.getpid()), ERRORS: str(reported)}
-        more[LISTENER] = "" if listener is None else str(listener.fileno())
+        meeting = [] if listener is None else [listener.fileno()]
+        more = {PARENT: str(os.getpid()), ERRORS: str(reported), LISTENER: "".join(map(str, meeting))}
         given = child_environment({**variables, **more})
         given = {name: value for name, value in given.items() if not name.startswith("DAGSTER_")}
-        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        # In the process group of its launcher: a kill of the group ends the ranks, too.
-        self.process = subprocess.Popen(
-            command, cwd=IMPORTED_FROM, env=given, pass_fds=passed, text=True, errors="replace", **streams
-        )
+        options: dict[str, Any] = {"start_new_session": False, "cwd": IMPORTED_FROM, "pass_fds": [reported, *meeting]}
+        super().__init__(command, given, hear, order, **options)
         os.close(reported)
-        assert self.process.stdin and self.process.stdout and self.process.stderr
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(order)
-            self.process.stdin.close()
-        self.said, self._hear = "", hear
-        copies = [(self._copy, self.process.stdout, OUT), (self._copy, self.process.stderr, ERR)]
-        self._threads = [threading.Thread(target=copy, args=rest, daemon=True) for copy, *rest in copies]
-        self._threads.append(threading.Thread(target=self._read_problem, args=(errors,), daemon=True))
-        for thread in self._threads:
-            thread.start()
-
-    def _copy(self, stream: IO[str], name: str) -> None:
-        for line in stream:
-            self._hear(name, line.rstrip("\n"))
+        self.on_thread(self._read_problem, errors)
 
     def _read_problem(self, descriptor: int) -> None:
         with os.fdopen(descriptor) as pipe:
             self.said = pipe.read()
-
-    def join(self) -> None:
-        """Waits for the rest of its output, until its streams end; a process that it left behind may keep them open."""
-        for thread in self._threads:
-            thread.join(JOIN_SECONDS)
 
 
 class Rank(ABC):
     """A rank that was started, here or on another machine.
 
     Args:
-        number: its number.
         tell: receives every line that the first rank writes to its standard error.
 
     Attributes:
         last: the last lines of its standard error.
+        said: the input error that it reported, as JSON; "" without one.
         mark: what stands before each of its lines, for a reader that tells them from others.
     """
 
-    mark = ""
+    said, mark = "", ""
 
     def __init__(self, number: int, tell: Callable[[str], None]):
         self.number, self.last = number, deque[str](maxlen=LAST_LINES)
@@ -226,11 +198,6 @@ class Rank(ABC):
     @abstractmethod
     def code(self) -> int | None:
         """Its exit code, the negative number of the signal that ended it, or None while it runs."""
-
-    @property
-    @abstractmethod
-    def said(self) -> str:
-        """The input error that it reported, as JSON; "" without one."""
 
     @abstractmethod
     def signal(self, number: int) -> None:
@@ -274,7 +241,7 @@ class Rank(ABC):
             self.tell(text)
 
 
-class LocalRank(Rank):
+class LocalRank(RankProcess, Rank):
     """A rank whose process is a child of this one.
 
     Args:
@@ -292,34 +259,14 @@ class LocalRank(Rank):
         listener: socket.socket | None = None,
         tell: Callable[[str], None] = lambda line: None,
     ):
-        super().__init__(number, tell)
-        self._child = RankProcess(command, order, variables, listener if number == 0 else None, self.hear)
-        self.process = self._child.process
-
-    @property
-    def code(self) -> int | None:
-        """Its exit code, or the negative number of a signal."""
-        return self.process.poll()
-
-    @property
-    def said(self) -> str:
-        """The input error that it reported, as JSON; "" without one."""
-        return self._child.said
-
-    def signal(self, number: int) -> None:
-        """Sends a signal to it if it still runs."""
-        self.process.send_signal(number)
-
-    def join(self) -> None:
-        """Waits for the rest of its output."""
-        self._child.join()
+        Rank.__init__(self, number, tell)
+        super().__init__(command, order, variables, listener if number == 0 else None, self.hear)
 
 
 def await_ranks(ranks: Sequence[Rank], checks: Sequence[Callable[[], None]] = ()) -> None:
     """Waits until all ranks have ended, or one has failed.
 
     Args:
-        ranks: the ranks.
         checks: called again and again; each may end the wait by an exception.
     """
     while any(rank.code is None for rank in ranks) and not any(rank.failed for rank in ranks):
@@ -361,26 +308,12 @@ def rank_error(ranks: Sequence[Rank]) -> InputError:
     return RankError(f"{what}{said}", "--resume goes on from the last checkpoint, on any number of ranks")
 
 
-def how_ended(code: int) -> str:
-    """Returns the way in which a child of this process ended, as the end of a sentence.
-
-    Args:
-        code: its exit code, or the negative number of a signal.
-    """
-    if code == -signal.SIGKILL:
-        return f"was killed (SIGKILL, {why_killed()})"
-    if code == -signal.SIGABRT and (why := why_aborted()):
-        return f"gave up, {why}"
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-
-
 def end_ranks(
     ranks: Sequence[Rank], signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL), grace: float | None = None
 ) -> None:
     """Ends the ranks that still run.
 
     Args:
-        ranks: the ranks.
         signals: the signals that they get, one after the other.
         grace: seconds after each; None for GRACE_SECONDS.
     """

@@ -1,7 +1,7 @@
 """Runs the ranks of a training on the nodes of a Ray cluster; a node that is lost restarts them on the nodes that are left.
 
     this process              on_cluster.py: waits for the launcher, and makes one message of whatever ends it
-      the launcher            python -m graphmill.trainers.ranks.on_cluster: connects to Ray, places the ranks, passes on their lines
+      the launcher            python -m graphmill.trainers.ranks.on_cluster: connects, places the ranks, passes on their lines
         a node: supervisor    an actor in a placement group (supervisor.py)
           the rank            python -m graphmill.trainers, as on one machine (launch.py)
 
@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.child import end_with_parent, note_kills
+from graphmill.assets.building.child import end_with_parent
 from graphmill.assets.cluster.connect import Cluster, ClusterNode, connected
 from graphmill.assets.cluster.nodes import marked
 from graphmill.kernels.errors import InputError
@@ -52,6 +52,7 @@ from graphmill.trainers.ranks.launch import (
     rank_error,
     settle,
 )
+from graphmill.trainers.ranks.leave import EXIT_DEFECT, EXIT_INTERRUPTED, leave
 from graphmill.trainers.ranks.placing import Demand, RankShare, bundle_for, placed, ranks_left, room
 
 MOST_RESTARTS = 8
@@ -61,7 +62,6 @@ heartbeats, after 12 s once and more than 10 s after the supervisor's end anothe
 END_SECONDS = 20.0
 """Seconds that the launcher has to end its ranks, and the nodes that it started on this machine."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-EXIT_INTERRUPTED, EXIT_DEFECT = 130, 70
 OTHER_LINES = 40
 
 
@@ -96,7 +96,6 @@ def run_on_cluster(work: ClusterOrder, tell: Callable[[str], None] = lambda line
         RankError: a rank failed otherwise.
         KeyboardInterrupt: an interrupt came; the ranks are gone.
     """
-    note_kills()
     child = _Launcher(work, tell)
     try:
         await_ranks([child])
@@ -145,8 +144,6 @@ class NodesLostError(Exception):
 
 def main() -> int:
     """Is the launcher: runs the order on standard input, and returns the exit code."""
-    from graphmill.trainers.ranks.leave import leave
-
     end_with_parent(launcher_id())
     values = json.load(sys.stdin)
     work = ClusterOrder(**{**values, "demand": Demand(**values["demand"])})
@@ -171,7 +168,6 @@ class _Run:
     """The ranks of one training on a cluster, from start to start.
 
     Args:
-        cluster: the cluster.
         work: the order.
         mark: name of the home's mark.
     """

@@ -130,7 +130,6 @@ def placed(
     """Yields the places of ranks, by rank, once their resources are free; removes the placement group afterwards.
 
     Args:
-        cluster: the cluster.
         bundle: resources of each rank.
         world: number of ranks.
         check: called while it waits; ends the wait by an exception.

@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,11 +20,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.child import note_kills
+from graphmill.assets.building.child import await_child, how_ended
 from graphmill.assets.cluster.nodes import home_here
 from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.ranks.launch import RankProcess, how_ended
+from graphmill.trainers.ranks.launch import RankProcess
 
 END = "end"
 """Name of the last event: [exit code, how it ended, the input error that it reported as JSON or ""]."""
@@ -108,8 +107,7 @@ class Supervisor:
     def signal(self, number: int) -> None:
         """Sends a signal to the rank's process, if it runs."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.process.send_signal(number)
+            self._process.signal(number)
 
     def _run(self, arguments: Sequence[str], order: str, variables: Mapping[str, str]) -> None:
         """Starts the process and waits for it, in one thread: the system kills a child with the thread that started it."""
@@ -117,24 +115,21 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         if SET_BY_RAY not in _first_environment():
             os.environ.pop(SET_BY_RAY, None)
-        note_kills()
         try:
             self._process = RankProcess(arguments, order, variables, self._listener, self._push)
-            code = self._await(self._process.process)
+            code = await_child(self._process.process, self._require_asked, 1)
             self._process.join()
             self._push(END, [code, how_ended(code) if code else "", self._process.said])
         except OSError as error:  # no memory or process number is left
             said = InputError(f"cannot start a rank on {socket.gethostname()}: {error}", "see the node's limits")
             self._push(END, [1, "", json.dumps({"problem": said.problem, "remedy": said.remedy})])
 
-    def _await(self, process: subprocess.Popen[Any]) -> int:
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                return process.wait(1)
-            self._unasked += 1
-            if self._unasked > UNASKED_SECONDS:
-                process.kill()
-                os._exit(1)
+    def _require_asked(self) -> None:
+        """Ends the rank and this process if nobody asks for events any more; called every second."""
+        self._unasked += 1
+        if self._unasked > UNASKED_SECONDS:
+            self.signal(signal.SIGKILL)
+            os._exit(1)
 
     def _push(self, name: str, value: Any) -> None:
         with self._changed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -67,3 +69,16 @@ def test_a_child_that_is_started_blocked_gets_its_signal_when_it_has_begun() -> 
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, preexec_fn=heed_interrupts
     )
     assert done.stdout == "130\n" and done.stderr == "one line\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_watch_notices_an_interrupt_whoever_handles_it(number: int) -> None:
+    previous = signal.signal(number, lambda *_: None)
+    try:
+        with interrupts.watched_interrupts() as noticed:
+            assert not noticed()
+            signal.signal(number, lambda *_: None)
+            os.kill(os.getpid(), number)
+            assert noticed() and noticed()
+    finally:
+        signal.signal(number, previous)

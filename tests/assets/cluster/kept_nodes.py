@@ -8,9 +8,10 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from typing import Any
 
-from graphmill.assets.building.piped_child import PipedChild, listen, open_pipe
+from graphmill.assets.building.child import FunctionChild, received
 from graphmill.assets.cluster.local import local_nodes
 from graphmill.assets.cluster.require import require_ray
 
@@ -18,7 +19,7 @@ from graphmill.assets.cluster.require import require_ray
 class KeptNodes:
     """The cluster, from the outside; `address` is that of its head."""
 
-    def __init__(self, child: PipedChild, events: queue.Queue[tuple[PipedChild, Any]]):
+    def __init__(self, child: FunctionChild, events: queue.Queue[tuple[FunctionChild, Any]]):
         self._child, self._events = child, events
         self.address: str = self.answer()
 
@@ -37,13 +38,13 @@ class KeptNodes:
 
     def pids(self) -> set[int]:
         """The processes of the cluster, those of its own that run nothing included."""
-        return descendants(self._child._process.pid)
+        return descendants(self._child.process.pid)
 
 
 @contextmanager
 def kept_nodes(count: int, variables: dict[int, dict[str, str]] | None = None, **resources: Any) -> Iterator[KeptNodes]:
-    events: queue.Queue[tuple[PipedChild, Any]] = queue.Queue()
-    child = PipedChild("tests.assets.cluster.kept_nodes", events)
+    events: queue.Queue[tuple[FunctionChild, Any]] = queue.Queue()
+    child = FunctionChild(keep_nodes, events)
     try:
         child.send((count, variables, resources))
         yield KeptNodes(child, events)
@@ -57,11 +58,8 @@ def descendants(pid: int) -> set[int]:
     return below.union(*(descendants(each) for each in below)) if below else below
 
 
-def main() -> None:
-    pipe = open_pipe()
-    os.dup2(2, 1)
-    asked: queue.Queue[Any] = queue.Queue()
-    listen(pipe, asked.put, lambda: asked.put(None))
+def keep_nodes(pipe: Connection) -> None:
+    asked = received(pipe)
     count, variables, resources = asked.get()
     require_ray()
     with local_nodes(count, variables, **resources) as cluster:
@@ -75,7 +73,3 @@ def main() -> None:
                 (server,) = cluster.head_node.all_processes["gcs_server"]
                 os.kill(server.process.pid, signal.SIGKILL)
             pipe.send("done")
-
-
-if __name__ == "__main__":
-    main()

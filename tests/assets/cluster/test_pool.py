@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.assets.building.answers import PartError
 from graphmill.assets.building.materialize import materialize
+from graphmill.assets.building.part_pool import PartError
 from graphmill.assets.building.stage import ChecksFailedError, Silent
 from graphmill.assets.cluster.pool import OnCluster
 from graphmill.assets.storage.home import STORE_VARIABLE

@@ -15,7 +15,7 @@ def ask(home: Path, *words: str) -> Result:
 
 
 def test_every_command_stands_under_one_heading() -> None:
-    listed = [name for names in HEADINGS.values() for name in names]
+    listed = [command.name for commands in HEADINGS.values() for command in commands]
     assert sorted(listed) == sorted(graphmill.commands)
     said = CliRunner().invoke(graphmill, ["--help"]).output
     assert all(f"\n{heading}:\n" in said for heading in HEADINGS) and "\n  sql " in said

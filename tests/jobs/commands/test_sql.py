@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from tests.assets.storage.damage import flip
 from tests.jobs.runs.processes import heed_interrupts
 from tests.jobs.trained import trained_home
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
+DOCUMENT = (ROOT / "docs" / "sql.md").read_text()
 EXAMPLES = re.findall(r"```sql\n(.*?)```", DOCUMENT, re.DOTALL)
 
 
@@ -237,7 +236,7 @@ INTERRUPTED = """
 import signal, sys
 from concurrent.futures import ThreadPoolExecutor
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands import sql
+import graphmill.jobs.commands.sql as sql
 
 class Interrupting(ThreadPoolExecutor):
     def submit(self, *given):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,21 +45,9 @@ def test_devices_are_a_multiple_of_the_ranks(tmp_path: Path) -> None:
         parsed(tmp_path, "fullgraph", Ask(own={"devices": 1, "ranks": 2}))
 
 
-class InFork:
+def run_in_fork(command: list[str], order: str) -> subprocess.CompletedProcess[str]:
     """Stands for a process that makes models: it runs in a fork of one that has imported torch."""
-
-    returncode: int
-
-    def __init__(self, command: list[str], **options: object):
-        self.words = command[1:]
-
-    def communicate(self, given: str) -> tuple[str, str]:
-        done = forks.run(self.words, cwd=ROOT, imports=forks.TRAININGS, input=given)
-        self.returncode = done.returncode
-        return done.stdout, done.stderr
-
-    def kill(self) -> None:
-        """It has ended."""
+    return forks.run(command[1:], cwd=ROOT, imports=forks.TRAININGS, input=order)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +64,7 @@ class InFork:
 def test_own_models_are_made_once_and_refused_at_their_line(
     tmp_path: Path, trainer: str, model: str, own: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphmill.jobs.operations.sound.start_child", InFork)
+    monkeypatch.setattr("graphmill.jobs.operations.sound.run_child", run_in_fork)
     pipeline = parsed(tmp_path, trainer, Ask(keys={"model": f"{MODULE}:{model}"}, own=own))
     if not problem:
         return require_sound(pipeline)

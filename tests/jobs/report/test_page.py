@@ -18,7 +18,7 @@ from graphmill.jobs.report.changes import ReportChanges
 from graphmill.jobs.report.charts import learning, quality, timelines
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.last_run import LastRun
-from graphmill.jobs.report.page import html_table, report_page
+from graphmill.jobs.report.page import report_page, templates
 from tests.jobs.report.conftest import NOW
 
 NASTY = "<script>alert(\"x\")</script> & 'quoted' </textarea></pre>"
@@ -155,5 +155,6 @@ def test_names_in_a_figure_are_text_and_no_formula() -> None:
 
 
 def test_a_long_cell_may_be_folded() -> None:
-    text = html_table(PlainTable(title="t", columns=["a", "b"], rows=[["x", "y" * 50]], left=frozenset({"a"})), "id")
+    table = PlainTable(title="t", columns=["a", "b"], rows=[["x", "y" * 50]], left=frozenset({"a"}))
+    text = str(templates().get_template("parts.html").module.shown_table(table, "id"))  # pyright: ignore[reportAttributeAccessIssue]
     assert '<td class="wide">' in text and '<th scope="row" class="left">x</th>' in text

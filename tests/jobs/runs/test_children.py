@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import dagster as dg
-import pytest
 
 from graphmill.assets.storage.home import ROOT
 from graphmill.jobs.runs.children import ChildProcesses
@@ -112,18 +111,3 @@ def test_an_interrupted_step_ends_a_child_that_ignores_signals(tmp_path):
     thread.join()
     assert not result.success and len(pids) == 2
     wait_until_gone(pids)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_watch_notices_an_interrupt_whoever_handles_it(number):
-    from graphmill.jobs.runs.interrupts import watched_interrupts
-
-    previous = signal.signal(number, lambda *_: None)
-    try:
-        with watched_interrupts() as noticed:
-            assert not noticed()
-            signal.signal(number, lambda *_: None)
-            os.kill(os.getpid(), number)
-            assert noticed() and noticed()
-    finally:
-        signal.signal(number, previous)

@@ -12,6 +12,7 @@ import yaml
 from dagster import DagsterRunStatus
 from dagster._core.events import EngineEventData
 
+from graphmill.assets.building.child import Child
 from graphmill.assets.definitions import MACHINE_TAG, SEEN_TAG, _note_machine, seen_at
 from graphmill.assets.storage.machine import here_and_now, seconds_since_boot
 from graphmill.jobs.commands import ui
@@ -226,11 +227,11 @@ def test_the_ui_listens_on_this_machine_only_and_on_a_free_port(tmp_path, monkey
         assert port < ui.free_port(None) < port + ui.PORTS_TRIED
     executed = []
 
-    def start(command, environment, pass_fds, **_):
+    def start(command, environment, hear, **options):
         executed.append((command, environment))
-        return subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
+        return Child([sys.executable, "-c", ""], environment, hear, **options)
 
-    monkeypatch.setattr(ui, "start_child", start)
+    monkeypatch.setattr(ui, "Child", start)
     monkeypatch.setenv("GRAPHMILL_PIPELINES", "mine")
     lines = []
     with pytest.raises(InputError, match="the web UI ended by itself, with exit code 0"):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from graphmill.assets.building import guard
 from graphmill.jobs.commands.ui import WORKSPACE
-from graphmill.jobs.runs import guard
 from tests.jobs.server import Server
 from tests.recipes import write_tiny, write_watched
 

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from graphmill.jobs.runs import guard
+from graphmill.assets.building import guard
 from tests.jobs.web.test_guarded_ui import MUTATION, asked
 
 pytestmark = pytest.mark.first

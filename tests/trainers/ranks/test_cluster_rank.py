@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from graphmill.assets.building.child import ERR
 from graphmill.trainers.ranks import cluster_rank
 from graphmill.trainers.ranks.cluster_rank import HeadLostError, Pulse, supervised
-from graphmill.trainers.ranks.launch import ERR
 from graphmill.trainers.ranks.supervisor import END, Supervisor, interface_of
 
 

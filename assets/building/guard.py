@@ -1,6 +1,6 @@
 """Runs a command as the leader of its process group and ends the whole group when the parent is gone.
 
-    python -I jobs/runs/guard.py PARENT_PID GRACE COMMAND [ARGUMENT ...]
+    python -I assets/building/guard.py PARENT_PID GRACE COMMAND [ARGUMENT ...]
 
 A process that is killed with SIGKILL cannot notify its children. The guard asks the system a few times a second whether its parent
 still lives; when it does not, every process of the group gets SIGINT, then SIGTERM, then SIGKILL. GRACE is the seconds after each of

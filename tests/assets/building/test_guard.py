@@ -10,10 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphmill.jobs.runs import guard
+from graphmill.assets.building import guard
+from graphmill.assets.building.child import end_group
+from tests.jobs.runs import processes
 from tests.jobs.runs.processes import stubborn_pids, wait_until_gone
 
-STUBBORN = str(Path(__file__).parent / "stubborn.py")
+STUBBORN = str(Path(processes.__file__).parent / "stubborn.py")
 FAST = (0.2, 0.2, 20.0)
 
 
@@ -69,7 +71,7 @@ def test_end_group_escalates_to_sigkill(tmp_path):
     process = subprocess.Popen(_guarded(sys.executable, STUBBORN, str(pid_file)), start_new_session=True)
     pids = stubborn_pids(pid_file)
     assert set(pids) < set(guard.group_members(process.pid))
-    guard.end_group(process.pid, lambda: process.poll() is not None and not guard.group_members(process.pid), FAST)
+    end_group(process, FAST)
     assert process.poll() is not None and not guard.group_members(process.pid)
     wait_until_gone(pids)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.assets.building import temporary
-from graphmill.assets.building.temporary import LONGEST_SOCKET, socket_folder
+from graphmill.kernels import environment
+from graphmill.kernels.environment import LONGEST_SOCKET, socket_folder
 from graphmill.kernels.errors import InputError
 
 
@@ -28,7 +28,7 @@ def test_a_socket_can_be_bound_in_the_folder(length: int, tmp_path: Path, monkey
 
 def test_without_a_short_folder_the_message_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/" + "y" * 120)
-    monkeypatch.setattr(temporary, "SHORT", ("/nowhere",))
+    monkeypatch.setattr(environment, "SHORT_FOLDERS", ("/nowhere",))
     with pytest.raises(
         InputError, match=r"^TMPDIR = '/y+' has 121 bytes, and for a socket in it at most 60 are possible"
     ):
