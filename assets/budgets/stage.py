@@ -13,10 +13,9 @@ from graphmill.assets.budgets.need import budgets_need
 from graphmill.assets.budgets.page import BUDGETS_PAGE, MEASURED_PAGE
 from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.building.needs import Need, Sizes
-from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.features.read import open_features
 from graphmill.assets.sizes import format_bytes, parse_size
-from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
 
@@ -72,19 +71,13 @@ class BudgetsStage(Stage):
         """Returns the memory of a build."""
         return budgets_need()
 
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: BudgetsConfig,
-        execution: BudgetsExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[BudgetsConfig, BudgetsExecution]) -> Summary:
         """Computes the bytes of each level.
 
         Raises:
             InputError: the numbers were measured again during the build.
         """
+        inputs, semantic, writer = building.inputs, building.semantic, building.writer
         table = open_features(inputs["features"])
         memory = measured_bytes(self.home) if semantic.automatic else None
         if stage_version(self, semantic, inputs) != writer.version:

@@ -1,4 +1,4 @@
-"""The interfaces of stages: the stage itself, the summary of its artifact, and the listener to its progress."""
+"""The interfaces of stages: the stage itself, what its build is given, the summary of its artifact, and the listener to its progress."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from graphmill.assets.building.needs import Need, Sizes, Speed
 from graphmill.assets.building.page import Page
@@ -77,6 +77,29 @@ class Progress:
 
 class Silent(Progress):
     """The `Progress` that ignores everything."""
+
+
+SemanticT, ExecutionT = TypeVar("SemanticT"), TypeVar("ExecutionT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Building(Generic[SemanticT, ExecutionT]):
+    """An artifact, or a part of one, while its stage builds it.
+
+    Attributes:
+        inputs: role -> artifact, of the inputs and of artifacts that are only read; for the artifact of a fan-out stage name -> part, too.
+        semantic, execution: the configs.
+        writer: takes the files.
+        progress: listener.
+        part: name of the part; "" for the artifact.
+    """
+
+    inputs: Mapping[str, Artifact]
+    semantic: SemanticT
+    execution: ExecutionT
+    writer: Writer
+    progress: Progress
+    part: str = ""
 
 
 class Stage:
@@ -176,17 +199,8 @@ class Stage:
         """
         return None
 
-    def build(
-        self, inputs: Mapping[str, Artifact], semantic: Any, execution: Any, writer: Writer, progress: Progress
-    ) -> Summary:
-        """Fills the writer and returns the summary; does not publish.
-
-        Args:
-            inputs: role -> artifact, of the inputs and of artifacts that are only read.
-            semantic, execution: the configs.
-            writer: writer that takes the files.
-            progress: listener.
-        """
+    def build(self, building: Building[Any, Any]) -> Summary:
+        """Fills the writer and returns the summary; does not publish."""
         raise NotImplementedError
 
     def at(self, home: Path | None) -> Stage:
@@ -246,16 +260,15 @@ class OnePass(Stage):
         """
         raise NotImplementedError
 
-    def build_from(self, opened: Any, semantic: Any, execution: Any, writer: Writer, progress: Progress) -> Summary:
-        """Fills the writer from the value that `opened` yields and returns the summary; other arguments as in `build`."""
+    def build_from(self, opened: Any, building: Building[Any, Any]) -> Summary:
+        """Fills the writer from the value that `opened` yields and returns the summary."""
         raise NotImplementedError
 
-    def build(
-        self, inputs: Mapping[str, Artifact], semantic: Any, execution: Any, writer: Writer, progress: Progress
-    ) -> Summary:
+    def build(self, building: Building[Any, Any]) -> Summary:
         """Makes the pass for this artifact alone."""
-        with self.opened([(self, semantic)], execution, writer.scratch(), progress) as opened:
-            return self.build_from(opened, semantic, execution, writer, progress)
+        asked, folder = [(self, building.semantic)], building.writer.scratch()
+        with self.opened(asked, building.execution, folder, building.progress) as opened:
+            return self.build_from(opened, building)
 
 
 class FanOut(Stage):
@@ -282,15 +295,7 @@ class FanOut(Stage):
         """
         return {}
 
-    def build_part(
-        self,
-        part: str,
-        inputs: Mapping[str, Artifact],
-        semantic: Any,
-        execution: Any,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_part(self, building: Building[Any, Any]) -> Summary:
         """Fills the writer with a part and returns its summary. `build` gets the finished parts among its inputs, by name."""
         raise NotImplementedError
 
@@ -298,27 +303,11 @@ class FanOut(Stage):
 class TogetherFanOut(FanOut):
     """A fan-out stage whose missing parts are built by one pass over their input, in one process."""
 
-    def build_parts(
-        self,
-        parts: Sequence[str],
-        inputs: Mapping[str, Artifact],
-        semantic: Any,
-        execution: Any,
-        writers: Sequence[Writer],
-        progress: Progress,
-    ) -> Sequence[Summary]:
-        """Fills one writer per part and returns their summaries, in the order of `parts`."""
+    def build_parts(self, buildings: Sequence[Building[Any, Any]]) -> Sequence[Summary]:
+        """Fills the writers of parts, which are equal but for part and writer, and returns their summaries, in their order."""
         raise NotImplementedError
 
-    def build_part(
-        self,
-        part: str,
-        inputs: Mapping[str, Artifact],
-        semantic: Any,
-        execution: Any,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_part(self, building: Building[Any, Any]) -> Summary:
         """Makes the pass for this part alone."""
-        (summary,) = self.build_parts([part], inputs, semantic, execution, [writer], progress)
+        (summary,) = self.build_parts([building])
         return summary

@@ -10,7 +10,7 @@ import numpy as np
 from graphmill.assets.budgets.read import Budgets, open_budgets
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Progress, Stage, Summary
+from graphmill.assets.building.stage import Building, Stage, Summary
 from graphmill.assets.cache_plan.build import PlanTotals, plan_all
 from graphmill.assets.cache_plan.config import CachePlanConfig, CachePlanTable, cache_plan_config
 from graphmill.assets.cache_plan.need import cache_plan_need
@@ -20,7 +20,6 @@ from graphmill.assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, 
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.storage.arrays import scratch_arrays
-from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.table import FeatureTable
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.hotness.ranking import rank
@@ -56,20 +55,14 @@ class CachePlanStage(Stage):
         """Returns the memory, the disk and the work of a build."""
         return cache_plan_need(semantic, execution, sizes)
 
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: CachePlanConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[CachePlanConfig, Threads]) -> Summary:
         """Ranks, sizes, splits, orders and counts.
 
         Raises:
             InputError: the disk budget is smaller than one segment of all batches needs, or than configured copies need, or a batch is
                 damaged.
         """
+        inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
         table, budgets = open_features(inputs["features"], verified=True), open_budgets(inputs["budgets"])
         samples = open_samples(inputs["samples"])
         visits = np.asarray(samples.access_counts())
@@ -78,7 +71,7 @@ class CachePlanStage(Stage):
         for name in ("slot", "device_ids", "host_ids"):
             writer.save(name, getattr(placement, name))
         asked = semantic.table
-        with SegmentBatches(samples, execution.threads) as batches:
+        with SegmentBatches(samples, building.execution.threads) as batches:
             limits = SizeLimits(
                 row_bytes=table.row_bytes, disk_bytes=budgets.disk_bytes, segment_size=asked.segment_size
             )

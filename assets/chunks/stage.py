@@ -9,15 +9,13 @@ import numpy as np
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.chunks.config import ChunksConfig, ChunksTable, chunks_config
 from graphmill.assets.chunks.need import chunks_need
 from graphmill.assets.chunks.page import CHUNKS_PAGE
 from graphmill.assets.chunks.rates import parse_rates
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.partitions.empty import EVERY_CHUNK, SAYS, empty_check
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.chunks.counts import StepCounts, cost
 from graphmill.kernels.chunks.cut import check_parts
 from graphmill.kernels.chunks.schedule import Scheduled, choose_schedule
@@ -58,14 +56,7 @@ class ChunksStage(Stage):
         """Returns the memory, the disk and the work of a build."""
         return chunks_need(semantic, execution, sizes)
 
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: ChunksConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[ChunksConfig, Threads]) -> Summary:
         """Cuts, schedules and writes.
 
         Raises:
@@ -76,7 +67,8 @@ class ChunksStage(Stage):
         from graphmill.assets.figures.chunks import replication_figure, traffic_figure
         from graphmill.assets.partitions.read import open_partitions
 
-        topology, table, threads = open_graph(inputs["graph"]).topology, semantic.table, execution.threads
+        inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
+        topology, table, threads = open_graph(inputs["graph"]).topology, semantic.table, building.execution.threads
         partitions = open_partitions(inputs["partitions"])
         part_of = check_parts(partitions.part_of, partitions.num_parts, table.chunks_per_part)
         chunks = cut_in_order(

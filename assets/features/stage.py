@@ -9,7 +9,7 @@ import numpy as np
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.building.stage import Building, Check, Summary
 from graphmill.assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
 from graphmill.assets.features.need import features_need
 from graphmill.assets.features.page import FEATURES_PAGE
@@ -123,21 +123,15 @@ class FeaturesStage(SourceStage):
                 pass
         return Sound(warnings=_warnings(blocks, [watch for _, watch in watched]))
 
-    def build_from(
-        self,
-        opened: OpenSource,
-        semantic: FeaturesConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_from(self, opened: OpenSource, building: Building[FeaturesConfig, Threads]) -> Summary:
         """Writes and describes the rows.
 
         Raises:
             InputError: the rows are not sound, or the source changed while it was read.
         """
+        semantic, writer = building.semantic, building.writer
         normalize, blocks, num_nodes = semantic.graph.normalize, _blocks(opened, semantic), opened.num_nodes
-        beyond, watched = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, progress)
+        beyond, watched = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, building.progress)
         self.require_unchanged(semantic, writer)
         rows = open_array(writer.path("rows.npy"))
         numbers = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Progress, Silent, Summary
+from graphmill.assets.building.stage import Building, Progress, Silent, Summary
 from graphmill.assets.graph.checks import SHARED, describe, node_checks, topology_checks
 from graphmill.assets.graph.need import graph_need
 from graphmill.assets.graph.page import GRAPH_PAGE
@@ -123,24 +123,18 @@ class GraphStage(SourceStage):
         counts = {"num_train": train, "num_valid": valid, "num_test": test, "num_classes": len(raw.class_names)}
         return Sound(counts, remarks(raw, semantic, parts, *degrees(raw, semantic)))
 
-    def build_from(
-        self,
-        opened: OpenSource,
-        semantic: GraphConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_from(self, opened: OpenSource, building: Building[GraphConfig, Threads]) -> Summary:
         """Reads the source, compresses the edges, splits, tests and describes the graph.
 
         Raises:
             InputError: the source is not sound, or it changed while it was read.
         """
+        semantic, writer, progress = building.semantic, building.writer, building.progress
         raw = opened.graph(progress)
         self.require_unchanged(semantic, writer)
         parts = _split(raw, semantic)
         raw.directions = watch_directions(raw, semantic)
-        topology, dropped = _compress(raw, semantic, execution, writer, progress)
+        topology, dropped = _compress(raw, semantic, building.execution, writer, progress)
         for name, array in (
             ("in_degree", topology.in_degree), ("out_degree", topology.out_degree), ("labels", raw.labels),
             ("train_ids", parts[0]), ("valid_ids", parts[1]), ("test_ids", parts[2]),

@@ -10,13 +10,12 @@ import numpy as np
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.hotness.config import HotnessConfig, HotnessTable, hotness_config
 from graphmill.assets.hotness.need import hotness_need
 from graphmill.assets.hotness.page import HOTNESS_PAGE
 from graphmill.assets.storage.arrays import scratch_arrays
-from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.user_code import code_digests
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.ranges import node_ranges
@@ -93,14 +92,7 @@ class HotnessStage(Stage):
         """Returns the memory, the disk and the work of a build."""
         return hotness_need(semantic, execution, sizes)
 
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: HotnessConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[HotnessConfig, Threads]) -> Summary:
         """Counts, ranks, and evaluates if the configuration asks for it.
 
         Raises:
@@ -110,9 +102,10 @@ class HotnessStage(Stage):
         from graphmill.assets.hotness.rankings import Rankings, evaluate, expect
         from graphmill.assets.sampling.drawing import open_drawing
 
+        inputs, semantic, execution, writer = building.inputs, building.semantic, building.execution, building.writer
         graph, table = open_graph(inputs["graph"]), semantic.hotness
         drawing, allocate = open_drawing(semantic.sampling, inputs), scratch_arrays(writer.scratch())
-        epochs = Epochs(graph, semantic, drawing, execution.threads, progress, allocate)
+        epochs = Epochs(graph, semantic, drawing, execution.threads, building.progress, allocate)
         started = time.perf_counter()
         presampled = epochs.presample() if table.presamples else None
         after_rounds = time.perf_counter()

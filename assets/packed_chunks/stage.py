@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import FanOut, Progress, Summary
+from graphmill.assets.building.stage import Building, FanOut, Summary
 from graphmill.assets.cache_plan.read import open_segment_plan
 from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.config import GROUP_BYTES, STATIC_TIERS, PackedConfig, PackedExecution, SegmentRange
@@ -18,7 +18,6 @@ from graphmill.assets.packed_chunks.page import PACKED_CHUNKS_PAGE
 from graphmill.assets.samples.order import StoredOrder
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.require import require
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
 
 
@@ -96,14 +95,7 @@ class PackedStage(FanOut):
         """Returns the memory, the disk and the work of a build."""
         return packed_need(semantic, execution, sizes)
 
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: PackedConfig,
-        execution: PackedExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[PackedConfig, PackedExecution]) -> Summary:
         """Writes the index of the finished groups.
 
         Raises:
@@ -111,17 +103,9 @@ class PackedStage(FanOut):
         """
         from graphmill.assets.packed_chunks.build_index import build_index
 
-        return build_index(inputs, self.parts(inputs, semantic), writer)
+        return build_index(building, self.parts(building.inputs, building.semantic))
 
-    def build_part(
-        self,
-        part: str,
-        inputs: Mapping[str, Artifact],
-        semantic: PackedConfig,
-        execution: PackedExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_part(self, building: Building[PackedConfig, PackedExecution]) -> Summary:
         """Packs a group.
 
         Raises:
@@ -129,9 +113,8 @@ class PackedStage(FanOut):
         """
         from graphmill.assets.packed_chunks.build_group import build_group
 
-        stored = self.parts_read(inputs, semantic, part)["samples"]
-        threads, memory = execution.threads_each, execution.process_bytes
-        return build_group(inputs, SegmentRange.of(part), stored, threads, memory, writer, progress)
+        stored = self.parts_read(building.inputs, building.semantic, building.part)["samples"]
+        return build_group(building, stored)
 
 
 PACKED_CHUNKS = PackedStage()

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.graph.read import SAMPLING, Graph, open_graph
 from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
 from graphmill.assets.partitions.empty import EVERY_PART, SAYS, empty_check
@@ -18,7 +18,6 @@ from graphmill.assets.partitions.method import choose_method
 from graphmill.assets.partitions.need import partitions_need
 from graphmill.assets.partitions.page import PARTITIONS_PAGE
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.types import Array
 
 EVERY_NODE, EVERY_EDGE = "every node is in one part", "edges between parts add up to the graph's"
@@ -53,14 +52,7 @@ class PartitionsStage(Stage):
         """Returns the memory, the disk and the work of a build."""
         return partitions_need(semantic, execution, sizes)
 
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: PartitionsConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[PartitionsConfig, Threads]) -> Summary:
         """Assigns and measures.
 
         Raises:
@@ -69,11 +61,12 @@ class PartitionsStage(Stage):
         from graphmill.assets.figures.parts import part_figure
         from graphmill.assets.partitions.assign import assign, random_parts
 
+        inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
         graph = open_graph(inputs["graph"])
         semantic, why = _chosen(graph, inputs["graph"], semantic)
         if why:
             progress.tell(f'partitions: method = "auto" is "{semantic.method}": {why}')
-        part_of = assign(graph, semantic, writer.path("parts.png").parent, progress, execution.threads)
+        part_of = assign(graph, semantic, writer.path("parts.png").parent, progress, building.execution.threads)
         writer.save("part_of", part_of)
         measured, cut = quality(graph, part_of, semantic.parts)
         numbers: dict[str, Any] = dict(measured)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import FanOut, Progress, Summary
+from graphmill.assets.building.stage import Building, FanOut, Summary
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.samples.config import (
     BatchRange,
@@ -22,7 +22,6 @@ from graphmill.assets.samples.page import SAMPLES_PAGE
 from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.user_code import code_digests
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
 
 
@@ -103,14 +102,7 @@ class SamplesStage(FanOut):
         """Returns the memory, the disk and the work of a build."""
         return samples_need(semantic, execution, sizes)
 
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: SamplesConfig,
-        execution: SamplesExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[SamplesConfig, SamplesExecution]) -> Summary:
         """Writes the index of the finished parts.
 
         Raises:
@@ -118,18 +110,9 @@ class SamplesStage(FanOut):
         """
         from graphmill.assets.samples.build_index import build_index
 
-        names = self.parts(inputs, semantic)
-        return build_index(inputs, semantic, names, execution.threads, writer, progress)
+        return build_index(building, self.parts(building.inputs, building.semantic))
 
-    def build_part(
-        self,
-        part: str,
-        inputs: Mapping[str, Artifact],
-        semantic: SamplesConfig,
-        execution: SamplesExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_part(self, building: Building[SamplesConfig, SamplesExecution]) -> Summary:
         """Samples the batches of a part.
 
         Raises:
@@ -137,7 +120,7 @@ class SamplesStage(FanOut):
         """
         from graphmill.assets.samples.build_part import build_part
 
-        return build_part(inputs, semantic, execution.threads_each, BatchRange.of(part), writer, progress)
+        return build_part(building)
 
 
 SAMPLES = SamplesStage()

@@ -9,14 +9,13 @@ import numpy as np
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.sampling.config import DEGREES
 from graphmill.assets.sampling_tables.config import TablesConfig, tables_config
 from graphmill.assets.sampling_tables.need import tables_need
 from graphmill.assets.sampling_tables.page import TABLES_PAGE
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.arrays import widen
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.alias import WHOLE, alias_ranges, check_weights
@@ -61,22 +60,17 @@ class SamplingTablesStage(Stage):
         """Returns the memory, the disk and the work of a build."""
         return tables_need(semantic, execution, sizes, RANGE_EDGES)
 
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: TablesConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[TablesConfig, Threads]) -> Summary:
         """Reads and checks the weights, then builds the tables.
 
         Raises:
             InputError: the weights do not exist, or a weight is negative, not finite, or all of a row are 0.
         """
+        inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
         topology = open_graph(inputs["graph"]).topology
         weights, of_nodes = _read_weights(topology, inputs, semantic)
-        how: dict[str, Any] = {"of_nodes": of_nodes, "empty": semantic.empty_rows, "threads": execution.threads}
+        threads = building.execution.threads
+        how: dict[str, Any] = {"of_nodes": of_nodes, "empty": semantic.empty_rows, "threads": threads}
         weights = check_weights(topology, weights, **how)
         table = writer.create("table", (topology.num_edges, 2), np.uint32)
         support, broken, never = np.empty(topology.num_nodes, np.int32), 0, 0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Summary, TogetherFanOut
+from graphmill.assets.building.stage import Building, Check, Summary, TogetherFanOut
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution, part_name
@@ -19,7 +19,6 @@ from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.digests import page_digests_of
 from graphmill.assets.storage.read_verified import read_rows
 from graphmill.assets.storage.table import FeatureTable
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, id_dtype
 
@@ -60,30 +59,23 @@ class ShardsStage(TogetherFanOut):
         num_parts = int(inputs["partitions"].config["parts"])
         return (open_features(inputs["features"]).num_bytes >> 20) // num_parts + 1
 
-    def build_parts(
-        self,
-        parts: Sequence[str],
-        inputs: Mapping[str, Artifact],
-        semantic: ShardsConfig,
-        execution: ShardsExecution,
-        writers: Sequence[Writer],
-        progress: Progress,
-    ) -> Sequence[Summary]:
-        """Writes the shards of `parts` in one pass.
+    def build_parts(self, buildings: Sequence[Building[ShardsConfig, ShardsExecution]]) -> Sequence[Summary]:
+        """Writes the shards in one pass.
 
         Raises:
             InputError: the features are of other nodes, or a block of them is damaged.
         """
+        inputs, semantic = buildings[0].inputs, buildings[0].semantic
         table, of_part = open_features(inputs["features"]), _node_lists(inputs)
-        numbers = [self.parts(inputs, semantic).index(part) for part in parts]
+        numbers = [self.parts(inputs, semantic).index(building.part) for building in buildings]
         outs = []
-        for number, writer in zip(numbers, writers, strict=True):
-            writer.save("node_ids", of_part[number])
-            outs.append(writer.create("rows", (len(of_part[number]), table.width), table.dtype))
+        for number, building in zip(numbers, buildings, strict=True):
+            building.writer.save("node_ids", of_part[number])
+            outs.append(building.writer.create("rows", (len(of_part[number]), table.width), table.dtype))
         read_rows(table, [(table.rows_of(of_part[n]), out) for n, out in zip(numbers, outs, strict=True)])
-        for part, writer in zip(parts, writers, strict=True):
-            writer.save("page_digests", page_digests_of(writer.path("rows.npy"), DATA_OFFSET))
-            progress.advance(self.work(inputs, semantic, part))
+        for building in buildings:
+            building.writer.save("page_digests", page_digests_of(building.writer.path("rows.npy"), DATA_OFFSET))
+            building.progress.advance(self.work(inputs, semantic, building.part))
         return [
             Summary(
                 numbers={"part": number, "num_rows": len(of_part[number]), "num_features": table.width},
@@ -96,17 +88,11 @@ class ShardsStage(TogetherFanOut):
         """Returns the memory, the disk and the work of a build."""
         return shards_need(semantic, execution, sizes)
 
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: ShardsConfig,
-        execution: ShardsExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[ShardsConfig, ShardsExecution]) -> Summary:
         """Writes the place of each node's row."""
+        inputs, writer = building.inputs, building.writer
         table, partitions = open_features(inputs["features"]), open_partitions(inputs["partitions"])
-        shards = [inputs[name] for name in self.parts(inputs, semantic)]
+        shards = [inputs[name] for name in self.parts(inputs, building.semantic)]
         row_of = np.full(len(partitions.part_of), -1, np.int32)
         misplaced = 0
         for number, shard in enumerate(shards):

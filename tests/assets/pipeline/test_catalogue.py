@@ -14,7 +14,7 @@ from graphmill.assets.budgets.stage import BUDGETS
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.keys import Checked, within
 from graphmill.assets.building.materialize import materialize
-from graphmill.assets.building.stage import Check, Stage, Summary
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.chunks.stage import CHUNKS
 from graphmill.assets.definitions import UndeclaredCheckError, materialized
 from graphmill.assets.features.config import features_config
@@ -79,11 +79,11 @@ class DegreesStage(Stage):
         if graph is not None and tables["degrees"].least > graph.nodes:
             yield "least", f"least = {tables['degrees'].least} is more than the {graph.nodes} nodes"
 
-    def build(self, inputs: Any, semantic: DegreesTable, execution: Any, writer: Any, progress: Any) -> Summary:
-        degree = inputs["graph"].array("in_degree")
-        counts = np.bincount(degree[degree >= semantic.least])
-        writer.save("counts", counts)
-        check = Check(name="counts add up", passed=counts.sum() == (degree >= semantic.least).sum())
+    def build(self, building: Building[DegreesTable, DegreesExecution]) -> Summary:
+        degree, least = building.inputs["graph"].array("in_degree"), building.semantic.least
+        counts = np.bincount(degree[degree >= least])
+        building.writer.save("counts", counts)
+        check = Check(name="counts add up", passed=counts.sum() == (degree >= least).sum())
         return Summary(numbers={"largest": int(degree.max())}, checks=[check])
 
 
