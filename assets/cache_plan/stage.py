@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,22 +10,62 @@ import numpy as np
 from graphmill.assets.budgets.read import Budgets, open_budgets
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Stage, Summary
 from graphmill.assets.cache_plan.build import PlanTotals, plan_all
 from graphmill.assets.cache_plan.config import CachePlanConfig, CachePlanTable, cache_plan_config
 from graphmill.assets.cache_plan.need import cache_plan_need
-from graphmill.assets.cache_plan.page import CACHE_PLAN_PAGE
 from graphmill.assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
 from graphmill.assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.samples.read import open_samples
+from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.arrays import scratch_arrays
+from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.table import FeatureTable
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.hotness.ranking import rank
 from graphmill.kernels.ranges import Allocate
 from graphmill.kernels.rows.placement import Placement, place_rows
 from graphmill.kernels.types import Array
+
+
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the bytes that training will read from disk, and the share of the rows that comes from memory."""
+    numbers = artifacts[0].summary["numbers"]
+    tiers = numbers["read_bytes_by_tier"]
+    memory, total = tiers["device"] + tiers["host"], max(1, sum(tiers.values()))
+    read = (
+        f"**{format_bytes(numbers['moved_bytes'])} read from disk**, {numbers['amplification']:.2f} per byte asked for"
+    )
+    return (
+        f"{read}; {100 * memory / total:.0f} % of the rows from device and host; {numbers['num_segments']:,} segments"
+    )
+
+
+CACHE_PLAN_PAGE = Page(
+    about="For every row of every stored batch, the one place that serves it: device, host, disk cache or the batch's own packed chunk. "
+    "It decides what training from disk will read, to the byte, before anything is written. "
+    "Look at the bytes read per byte asked for, which should be near 1, and at the share of the rows by tier.",
+    docs="docs/stages/cache_plan.md",
+    headline=_headline,
+    first=("moved_bytes", "asked_bytes", "amplification", "disk_bytes", "disk_budget_bytes", "num_segments", "order"),
+    labels={
+        "moved_bytes": "read from disk (MiB)",
+        "asked_bytes": "asked of the disk (MiB)",
+        "amplification": "bytes read per byte asked for",
+        "amplification_by_id": "bytes read per byte asked for, ordered by id",
+        "disk_bytes": "stored on disk (MiB)",
+        "order": "order of the disk cache",
+    },
+    columns={
+        "segment_of": "segment of the batch",
+        "tier_rows": "rows that the batch takes from device, host, disk cache and chunk",
+        "pages": "pages that the batch reads of the disk cache",
+        "runs": "ranges of adjacent pages among them",
+        "pages_by_id": "pages it would read were the cache ordered by node id",
+    },
+)
 
 
 class CachePlanStage(Stage):

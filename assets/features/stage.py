@@ -9,10 +9,11 @@ import numpy as np
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Summary
 from graphmill.assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
 from graphmill.assets.features.need import features_need
-from graphmill.assets.features.page import FEATURES_PAGE
+from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.feature_blocks import (
     FeatureBlock,
     blocks_type,
@@ -25,10 +26,37 @@ from graphmill.assets.sources.registry import GraphConfig, OpenSource, TableConf
 from graphmill.assets.sources.rounding import Rounding, rounded_words
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.storage.arrays import open_array
+from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
 
 EXACT, FEATURES_ALONE = "whole numbers are exact", "features are nothing else"
+
+
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the size of a feature table, and the number of nodes without a row."""
+    numbers = artifacts[0].summary["numbers"]
+    rows = f"**{numbers['num_rows']:,} rows of {numbers['num_features']:,} {numbers['feature_dtype']}**"
+    without = numbers["num_without_features"]
+    missing = f", {without:,} nodes without a row" if without else ", a row for every node"
+    return f"{rows}, {format_bytes(numbers['feature_bytes'])}{missing}"
+
+
+FEATURES_PAGE = Page(
+    about="The feature rows of the nodes: one row per node that has features, in the order of the nodes. "
+    "They are stored apart from the graph, so that features can change without sampling anything anew, and be read row by row from disk. "
+    "Look at the size in MiB, which decides what fits into memory, and at the number of nodes without features.",
+    docs="docs/stages/features.md",
+    headline=_headline,
+    first=("num_rows", "num_features", "feature_dtype", "feature_bytes", "num_without_features"),
+    labels={
+        "num_features": "values per row",
+        "feature_bytes": "features (MiB)",
+        "feature_dtype": "type of a value",
+        "num_without_features": "nodes without a row",
+    },
+    columns={"rows": "the features of a node; bfloat16 is stored as uint16"},
+)
 
 
 class FeaturesStage(SourceStage):

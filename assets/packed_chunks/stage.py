@@ -9,16 +9,43 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, FanOut, Summary
 from graphmill.assets.cache_plan.read import open_segment_plan
 from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.config import GROUP_BYTES, STATIC_TIERS, PackedConfig, PackedExecution, SegmentRange
 from graphmill.assets.packed_chunks.need import packed_need
-from graphmill.assets.packed_chunks.page import PACKED_CHUNKS_PAGE
 from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.require import require
 from graphmill.kernels.errors import InputError
+
+
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the number and bytes of the chunks, and the bytes of the disk caches."""
+    numbers = artifacts[0].summary["numbers"]
+    chunks, caches = (format_bytes(numbers[name]) for name in ("chunk_bytes", "cache_bytes"))
+    segments = f"{numbers['num_segments']:,} segment" + ("s" if numbers["num_segments"] != 1 else "")
+    return f"**{numbers['num_batches']:,} chunks, {chunks}**, and disk caches of {segments}, {caches}"
+
+
+PACKED_CHUNKS_PAGE = Page(
+    about="The feature rows that each batch needs from disk, written next to each other, beside the disk cache of each segment of batches. "
+    "Training from disk then reads a few long ranges per batch in place of thousands of single rows. "
+    "Look at the sizes of chunks and caches, which are what packing costs on disk, and at the largest chunk, which a queue has to hold.",
+    docs="docs/stages/packed_chunks.md",
+    headline=_headline,
+    first=("num_batches", "chunk_bytes", "cache_bytes", "largest_chunk_bytes", "packed_rows", "cached_rows"),
+    labels={"chunk_bytes": "chunks (MiB)", "cache_bytes": "caches (MiB)"},
+    columns={
+        "part_of": "part that holds the chunk of the batch",
+        "offsets": "byte of the part's file at which the chunk starts",
+        "num_bytes": "bytes of the chunk",
+        "num_cached": "rows that the batch reads of its segment's cache",
+        "digests": "digest of the chunk",
+    },
+)
 
 
 class PackedStage(FanOut):

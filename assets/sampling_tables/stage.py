@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.sampling.config import DEGREES
 from graphmill.assets.sampling_tables.config import TablesConfig, tables_config
 from graphmill.assets.sampling_tables.need import tables_need
-from graphmill.assets.sampling_tables.page import TABLES_PAGE
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.kernels.arrays import widen
 from graphmill.kernels.errors import InputError
@@ -25,6 +25,35 @@ RANGE_EDGES = 1 << 22
 """Number of edges whose tables are made, checked and written together."""
 
 WHOLE_ROWS, NEVER = "the masses of every row add up", "a neighbour without weight is never drawn"
+
+
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the origin of the weights, and their unevenness."""
+    numbers = artifacts[0].summary["numbers"]
+    return (
+        f"**weights of {numbers['weights']}**; {numbers['num_without_weight']:,} of {numbers['num_edges']:,} edges have none, "
+        f"{numbers['num_empty_rows']:,} nodes no neighbour with weight"
+    )
+
+
+TABLES_PAGE = Page(
+    about="What weighted sampling looks up: for every node a table that gives a neighbour in proportion to its weight for one draw. "
+    "It is apart from the graph, so that another method or other weights rebuild neither the graph nor what is made of it. "
+    "Look at the edges without weight, which are never drawn, and at the nodes whose neighbours have none.",
+    docs="docs/stages/sampling_tables.md",
+    headline=_headline,
+    first=("weights", "num_edges", "num_without_weight", "num_empty_rows", "effective_neighbours"),
+    labels={
+        "weights": "where the weights come from",
+        "num_edges": "edges of the graph",
+        "num_without_weight": "edges whose weight is 0",
+        "effective_neighbours": "effective neighbours per node: 1 / sum of squared probabilities, mean",
+        "num_empty_rows": "nodes whose neighbours all have the weight 0",
+        "largest_weight": "largest weight",
+        "smallest_weight": "smallest weight",
+    },
+    columns={"table": "threshold and alias of place i, in row i"},
+)
 
 
 class SamplingTablesStage(Stage):
