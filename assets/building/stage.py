@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,6 +123,7 @@ class Stage:
         reads_aspects: role -> aspect, for inputs of which only an aspect is read; its version enters the stage's instead of the whole's.
         table: name of its table in the pipeline file; "" if it has none.
         Table: dataclass of that table.
+        config_of: (value of the table, seed of the pipeline) -> Semantic config; without it the table is the config.
         needs: table that the stage's own table needs -> the rest of the sentence "[...] needs a table [...]".
         of_one_feature_table: whether its artifact is about the rows of one feature table, which all trainings that read it must choose.
         speed: how fast it works on the machine of the docs, until this home has built it once; None for a stage of moments.
@@ -142,6 +143,7 @@ class Stage:
     reads_aspects: Mapping[str, str] = MappingProxyType({})
     table: str = ""
     Table: type | None = None
+    config_of: Callable[[Any, int], Any] = staticmethod(lambda table, seed: table)
     needs: Mapping[str, str] = MappingProxyType({})
     of_one_feature_table: bool = False
     speed: Speed | None = None
@@ -218,12 +220,13 @@ class Stage:
         return tables.parse(self.Table, raw[self.table], (self.table,))
 
     def wanted(self, pipeline: Any) -> Any:
-        """Returns the Semantic config that a pipeline asks for, None if it does not ask for this stage.
+        """Returns the Semantic config that a pipeline asks for, None if it does not ask for this stage: that of the stage's table.
 
         Args:
             pipeline: the checked file (assets/pipeline/file.py).
         """
-        return None
+        table = pipeline.table(self.table) if self.table else None
+        return None if table is None else self.config_of(table, pipeline.seed)
 
     def configs(self, pipeline: Any) -> Mapping[str, Any]:
         """Returns step name -> Semantic config of all artifacts of this stage that a pipeline asks for. Most stages have one step, of

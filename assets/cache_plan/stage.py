@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -75,6 +74,7 @@ class CachePlanStage(Stage):
     name = table = "cache_plan"
     code_version = 3  # 3: members, and copies
     Table = CachePlanTable
+    config_of = staticmethod(cache_plan_config)
     Semantic = CachePlanConfig
     Execution = Threads
     reads_stages = ("features", "samples", "budgets")  # features: row sizes, and nodes with rows
@@ -82,14 +82,6 @@ class CachePlanStage(Stage):
     of_one_feature_table = True
     speed = Speed(per_second=3e6)
     needs: Mapping[str, str] = {"samples": " to lay out the rows of stored batches", "memory": " with the budgets"}
-
-    def wanted(self, pipeline: Any) -> CachePlanConfig | None:
-        """Returns the config if the pipeline has `[cache_plan]`."""
-        return (
-            None
-            if pipeline.table("cache_plan") is None
-            else cache_plan_config(pipeline.table("cache_plan"), pipeline.seed)
-        )
 
     def need(self, semantic: CachePlanConfig, execution: Threads, sizes: Sizes) -> Need | None:
         """Returns the memory, the disk and the work of a build."""

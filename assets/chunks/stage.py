@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -65,6 +64,7 @@ class ChunksStage(Stage):
     name = table = "chunks"
     code_version = 1
     Table = ChunksTable
+    config_of = staticmethod(chunks_config)
     Semantic = ChunksConfig
     Execution = Threads
     speed = Speed(per_second=5e6)
@@ -81,11 +81,6 @@ class ChunksStage(Stage):
     checks = tuple(says)
     warnings = (EVERY_CHUNK,)
     needs: Mapping[str, str] = {"partitions": " with the parts that it cuts"}
-
-    def wanted(self, pipeline: Any) -> ChunksConfig | None:
-        """Returns the config if the pipeline has `[chunks]`."""
-        table = pipeline.table("chunks")
-        return None if table is None else chunks_config(table, pipeline.seed)
 
     def need(self, semantic: ChunksConfig, execution: Threads, sizes: Sizes) -> Need | None:
         """Returns the memory, the disk and the work of a build."""

@@ -64,6 +64,7 @@ class PartitionsStage(Stage):
     name = table = "partitions"
     code_version = 2
     Table = PartitionsTable
+    config_of = staticmethod(partitions_config)
     Semantic = PartitionsConfig
     Execution = Threads
     reads_stages = ("graph",)
@@ -76,11 +77,6 @@ class PartitionsStage(Stage):
         EVERY_EDGE: "The matrix of edges between parts, inside parts included, has as many edges as the graph.",
         EVERY_PART: SAYS[EVERY_PART],
     }
-
-    def wanted(self, pipeline: Any) -> PartitionsConfig | None:
-        """Returns the config if the pipeline has `[partitions]`."""
-        table = pipeline.table("partitions")
-        return None if table is None else partitions_config(table, pipeline.seed)
 
     def need(self, semantic: PartitionsConfig, execution: Threads, sizes: Sizes) -> Need | None:
         """Returns the memory, the disk and the work of a build."""

@@ -78,9 +78,8 @@ class SamplesStage(FanOut):
 
     def wanted(self, pipeline: Any) -> SamplesConfig | None:
         """Returns the config if the pipeline has `[samples]`."""
-        if pipeline.table("samples") is None or pipeline.sampling is None:
-            return None
-        return samples_config(pipeline.table("samples"), pipeline.sampling, pipeline.seed)
+        table, sampling = pipeline.table(self.table), pipeline.sampling
+        return None if table is None or sampling is None else samples_config(table, sampling, pipeline.seed)
 
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yields the problems of `epochs` that do not fit `reuse`, and of parts that the file does not have."""

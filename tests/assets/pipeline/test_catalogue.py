@@ -25,7 +25,7 @@ from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.partitions.stage import PARTITIONS
 from graphmill.assets.pipeline.catalogue import STAGES, stages
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
-from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.samples.stage import SAMPLES
 from graphmill.assets.sampling.config import SamplingConfig
@@ -70,9 +70,6 @@ class DegreesStage(Stage):
 
     def inputs(self, semantic: DegreesTable) -> Mapping[str, str]:
         return {"graph": "graph"}
-
-    def wanted(self, pipeline: Pipeline) -> DegreesTable | None:
-        return pipeline.table("degrees")
 
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         graph = tables["graph"]
