@@ -110,7 +110,7 @@ class FeaturesStage(SourceStage):
     def configs(self, pipeline: Any) -> Mapping[str, FeaturesConfig]:
         """Returns the configs of the main table, unless a pipeline names and uses only other ones, and of the named ones."""
         tables: FeatureTables = pipeline.table(self.table) or FeatureTables()
-        chosen = {each.feature_table for each in pipeline.train if hasattr(each, "feature_table")}
+        chosen = {each.feature_table for each in pipeline.train}
         main = tables.alone or not tables.named or "" in chosen
         names = [*([""] if main else []), *tables.named]
         return {step_name(name): features_config(pipeline.graph, tables.find(name)) for name in names}

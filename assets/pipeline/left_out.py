@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphmill.assets.pipeline.train_schema import TrainSchema
 
-def completed(raw: Mapping[str, Any], schema: type | None) -> dict[str, Any]:
+
+def completed(raw: Mapping[str, Any], schema: type[TrainSchema] | None) -> dict[str, Any]:
     """Returns the content of a pipeline file with the tables and lists that it leaves out.
 
     Args:
         raw: the content.
         schema: the dataclass of a train table, which knows the default depth and the tables; None leaves all tables out.
     """
-    found = _spread_fanouts(raw, LAYERS if schema is None else schema.__dataclass_fields__["layers"].default)  # pyright: ignore
-    default_tables: Any = getattr(schema, "default_tables", None)
+    schema = schema or TrainSchema
+    found = _spread_fanouts(raw, schema.layers)
     entries = found.get("train")
-    for entry in entries if default_tables and isinstance(entries, list) else ():
-        for name, table in default_tables(entry).items() if isinstance(entry, Mapping) else ():
+    for entry in entries if isinstance(entries, list) else ():
+        for name, table in schema.default_tables(entry).items() if isinstance(entry, Mapping) else ():
             found.setdefault(name, dict(table))
     return found
-
-
-LAYERS = 2
-"""Layers of a model whose table does not say it, where tables are not checked."""
 
 
 def _spread_fanouts(raw: Mapping[str, Any], default_layers: int) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The options that a pipeline file may ask for, and what each technique makes of them: one table, of which `validate` refuses.
+"""What goes with what in a pipeline file: one table, by which trainers/recipe/together.py refuses.
 
-A row is an `Option`, a column a technique. A cell is "yes" unless the technique states a `Limit` (trainers/techniques/limits.py): the
-option contradicts it or has no effect, always or under a condition; or the technique's sub-table has no such key.
+A row is an `Option` that a file may ask for, a column a technique. A cell is "yes" unless the technique states a `Limit`
+(trainers/techniques/limits.py): the option contradicts it or has no effect, always or under a condition; or the technique's sub-table has
+no such key.
 
     found by   a train table alone              the keys of [[train]] and of its sub-table
                a train table and other tables   [sampling], [memory], [partitions] and others
@@ -9,6 +10,8 @@ option contradicts it or has no effect, always or under a condition; or the tech
 
 A table of the file that has no effect on one training may have one on another. So it is a mistake only if it has none on all of them, and
 else a note.
+
+What a train table asks of other tables and no cell says is a `Rule` with a sentence of its own (trainers/recipe/file_rules.py).
 """
 
 from __future__ import annotations
@@ -278,3 +281,33 @@ CONDITIONS: Mapping[str, Condition] = {
     "unfused": _scheme("unfused"),
     "vanilla": _scheme("vanilla"),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """A cell of the table of options that is more than "yes".
+
+    Attributes:
+        option: name of the option.
+        why: end of the sentence that begins with the option and the trainer.
+        when: name of a condition under which it holds, "" for always.
+        useless: whether the option has no effect, instead of contradicting the technique.
+        remedy: what to do about it; {own} in it stands for the header of the sub-table with the technique's own keys.
+    """
+
+    option: str
+    why: str
+    when: str = ""
+    useless: bool = False
+    remedy: str = "remove the key"
+
+
+def each(
+    options: str, why: str, *, whens: str = "", useless: bool = False, remedy: str = "remove the key"
+) -> tuple[Limit, ...]:
+    """Returns a limit for each of several options under each of several conditions; both are names with blanks between them."""
+    return tuple(
+        Limit(option=option, why=why, when=when, useless=useless, remedy=remedy)
+        for option in options.split()
+        for when in whens.split() or [""]
+    )

@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.recipe.limits import Limit
+from graphmill.trainers.recipe.file_rules import Rule
+from graphmill.trainers.recipe.options import Limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,6 @@ class Technique:
         data: "module:name" of the function that opens a run's data, `open_data(opening) -> Data` (trainers/loop/executor.py).
         domain: "module:name" of the function `domain(topology, lane)` that says how ranks with the rows of all nodes share an evaluation
             (trainers/inference/evaluation.py); "" if there are no such ranks.
-        limited: "module:name" of its limits, the cells of the table of options that are more than "yes"; "" without one.
         need: "module:name" of the function that adds up the memory of a training, `terms(case)` (trainers/recipe/need.py); "" without one.
         forecast: "module:name" of its formulas of bytes and seconds, a `Formula` (trainers/techniques/forecasts.py); "" without them.
         pieces: "module:name" of the function that measures the pieces of a training without batches, `measure_pieces(outlook, at_hand,
@@ -61,7 +61,6 @@ class Technique:
     settings: str = ""
     data: str = "graphmill.trainers.training.open_rows:open_data"
     domain: str = ""
-    limited: str = ""
     need: str = ""
     forecast: str = ""
     pieces: str = ""
@@ -98,7 +97,11 @@ class Technique:
 
     def limits(self) -> tuple[Limit, ...]:
         """Imports what does not go with the technique."""
-        return (*_named(EVERYWHERE), *(_named(self.limited) if self.limited else ()))
+        return (*_named(f"{LIMITS}:EVERYWHERE"), *_named(f"{LIMITS}:LIMITS").get(self.name, ()))
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Imports what the technique's settings ask of the other tables of a file."""
+        return _named(f"{LIMITS}:RULES").get(self.name, ())
 
     def evaluation_domain(self, topology: Any, lane: Any) -> Any:
         """Returns the function that makes the nodes of an evaluation which ranks share."""
@@ -109,8 +112,8 @@ class Technique:
         return _named(self.data)(opening)
 
 
-EVERYWHERE = "graphmill.trainers.techniques.limits:EVERYWHERE"
-"""Limits of every technique."""
+LIMITS = "graphmill.trainers.techniques.limits"
+"""Module with the limits and rules of all techniques."""
 
 
 def _named(reference: str) -> Any:
@@ -127,7 +130,6 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name=DEFAULT,
             module="graphmill.trainers.techniques.minibatch",
-            limited="graphmill.trainers.techniques.limits:MINIBATCH",
             need="graphmill.trainers.techniques.needs:minibatch_terms",
             forecast="graphmill.trainers.techniques.forecasts:MINIBATCH",
             needs=("sampling",),
@@ -137,7 +139,6 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="disk",
             module="graphmill.trainers.techniques.disk",
-            limited="graphmill.trainers.techniques.limits:DISK",
             need="graphmill.trainers.techniques.needs:disk_terms",
             forecast="graphmill.trainers.techniques.forecasts:DISK",
             needs=("sampling", "samples", "memory", "cache_plan"),
@@ -148,7 +149,6 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="factored",
             module="graphmill.trainers.techniques.factored.executor",
-            limited="graphmill.trainers.techniques.limits:FACTORED",
             need="graphmill.trainers.techniques.needs:factored_terms",
             forecast="graphmill.trainers.techniques.forecasts:FACTORED",
             needs=("sampling",),
@@ -160,7 +160,6 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="fresh",
             module="graphmill.trainers.techniques.fresh.executor",
-            limited="graphmill.trainers.techniques.limits:FRESH",
             need="graphmill.trainers.techniques.needs:fresh_terms",
             forecast="graphmill.trainers.techniques.forecasts:FRESH",
             needs=("sampling",),
@@ -175,7 +174,6 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="fresh-factored",
             module="graphmill.trainers.techniques.fresh_factored.executor",
-            limited="graphmill.trainers.techniques.limits:FRESH_FACTORED",
             need="graphmill.trainers.techniques.needs:fresh_factored_terms",
             forecast="graphmill.trainers.techniques.forecasts:FRESH_FACTORED",
             needs=("sampling",),
@@ -191,7 +189,6 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="fullgraph",
             module="graphmill.trainers.techniques.fullgraph.executor",
-            limited="graphmill.trainers.techniques.limits:FULLGRAPH",
             need="graphmill.trainers.techniques.fullgraph.need:terms",
             forecast="graphmill.trainers.techniques.forecasts:FULLGRAPH",
             pieces="graphmill.trainers.techniques.fullgraph.pieces:measure_pieces",
@@ -208,7 +205,6 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="distributed",
             module="graphmill.trainers.techniques.distributed.executor",
-            limited="graphmill.trainers.techniques.limits:DISTRIBUTED",
             need="graphmill.trainers.techniques.needs:distributed_terms",
             forecast="graphmill.trainers.techniques.forecasts:DISTRIBUTED",
             needs=("sampling", "partitions"),
@@ -222,7 +218,6 @@ TECHNIQUES: dict[str, Technique] = {
         Technique(
             name="fresh-distributed",
             module="graphmill.trainers.techniques.fresh_distributed.executor",
-            limited="graphmill.trainers.techniques.limits:FRESH_DISTRIBUTED",
             need="graphmill.trainers.techniques.needs:fresh_distributed_terms",
             forecast="graphmill.trainers.techniques.forecasts:FRESH_DISTRIBUTED",
             needs=("sampling", "partitions"),

@@ -1,15 +1,23 @@
-"""Refuses what does not go together in a train table and its file, by the table of options (trainers/recipe/options.py)."""
+"""Refuses what does not go together in a train table and its file, by the table of options and by rules.
+
+trainers/recipe/options.py has the table, trainers/recipe/file_rules.py the rules.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.pipeline.train_schema import FileTables
+from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
-from graphmill.trainers.recipe.limits import Limit
-from graphmill.trainers.recipe.options import CONDITIONS, FILLED, OPTIONS, Condition, Option, Tables
+from graphmill.trainers.recipe.file_rules import RULES, Case
+from graphmill.trainers.recipe.options import CONDITIONS, FILLED, OPTIONS, Condition, Limit, Option, Tables
 
 MODELS = {
     "layers": "is a list of layers",
@@ -61,18 +69,75 @@ def table_problems(table: Any) -> Iterator[KeyProblem]:
             yield KeyProblem(" ".join(keys) + " trainer", text)
 
 
-def file_conflicts(table: Any, tables: Tables, written: Collection[str]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yields the clashes of a train table with other tables, as paths below `[[train]]`.
+def file_problems(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
+    """Yields what does not go together in a file: keys of train tables, and what has no effect on any; each with its problem."""
+    tables = file.tables
+    if "sampling" not in tables and any(train is None or "sampling" in train.needs for train in file.train):
+        yield ("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"
+    for index, (entry, train) in enumerate(zip(file.entries, file.train, strict=True)):
+        where = ("train", index)
+        yield from (((*where, key), text) for key, text in _other_depth(entry, train, tables.get("sampling")))
+        if train is not None:
+            written = {path[2] for path in file.lines if path[:2] == where and len(path) == 3}
+            case = Case(train=train, tables=tables, seed=file.seed, written=written)  # pyright: ignore[reportArgumentType]
+            yield from (((*where, *path.split(".")), text) for path, text in _conflicts(case))
+    if None not in file.train:
+        yield from (
+            (path, text)
+            for path, text, _, all_of in useless_tables(file.train, tables)
+            if all_of and path in file.lines
+        )
 
-    Args:
-        table, tables: as in `clashes`.
-        written: keys of the train table that the file has.
-    """
-    for option, limit, condition, text in clashes(table, tables):
+
+def _other_depth(entry: Mapping[str, Any], train: Any, sampling: Any) -> Iterator[tuple[str, str]]:
+    """Yields the keys of a train table, with or without mistakes, whose depth or fan-outs contradict [sampling]."""
+    if sampling is None or (train is not None and not train.sampled_by):
+        return
+    layers, own = (entry.get("layers"), ()) if train is None else (train.layers, train.fanouts)
+    if type(layers) is not int:
+        return
+    if len(own or sampling.fanouts) != layers:
+        whose = f"fanouts = {fanouts_spelled(own)} has" if own else "[sampling] has"
+        text = f"layers = {layers}, but {whose} {len(own or sampling.fanouts)} fanouts: one is needed for each layer"
+        yield ("fanouts" if own else "layers"), f"{text}; one number, fanouts = 10, stands for all layers"
+    elif own and own != sampling.fanouts:
+        given = f"fanouts = {fanouts_spelled(own)}"
+        if sampling.schedule:
+            yield "fanouts", f"{given}, but [sampling] has a schedule of its own fan-outs: leave one of them out"
+        elif by_relation(own) and sampling.method != "uniform":
+            for_uniform = 'has numbers per relation, which are for [sampling] method = "uniform"'
+            yield "fanouts", f'{given} {for_uniform}, not "{sampling.method}"'
+
+
+def _conflicts(case: Case) -> Iterator[tuple[str, str]]:
+    """Yields the keys of a train table that contradict other tables, as paths below `[[train]]` with dots."""
+    train = case.train
+    for rule in (*RULES, *train.technique.rules()):
+        if found := rule.broken(case):
+            yield rule.key.replace("*", train.trainer), rule.text.format(case=case, found=found)
+    for option, limit, condition, text in clashes(train, case.tables):
         if option.scope == "file" and not limit.useless:
-            yield tuple(condition.key.replace("*", table.trainer).split(".")) if condition.key else ("trainer",), text
-        elif option.scope != "code" and (condition.of_file or (option.name in FILLED and option.keys[0] in written)):
-            yield tuple(_below(option, table, option.keys[0]).split(".")), text
+            yield condition.key.replace("*", train.trainer) or "trainer", text
+        elif option.scope != "code" and (
+            condition.of_file or (option.name in FILLED and option.keys[0] in case.written)
+        ):
+            yield _below(option, train, option.keys[0]), text
+
+
+def mixed_features(pipeline: Pipeline) -> Iterator[tuple[KeyPath, str]]:
+    """Yields the conflicts between train tables over feature tables, in a file without other mistakes."""
+    about_one = {stage.name for stage in stages() if stage.of_one_feature_table and stage.configs(pipeline)}
+    shared = pipeline.shared_features
+    for index, table in enumerate(pipeline.train):
+        read = about_one & {*table.inputs, *table.reads}
+        if read and table.feature_table != shared:
+            about = f"[features.{shared}]" if shared else "the main table"
+            what = f"{' and '.join(sorted(read))} of this pipeline are about {about}, which another [[train]] chooses"
+            text = f'feature_table = "{table.feature_table}", but {what}'
+            yield (
+                ("train", index, "feature_table"),
+                f"{text}; write a second pipeline file, it shares all stages that are equal",
+            )
 
 
 def useless_tables(

@@ -1,0 +1,206 @@
+"""What a train table asks of the other tables of its file: one rule per mistake, each with its key and its sentence.
+
+trainers/recipe/options.py is the table of what a technique cannot do; these rules are about what is there. A technique has rules of its own
+beside its limits (trainers/techniques/limits.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from graphmill.assets.building.keys import ConfigError
+from graphmill.assets.pipeline.rules import NO_RELATIONS
+from graphmill.assets.sampling.fanouts import by_relation, spelled
+from graphmill.assets.sources.registry import GraphConfig, TableConfig
+from graphmill.trainers.recipe.options import Tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A train table in its file.
+
+    Attributes:
+        train: the table.
+        tables: the other tables.
+        written: keys of the train table that the file has.
+        seed: seed of the pipeline, None if it is wrong.
+    """
+
+    train: Any
+    tables: Tables
+    written: Collection[str] = ()
+    seed: int | None = None
+
+    @property
+    def own(self) -> Any:
+        """The technique's own settings."""
+        return self.train.own_settings
+
+    @cached_property
+    def drawn(self) -> Any:
+        """`[sampling]` with the fan-outs of the train table, without them if they do not fit it; None if the training does not sample."""
+        sampling = self.tables.get("sampling") if self.train.sampled_by else None
+        try:
+            return replace(sampling, fanouts=self.train.fanouts) if sampling and self.train.fanouts else sampling
+        except ConfigError:  # which is reported for itself
+            return sampling
+
+    @property
+    def graph(self) -> GraphConfig | None:
+        """`[graph]`."""
+        return self.tables.get("graph")
+
+    @property
+    def features(self) -> TableConfig | None:
+        """The feature table that is trained on; None if the file has no valid table of that name."""
+        features, name = self.tables.get("features"), self.train.feature_table
+        if features is None:
+            return None if name or "features" in self.tables else TableConfig()
+        return features.named.get(name) if name else features.main
+
+    def never(self, attribute: str) -> bool:
+        """Tells whether the source certainly does not give an attribute."""
+        return self.graph is not None and attribute in self.graph.never
+
+    def missing(self, *names: str) -> str:
+        """Returns the headers of those tables that the file lacks, "" if it has all of them."""
+        return " and ".join(f"[{name}]" for name in names if name not in self.tables)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What a train table asks of the other tables of its file.
+
+    Attributes:
+        key: path below `[[train]]` of the key that is refused; * stands for the sub-table.
+        broken: what is wrong with a case; "", False or None if nothing is.
+        text: the sentence, in which {case} is the case and {found} what `broken` returned.
+    """
+
+    key: str
+    broken: Callable[[Case], Any]
+    text: str
+
+
+def _unknown_features(case: Case) -> str:
+    """Returns the names of the feature tables if the chosen one is not among them."""
+    named = getattr(case.tables.get("features"), "named", None)
+    if not case.train.feature_table or named is None or case.train.feature_table in named:
+        return ""
+    return ", ".join(named) or "(none)"
+
+
+def _needed(case: Case) -> str:
+    return case.missing(*(name for name in case.train.needs if name != "sampling"))
+
+
+def _unstored(case: Case) -> str:
+    """Returns the rest of the sentence that says why a training cannot take stored samples, "" if it can or takes none."""
+    train, samples, sampling = case.train, case.tables.get("samples"), case.tables.get("sampling")
+    if not train.stored or _needed(case):
+        return ""
+    if "samples" not in case.tables:
+        return " needs a table [samples]"
+    if train.seeds and set(train.seeds) != {case.seed} and not (sampling and sampling.sampling_seed is not None):
+        drawn = f"but samples are drawn by the pipeline's seed = {case.seed}, not by seeds = {list(train.seeds)}"
+        return f", {drawn}: set `sampling_seed` in [sampling], by which all of them draw"
+    if samples and sampling and not sampling.reuse and train.epochs > samples.epochs > 0:
+        have = f"[samples] has epochs = {samples.epochs}"
+        return f" with epochs = {train.epochs}, but {have} and [sampling] has no reuse"
+    return ""
+
+
+def _of_all_nodes(case: Case) -> bool:
+    """Tells whether the feature table is a file with rows of all nodes."""
+    return case.features is not None and case.features.file is not None and case.features.node_type is None
+
+
+def _of_source(case: Case) -> bool:
+    """Tells whether the source gives the rows of the feature table."""
+    return case.features is not None and case.features.file is None and case.features.columns is None
+
+
+SOURCE = 'source = "{case.graph.source}"'
+RULES = (
+    Rule(
+        key="feature_table",
+        broken=lambda c: c.train.feature_table and "features" not in c.tables,
+        text="feature_table needs a table [features.{case.train.feature_table}]",
+    ),
+    Rule(
+        key="feature_table",
+        broken=_unknown_features,
+        text='feature_table = "{case.train.feature_table}" is not one of {found}: add a table [features.{case.train.feature_table}]',
+    ),
+    Rule(key="trainer", broken=_needed, text='trainer = "{case.train.trainer}" needs {found}'),
+    Rule(
+        key="trainer",
+        broken=lambda c: c.train.technique.stored and _unstored(c),
+        text='trainer = "{case.train.trainer}"{found}',
+    ),
+    Rule(
+        key="samples",
+        broken=lambda c: not c.train.technique.stored and _unstored(c),
+        text='samples = "stored"{found}',
+    ),
+    Rule(
+        key="*.rows",
+        broken=lambda c: c.own.rows == "packed" and c.missing("memory", "cache_plan"),
+        text='rows = "packed" needs {found}',
+    ),
+    Rule(
+        key="model",
+        broken=lambda c: c.drawn and c.drawn.by_relation and c.train.without_relations(),
+        text="fanouts has numbers per relation, but {found}: give one number per layer, or take another model",
+    ),
+    Rule(
+        key="edge_weight",
+        broken=lambda c: c.train.edge_weight and c.drawn and c.drawn.without_weights(),
+        text="edge_weight = true multiplies messages by edge weights, but [sampling] {found}: remove the key",
+    ),
+    Rule(
+        key="model",
+        broken=lambda c: c.train.reads_relations and c.drawn and c.drawn.without_relations(),
+        text='model = "{case.train.model}" reads relations, but [sampling] {found}: take another model',
+    ),
+    Rule(
+        key="embedding",
+        broken=lambda c: c.graph and c.train.embedding == "node" and _of_all_nodes(c),
+        text='embedding = "node" has a row for each node of the types without features, and the file of the feature table has rows of all '
+        "nodes: remove the key, or name the node_type of the rows",
+    ),
+    Rule(
+        key="embedding",
+        broken=lambda c: c.train.embedding == "node" and c.never("featureless") and _of_source(c),
+        text=f'embedding = "node" has a row for each node of the types without features, and all node types of {SOURCE} have features '
+        "here: remove the key",
+    ),
+    Rule(
+        key="model",
+        broken=lambda c: c.train.reads_relations and c.never("edge_types"),
+        text=f'model = "{{case.train.model}}" has matrices per relation, and the edges of {SOURCE} have no relations here: take another '
+        "model, or give the source relations (docs/own-data.md)",
+    ),
+    Rule(
+        key="edge_weight",
+        broken=lambda c: c.train.edge_weight and c.never("weights"),
+        text=f"edge_weight = true multiplies messages by edge weights, and {SOURCE} gives none here: remove the key, or name the weights "
+        "of the data (docs/own-data.md)",
+    ),
+    Rule(
+        key="input",
+        broken=lambda c: c.train.input == "typed" and c.never("node_types"),
+        text=f'input = "typed" has a projection per node type, and the nodes of {SOURCE} have no types here: set input = "linear"',
+    ),
+    Rule(
+        key="fanouts",
+        broken=lambda c: (
+            c.train.sampled_by and by_relation(c.train.fanouts) and c.never("edge_types") and spelled(c.train.fanouts)
+        ),
+        text=f"fanouts = {{found}} {NO_RELATIONS.replace('{source}', '{case.graph.source}')}",
+    ),
+)
+"""The rules of every technique."""
