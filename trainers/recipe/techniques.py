@@ -124,21 +124,37 @@ def _named(reference: str) -> Any:
 DEFAULT = "minibatch"
 """The technique of a train table that names none."""
 
+
+def _row(name: str, *, own_keys: bool = True, **more: Any) -> Technique:
+    """Returns the row of a technique of ours.
+
+    Args:
+        name: name of the technique, and of its file or folder in trainers/techniques/, with _ for -.
+        own_keys: whether it has keys of its own: it is a folder with `executor` and `settings`, whose `SETTINGS` is their dataclass. A
+            technique without any is one file.
+        more: other fields.
+    """
+    place = f"graphmill.trainers.techniques.{name.replace('-', '_')}"
+    if own_keys:
+        return Technique(name=name, module=f"{place}.executor", settings=f"{place}.settings:SETTINGS", **more)
+    return Technique(name=name, module=place, **more)
+
+
 TECHNIQUES: dict[str, Technique] = {
     row.name: row
     for row in (
-        Technique(
-            name=DEFAULT,
-            module="graphmill.trainers.techniques.minibatch",
+        _row(
+            DEFAULT,
+            own_keys=False,
             need="graphmill.trainers.techniques.needs:minibatch_terms",
             forecast="graphmill.trainers.techniques.forecasts:MINIBATCH",
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
         ),
-        Technique(
-            name="disk",
-            module="graphmill.trainers.techniques.disk",
+        _row(
+            "disk",
+            own_keys=False,
             need="graphmill.trainers.techniques.needs:disk_terms",
             forecast="graphmill.trainers.techniques.forecasts:DISK",
             needs=("sampling", "samples", "memory", "cache_plan"),
@@ -146,20 +162,17 @@ TECHNIQUES: dict[str, Technique] = {
             stored=True,
             on_device=True,
         ),
-        Technique(
-            name="factored",
-            module="graphmill.trainers.techniques.factored.executor",
+        _row(
+            "factored",
             need="graphmill.trainers.techniques.needs:factored_terms",
             forecast="graphmill.trainers.techniques.forecasts:FACTORED",
             needs=("sampling",),
             reads=("hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
             roles=True,
-            settings="graphmill.trainers.techniques.factored.settings:FactoredSettings",
         ),
-        Technique(
-            name="fresh",
-            module="graphmill.trainers.techniques.fresh.executor",
+        _row(
+            "fresh",
             need="graphmill.trainers.techniques.needs:fresh_terms",
             forecast="graphmill.trainers.techniques.forecasts:FRESH",
             needs=("sampling",),
@@ -167,13 +180,11 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
-            settings="graphmill.trainers.techniques.fresh.settings:FreshSettings",
             halves=True,
             approximate=True,
         ),
-        Technique(
-            name="fresh-factored",
-            module="graphmill.trainers.techniques.fresh_factored.executor",
+        _row(
+            "fresh-factored",
             need="graphmill.trainers.techniques.needs:fresh_factored_terms",
             forecast="graphmill.trainers.techniques.forecasts:FRESH_FACTORED",
             needs=("sampling",),
@@ -181,14 +192,12 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
-            settings="graphmill.trainers.techniques.fresh_factored.settings:FreshFactoredSettings",
             halves=True,
             roles=True,
             approximate=True,
         ),
-        Technique(
-            name="fullgraph",
-            module="graphmill.trainers.techniques.fullgraph.executor",
+        _row(
+            "fullgraph",
             need="graphmill.trainers.techniques.fullgraph.need:terms",
             forecast="graphmill.trainers.techniques.forecasts:FULLGRAPH",
             pieces="graphmill.trainers.techniques.fullgraph.pieces:measure_pieces",
@@ -196,28 +205,24 @@ TECHNIQUES: dict[str, Technique] = {
             defaults={"partitions": {"parts": 1}, "chunks": {}},
             inputs=("chunks",),
             on_device=True,
-            settings="graphmill.trainers.techniques.fullgraph.settings:FullGraphSettings",
             domain="graphmill.trainers.techniques.fullgraph.evaluation_turns:batch_turns",
             by_parts=True,
             whole_graph=True,
             halves=True,
         ),
-        Technique(
-            name="distributed",
-            module="graphmill.trainers.techniques.distributed.executor",
+        _row(
+            "distributed",
             need="graphmill.trainers.techniques.needs:distributed_terms",
             forecast="graphmill.trainers.techniques.forecasts:DISTRIBUTED",
             needs=("sampling", "partitions"),
             inputs=("partitions",),
             reads=("shards", "hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
-            settings="graphmill.trainers.techniques.distributed.settings:DistributedSettings",
             data="graphmill.trainers.techniques.distributed.open_parts:open_data",
             by_parts=True,
         ),
-        Technique(
-            name="fresh-distributed",
-            module="graphmill.trainers.techniques.fresh_distributed.executor",
+        _row(
+            "fresh-distributed",
             need="graphmill.trainers.techniques.needs:fresh_distributed_terms",
             forecast="graphmill.trainers.techniques.forecasts:FRESH_DISTRIBUTED",
             needs=("sampling", "partitions"),
@@ -225,7 +230,6 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("shards", "budgets"),
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
-            settings="graphmill.trainers.techniques.fresh_distributed.settings:FreshDistributedSettings",
             data="graphmill.trainers.techniques.distributed.open_parts:open_data",
             by_parts=True,
             halves=True,

@@ -77,3 +77,6 @@ class DistributedSettings(Settings):
             yield KeyProblem("links exchange", text)
         if self.model_links and self.rank_link:
             yield KeyProblem("model_links rank_link", "model_links has the speeds of links: remove rank_link")
+
+
+SETTINGS = DistributedSettings

@@ -98,3 +98,6 @@ class FactoredSettings(Settings):
             name = "samplers" if samplers else "switching"
             text = f'{name} has no effect with sharing = "time", where every device samples and trains in turn: remove the key'
             yield KeyProblem(f"{name} sharing", text)
+
+
+SETTINGS = FactoredSettings

@@ -56,3 +56,6 @@ class FullGraphSettings(Settings):
             if getattr(self, name) != self.__dataclass_fields__[name].default:
                 text = f'{name} is for a graph that is cut, and mode = "device" does not cut it: remove the key'
                 yield KeyProblem(f"{name} mode", text)
+
+
+SETTINGS = FullGraphSettings
