@@ -32,14 +32,12 @@ from typing import Any
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.features.config import MAIN, step_name
 from graphmill.assets.pipeline.catalogue import stages
-from graphmill.assets.pipeline.left_out import completed
 from graphmill.assets.pipeline.notes import Notes, parse_notes
 from graphmill.assets.pipeline.rules import NAME, key_owners, parse_tables, table_conflicts, table_names
 from graphmill.assets.pipeline.schedule import RUN, SCHEDULE, RunTable, ScheduleTable, parse_run, parse_schedule
 from graphmill.assets.pipeline.schema import Problem, Tables
-from graphmill.assets.pipeline.toml_lines import KeyPath, key_lines
-from graphmill.assets.pipeline.toml_text import toml_text
-from graphmill.assets.pipeline.train_schema import TrainSchema, parse_train
+from graphmill.assets.pipeline.toml_lines import KeyPath, key_lines, toml_text
+from graphmill.assets.pipeline.train_schema import TrainSchema, completed, parse_train
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import GraphConfig
