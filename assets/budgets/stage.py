@@ -11,7 +11,6 @@ from graphmill.assets.budgets.config import AUTO, LEVELS, BudgetsConfig, Budgets
 from graphmill.assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
 from graphmill.assets.budgets.need import budgets_need
 from graphmill.assets.building.materialize import stage_version
-from graphmill.assets.building.needs import Need, Sizes
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.features.read import open_features
@@ -64,6 +63,7 @@ class BudgetsStage(Stage):
     Table = MemoryConfig
     Semantic = BudgetsConfig
     Execution = BudgetsExecution
+    need = staticmethod(lambda semantic, execution, sizes: budgets_need())
     reads_stages = ("features",)  # a budget may be a share of their bytes
     checks = (FITS,)
     says: Mapping[str, str] = {
@@ -93,10 +93,6 @@ class BudgetsStage(Stage):
     def raw(self, semantic: BudgetsConfig) -> Mapping[str, str]:
         """Returns the digest of the measured numbers if an "auto" needs them."""
         return {"measured": measured_digest(self.home)} if semantic.automatic else {}
-
-    def need(self, semantic: BudgetsConfig, execution: BudgetsExecution, sizes: Sizes) -> Need | None:
-        """Returns the memory of a build."""
-        return budgets_need()
 
     def build(self, building: Building[BudgetsConfig, BudgetsExecution]) -> Summary:
         """Computes the bytes of each level.

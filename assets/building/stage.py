@@ -127,6 +127,8 @@ class Stage:
         needs: table that the stage's own table needs -> the rest of the sentence "[...] needs a table [...]".
         of_one_feature_table: whether its artifact is about the rows of one feature table, which all trainings that read it must choose.
         speed: how fast it works on the machine of the docs, until this home has built it once; None for a stage of moments.
+        need: (Semantic config, Execution config, what is known of sizes) -> memory, disk and work of a build; None without a formula. It is
+            called before anything is opened: by `graphmill inspect` with bounds, by `materialize` with what the inputs' artifacts say.
     """
 
     name: str
@@ -147,6 +149,7 @@ class Stage:
     needs: Mapping[str, str] = MappingProxyType({})
     of_one_feature_table: bool = False
     speed: Speed | None = None
+    need: Callable[[Any, Any, Sizes], Need | None] = staticmethod(lambda semantic, execution, sizes: None)
 
     def inputs(self, semantic: Any) -> Mapping[str, str]:
         """Returns role -> stage name of the inputs, which may depend on the config: `reads_stages`, each under its own name."""
@@ -188,18 +191,6 @@ class Stage:
     def sentence(self, semantic: Any) -> str:
         """Returns a sentence about artifacts of this config for the description of their asset, "" if the page says enough."""
         return ""
-
-    def need(self, semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build, None if the stage has no formula.
-
-        It is called before anything is opened: by `graphmill inspect` with bounds, by `materialize` with what the inputs' artifacts say.
-
-        Args:
-            semantic, execution: the configs.
-            sizes: what is known. Its `artifacts` are of the step's inputs and of what they were built from, if these exist; else its
-                `configs` say what they will be.
-        """
-        return None
 
     def build(self, building: Building[Any, Any]) -> Summary:
         """Fills the writer and returns the summary; does not publish."""

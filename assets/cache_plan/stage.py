@@ -8,7 +8,7 @@ import numpy as np
 
 from graphmill.assets.budgets.read import Budgets, open_budgets
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Stage, Summary
 from graphmill.assets.cache_plan.build import PlanTotals, plan_all
@@ -77,15 +77,12 @@ class CachePlanStage(Stage):
     config_of = staticmethod(cache_plan_config)
     Semantic = CachePlanConfig
     Execution = Threads
+    need = staticmethod(cache_plan_need)
     reads_stages = ("features", "samples", "budgets")  # features: row sizes, and nodes with rows
     says, checks = CACHE_PLAN_CHECKS, tuple(CACHE_PLAN_CHECKS)
     of_one_feature_table = True
     speed = Speed(per_second=3e6)
     needs: Mapping[str, str] = {"samples": " to lay out the rows of stored batches", "memory": " with the budgets"}
-
-    def need(self, semantic: CachePlanConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return cache_plan_need(semantic, execution, sizes)
 
     def build(self, building: Building[CachePlanConfig, Threads]) -> Summary:
         """Ranks, sizes, splits, orders and counts.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.chunks.config import ChunksConfig, ChunksTable, chunks_config
@@ -67,6 +67,7 @@ class ChunksStage(Stage):
     config_of = staticmethod(chunks_config)
     Semantic = ChunksConfig
     Execution = Threads
+    need = staticmethod(chunks_need)
     speed = Speed(per_second=5e6)
     reads_stages = ("graph", "partitions")
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
@@ -81,10 +82,6 @@ class ChunksStage(Stage):
     checks = tuple(says)
     warnings = (EVERY_CHUNK,)
     needs: Mapping[str, str] = {"partitions": " with the parts that it cuts"}
-
-    def need(self, semantic: ChunksConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return chunks_need(semantic, execution, sizes)
 
     def build(self, building: Building[ChunksConfig, Threads]) -> Summary:
         """Cuts, schedules and writes.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Summary
 from graphmill.assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
@@ -68,6 +68,7 @@ class FeaturesStage(SourceStage):
     Table = TableConfig
     Semantic = FeaturesConfig
     Execution = Threads
+    need = staticmethod(features_need)
     speed = Speed(per_second=230e6, number="feature_bytes")
     checks = ("values are finite", "rows are in the order of their nodes", EXACT, FEATURES_ALONE)
     warnings = (EXACT, FEATURES_ALONE)
@@ -136,10 +137,6 @@ class FeaturesStage(SourceStage):
             refuse_managed([semantic.table.file])
         file = {} if semantic.table.file is None else {"file": sha256_file(semantic.table.file)}
         return file | source_module(semantic.graph.source).raw(semantic.graph, semantic.table)
-
-    def need(self, semantic: FeaturesConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return features_need(semantic, execution, sizes)
 
     def require_sound(self, opened: OpenSource, semantic: FeaturesConfig) -> Sound:
         """Reads all rows and checks each value; returns the checks that warn."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Progress, Silent, Summary
 from graphmill.assets.graph.checks import SHARED, describe, node_checks, topology_checks
@@ -82,6 +82,7 @@ class GraphStage(SourceStage):
     code_version = 3  # 2: features are an artifact of their own; 3: fields of CSV files without the blanks around them
     Semantic = GraphConfig
     Execution = Threads
+    need = staticmethod(graph_need)
     speed = Speed(per_second=5e6, number="num_edges")
     says: Mapping[str, str] = {
         "has edges": "At least one edge is left after self-loops and duplicates were treated as [graph] says.",
@@ -149,10 +150,6 @@ class GraphStage(SourceStage):
             InputError: the content is missing or unreadable.
         """
         return source_module(semantic.source).raw(semantic, None)
-
-    def need(self, semantic: GraphConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return graph_need(semantic, execution, sizes)
 
     def require_sound(self, opened: OpenSource, semantic: GraphConfig) -> Sound:
         """Reads everything except features and checks ids, labels and split, without compressing edges."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.graph.read import SAMPLING, open_graph
@@ -75,6 +75,7 @@ class HotnessStage(Stage):
     Table = HotnessTable
     Semantic = HotnessConfig
     Execution = Threads
+    need = staticmethod(hotness_need)
     speed = Speed(per_second=28e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = ("the ranking holds every node once",)
@@ -120,10 +121,6 @@ class HotnessStage(Stage):
             InputError: the module does not exist.
         """
         return code_digests({"sampling": semantic.sampling.method}) if semantic.sampling else {}
-
-    def need(self, semantic: HotnessConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return hotness_need(semantic, execution, sizes)
 
     def build(self, building: Building[HotnessConfig, Threads]) -> Summary:
         """Counts, ranks, and evaluates if the configuration asks for it.

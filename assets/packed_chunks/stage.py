@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, FanOut, Summary
 from graphmill.assets.cache_plan.read import open_segment_plan
@@ -61,6 +61,7 @@ class PackedStage(FanOut):
     table = "packed"
     Table = Semantic = PackedConfig
     Execution = PackedExecution
+    need = staticmethod(packed_need)
     reads_stages = ("features", "samples", "cache_plan")
     checks = ("rows are the features", "one chunk a batch", "chunks begin on pages")
     says: Mapping[str, str] = {
@@ -117,10 +118,6 @@ class PackedStage(FanOut):
         plan = open_segment_plan(inputs["cache_plan"]).group(segments.low, segments.high)
         stored = inputs["samples"].array("part_of")[plan.first_batch : plan.first_batch + len(plan.segment_of)]
         return {"samples": [names[number] for number in np.unique(stored).tolist()]}
-
-    def need(self, semantic: PackedConfig, execution: PackedExecution, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return packed_need(semantic, execution, sizes)
 
     def build(self, building: Building[PackedConfig, PackedExecution]) -> Summary:
         """Writes the index of the finished groups.

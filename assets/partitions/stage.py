@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.graph.read import SAMPLING, Graph, open_graph
@@ -67,6 +67,7 @@ class PartitionsStage(Stage):
     config_of = staticmethod(partitions_config)
     Semantic = PartitionsConfig
     Execution = Threads
+    need = staticmethod(partitions_need)
     reads_stages = ("graph",)
     speed = Speed(per_second=5.8e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
@@ -77,10 +78,6 @@ class PartitionsStage(Stage):
         EVERY_EDGE: "The matrix of edges between parts, inside parts included, has as many edges as the graph.",
         EVERY_PART: SAYS[EVERY_PART],
     }
-
-    def need(self, semantic: PartitionsConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return partitions_need(semantic, execution, sizes)
 
     def build(self, building: Building[PartitionsConfig, Threads]) -> Summary:
         """Assigns and measures.

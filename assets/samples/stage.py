@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, FanOut, Summary
 from graphmill.assets.graph.read import SAMPLING
@@ -65,6 +65,7 @@ class SamplesStage(FanOut):
     Table = SamplesTable
     Semantic = SamplesConfig
     Execution = SamplesExecution
+    need = staticmethod(samples_need)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = ("blocks are sound", "input ids are unique", "every seed once an epoch")
     says: Mapping[str, str] = {
@@ -125,10 +126,6 @@ class SamplesStage(FanOut):
         """Returns the number of batches of a part."""
         run = BatchRange.of(part)
         return run.high - run.low
-
-    def need(self, semantic: SamplesConfig, execution: SamplesExecution, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return samples_need(semantic, execution, sizes)
 
     def build(self, building: Building[SamplesConfig, SamplesExecution]) -> Summary:
         """Writes the index of the finished parts.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.graph.read import SAMPLING, open_graph
@@ -64,6 +64,7 @@ class SamplingTablesStage(Stage):
     code_version = 1
     Semantic = TablesConfig
     Execution = Threads
+    need = staticmethod(lambda semantic, execution, sizes: tables_need(semantic, execution, sizes, RANGE_EDGES))
     speed = Speed(per_second=10e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = (WHOLE_ROWS, NEVER)
@@ -84,10 +85,6 @@ class SamplingTablesStage(Stage):
     def input_table(self, semantic: TablesConfig) -> str | None:
         """Returns the name of the feature table with the weights."""
         return semantic.feature_table
-
-    def need(self, semantic: TablesConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return tables_need(semantic, execution, sizes, RANGE_EDGES)
 
     def build(self, building: Building[TablesConfig, Threads]) -> Summary:
         """Reads and checks the weights, then builds the tables.

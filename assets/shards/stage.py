@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.building.needs import Need, Sizes, Speed
+from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Summary, TogetherFanOut
 from graphmill.assets.features.read import open_features, require_nodes
@@ -64,6 +64,7 @@ class ShardsStage(TogetherFanOut):
     work_unit = "MiB"
     Semantic = ShardsConfig
     Execution = ShardsExecution
+    need = staticmethod(shards_need)
     speed = Speed(per_second=500e6)
     reads_stages = ("features", "partitions")
     checks = (EVERY_ROW, ROWS_EQUAL)
@@ -111,10 +112,6 @@ class ShardsStage(TogetherFanOut):
             )
             for number, out in zip(numbers, outs, strict=True)
         ]
-
-    def need(self, semantic: ShardsConfig, execution: ShardsExecution, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return shards_need(semantic, execution, sizes)
 
     def build(self, building: Building[ShardsConfig, ShardsExecution]) -> Summary:
         """Writes the place of each node's row."""
