@@ -65,7 +65,6 @@ class BudgetsStage(Stage):
     Execution = BudgetsExecution
     need = staticmethod(lambda semantic, execution, sizes: budgets_need())
     reads_stages = ("features",)  # a budget may be a share of their bytes
-    checks = (FITS,)
     says: Mapping[str, str] = {
         "device and host fit the memory": "The rows that the device and the host would hold fit the memory of "
         "the machine, or the given budgets where it was not measured.",

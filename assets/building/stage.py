@@ -114,8 +114,9 @@ class Stage:
         external_page: page of the content that it reads from outside the store; None if it reads none.
         code_version: number that is raised by hand when the same config would build other bytes.
         Semantic, Execution: the dataclasses of its two configs.
-        checks: names of the checks of every artifact of the stage; the UI lists checks before they have run.
         says: name of a check -> sentence about its test.
+        checks: names of the checks of every artifact of the stage, those of `says` unless it names others; the UI lists checks before they
+            have run.
         warnings: names of the checks that do not block when they fail.
         aspects: names of parts of its artifact that other stages may read apart from the rest. An aspect has a version of its own, so its
             readers stay valid while only the rest changes.
@@ -150,6 +151,11 @@ class Stage:
     of_one_feature_table: bool = False
     speed: Speed | None = None
     need: Callable[[Any, Any, Sizes], Need | None] = staticmethod(lambda semantic, execution, sizes: None)
+
+    def __init_subclass__(cls) -> None:
+        """Gives a stage the checks that it describes."""
+        if "says" in vars(cls) and "checks" not in vars(cls):
+            cls.checks = tuple(cls.says)
 
     def inputs(self, semantic: Any) -> Mapping[str, str]:
         """Returns role -> stage name of the inputs, which may depend on the config: `reads_stages`, each under its own name."""

@@ -79,7 +79,7 @@ class CachePlanStage(Stage):
     Execution = Threads
     need = staticmethod(cache_plan_need)
     reads_stages = ("features", "samples", "budgets")  # features: row sizes, and nodes with rows
-    says, checks = CACHE_PLAN_CHECKS, tuple(CACHE_PLAN_CHECKS)
+    says = CACHE_PLAN_CHECKS
     of_one_feature_table = True
     speed = Speed(per_second=3e6)
     needs: Mapping[str, str] = {"samples": " to lay out the rows of stored batches", "memory": " with the budgets"}

@@ -79,7 +79,6 @@ class ChunksStage(Stage):
         "identity and Algorithm 4; with given speeds of the links it takes no more seconds.",
         EVERY_CHUNK: SAYS[EVERY_CHUNK],
     }
-    checks = tuple(says)
     warnings = (EVERY_CHUNK,)
     needs: Mapping[str, str] = {"partitions": " with the parts that it cuts"}
 

@@ -70,7 +70,6 @@ class FeaturesStage(SourceStage):
     Execution = Threads
     need = staticmethod(features_need)
     speed = Speed(per_second=230e6, number="feature_bytes")
-    checks = ("values are finite", "rows are in the order of their nodes", EXACT, FEATURES_ALONE)
     warnings = (EXACT, FEATURES_ALONE)
     says: Mapping[str, str] = {
         "values are finite": "No feature is NaN or infinite, in the source or in the stored type.",

@@ -63,7 +63,6 @@ class PackedStage(FanOut):
     Execution = PackedExecution
     need = staticmethod(packed_need)
     reads_stages = ("features", "samples", "cache_plan")
-    checks = ("rows are the features", "one chunk a batch", "chunks begin on pages")
     says: Mapping[str, str] = {
         "rows are the features": "Rows drawn from chunks, caches and images are those of the feature table, byte by "
         "byte.",

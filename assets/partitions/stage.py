@@ -71,7 +71,6 @@ class PartitionsStage(Stage):
     reads_stages = ("graph",)
     speed = Speed(per_second=5.8e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
-    checks = (EVERY_NODE, EVERY_EDGE, EVERY_PART)
     warnings = (EVERY_PART,)
     says: Mapping[str, str] = {
         EVERY_NODE: "Each node has a part from 0 to the number of parts less 1.",

@@ -67,7 +67,6 @@ class SamplesStage(FanOut):
     Execution = SamplesExecution
     need = staticmethod(samples_need)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
-    checks = ("blocks are sound", "input ids are unique", "every seed once an epoch")
     says: Mapping[str, str] = {
         "blocks are sound": "Every edge of a stored block leads to one of its sources, and the last block ends in the seeds of "
         "its batch.",

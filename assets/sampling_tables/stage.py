@@ -67,7 +67,6 @@ class SamplingTablesStage(Stage):
     need = staticmethod(lambda semantic, execution, sizes: tables_need(semantic, execution, sizes, RANGE_EDGES))
     speed = Speed(per_second=10e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
-    checks = (WHOLE_ROWS, NEVER)
     says: Mapping[str, str] = {
         WHOLE_ROWS: "Thresholds and rests of a row make one whole place per neighbour, and every alias is a position of its row.",
         NEVER: "As many places have the threshold 0 as edges have the weight 0, but for rows that draw uniformly since "

@@ -67,7 +67,6 @@ class ShardsStage(TogetherFanOut):
     need = staticmethod(shards_need)
     speed = Speed(per_second=500e6)
     reads_stages = ("features", "partitions")
-    checks = (EVERY_ROW, ROWS_EQUAL)
     says: Mapping[str, str] = {
         EVERY_ROW: "Each node with features has one row, in the shard of its part and in the order of the nodes.",
         ROWS_EQUAL: "Rows drawn from every shard are those of the feature table, byte by byte.",
