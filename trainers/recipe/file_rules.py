@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphmill.assets.building.keys import ConfigError
 from graphmill.assets.pipeline.rules import NO_RELATIONS
@@ -70,8 +70,7 @@ class Case:
         return " and ".join(f"[{name}]" for name in names if name not in self.tables)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(NamedTuple):
     """What a train table asks of the other tables of its file.
 
     Attributes:
@@ -126,81 +125,73 @@ def _of_source(case: Case) -> bool:
 SOURCE = 'source = "{case.graph.source}"'
 RULES = (
     Rule(
-        key="feature_table",
-        broken=lambda c: c.train.feature_table and "features" not in c.tables,
-        text="feature_table needs a table [features.{case.train.feature_table}]",
+        "feature_table",
+        lambda c: c.train.feature_table and "features" not in c.tables,
+        "feature_table needs a table [features.{case.train.feature_table}]",
     ),
     Rule(
-        key="feature_table",
-        broken=_unknown_features,
-        text='feature_table = "{case.train.feature_table}" is not one of {found}: add a table [features.{case.train.feature_table}]',
+        "feature_table",
+        _unknown_features,
+        'feature_table = "{case.train.feature_table}" is not one of {found}: add a table [features.{case.train.feature_table}]',
     ),
-    Rule(key="trainer", broken=_needed, text='trainer = "{case.train.trainer}" needs {found}'),
+    Rule("trainer", _needed, 'trainer = "{case.train.trainer}" needs {found}'),
+    Rule("trainer", lambda c: c.train.technique.stored and _unstored(c), 'trainer = "{case.train.trainer}"{found}'),
+    Rule("samples", lambda c: not c.train.technique.stored and _unstored(c), 'samples = "stored"{found}'),
     Rule(
-        key="trainer",
-        broken=lambda c: c.train.technique.stored and _unstored(c),
-        text='trainer = "{case.train.trainer}"{found}',
-    ),
-    Rule(
-        key="samples",
-        broken=lambda c: not c.train.technique.stored and _unstored(c),
-        text='samples = "stored"{found}',
+        "*.rows",
+        lambda c: c.own.rows == "packed" and c.missing("memory", "cache_plan"),
+        'rows = "packed" needs {found}',
     ),
     Rule(
-        key="*.rows",
-        broken=lambda c: c.own.rows == "packed" and c.missing("memory", "cache_plan"),
-        text='rows = "packed" needs {found}',
+        "model",
+        lambda c: c.drawn and c.drawn.by_relation and c.train.without_relations(),
+        "fanouts has numbers per relation, but {found}: give one number per layer, or take another model",
     ),
     Rule(
-        key="model",
-        broken=lambda c: c.drawn and c.drawn.by_relation and c.train.without_relations(),
-        text="fanouts has numbers per relation, but {found}: give one number per layer, or take another model",
+        "edge_weight",
+        lambda c: c.train.edge_weight and c.drawn and c.drawn.without_weights(),
+        "edge_weight = true multiplies messages by edge weights, but [sampling] {found}: remove the key",
     ),
     Rule(
-        key="edge_weight",
-        broken=lambda c: c.train.edge_weight and c.drawn and c.drawn.without_weights(),
-        text="edge_weight = true multiplies messages by edge weights, but [sampling] {found}: remove the key",
+        "model",
+        lambda c: c.train.reads_relations and c.drawn and c.drawn.without_relations(),
+        'model = "{case.train.model}" reads relations, but [sampling] {found}: take another model',
     ),
     Rule(
-        key="model",
-        broken=lambda c: c.train.reads_relations and c.drawn and c.drawn.without_relations(),
-        text='model = "{case.train.model}" reads relations, but [sampling] {found}: take another model',
-    ),
-    Rule(
-        key="embedding",
-        broken=lambda c: c.graph and c.train.embedding == "node" and _of_all_nodes(c),
-        text='embedding = "node" has a row for each node of the types without features, and the file of the feature table has rows of all '
+        "embedding",
+        lambda c: c.graph and c.train.embedding == "node" and _of_all_nodes(c),
+        'embedding = "node" has a row for each node of the types without features, and the file of the feature table has rows of all '
         "nodes: remove the key, or name the node_type of the rows",
     ),
     Rule(
-        key="embedding",
-        broken=lambda c: c.train.embedding == "node" and c.never("featureless") and _of_source(c),
-        text=f'embedding = "node" has a row for each node of the types without features, and all node types of {SOURCE} have features '
+        "embedding",
+        lambda c: c.train.embedding == "node" and c.never("featureless") and _of_source(c),
+        f'embedding = "node" has a row for each node of the types without features, and all node types of {SOURCE} have features '
         "here: remove the key",
     ),
     Rule(
-        key="model",
-        broken=lambda c: c.train.reads_relations and c.never("edge_types"),
-        text=f'model = "{{case.train.model}}" has matrices per relation, and the edges of {SOURCE} have no relations here: take another '
+        "model",
+        lambda c: c.train.reads_relations and c.never("edge_types"),
+        f'model = "{{case.train.model}}" has matrices per relation, and the edges of {SOURCE} have no relations here: take another '
         "model, or give the source relations (docs/own-data.md)",
     ),
     Rule(
-        key="edge_weight",
-        broken=lambda c: c.train.edge_weight and c.never("weights"),
-        text=f"edge_weight = true multiplies messages by edge weights, and {SOURCE} gives none here: remove the key, or name the weights "
+        "edge_weight",
+        lambda c: c.train.edge_weight and c.never("weights"),
+        f"edge_weight = true multiplies messages by edge weights, and {SOURCE} gives none here: remove the key, or name the weights "
         "of the data (docs/own-data.md)",
     ),
     Rule(
-        key="input",
-        broken=lambda c: c.train.input == "typed" and c.never("node_types"),
-        text=f'input = "typed" has a projection per node type, and the nodes of {SOURCE} have no types here: set input = "linear"',
+        "input",
+        lambda c: c.train.input == "typed" and c.never("node_types"),
+        f'input = "typed" has a projection per node type, and the nodes of {SOURCE} have no types here: set input = "linear"',
     ),
     Rule(
-        key="fanouts",
-        broken=lambda c: (
+        "fanouts",
+        lambda c: (
             c.train.sampled_by and by_relation(c.train.fanouts) and c.never("edge_types") and spelled(c.train.fanouts)
         ),
-        text=f"fanouts = {{found}} {NO_RELATIONS.replace('{source}', '{case.graph.source}')}",
+        f"fanouts = {{found}} {NO_RELATIONS.replace('{source}', '{case.graph.source}')}",
     ),
 )
 """The rules of every technique."""

@@ -68,7 +68,7 @@ def _key(name: str, text: str, *keys: str, asked: Asked | None = None, scope: Sc
 def _changed(*keys: str) -> Asked:
     def asked(table: Any, tables: Tables) -> bool:
         defaults = type(table).__dataclass_fields__
-        return any(key in defaults and getattr(table, key) != defaults[key].default for key in keys)
+        return any(getattr(table, key) != defaults[key].default for key in keys)
 
     return asked
 
@@ -111,7 +111,7 @@ def _is_own(table: Any, tables: Tables) -> bool:
 
 
 def _by_relation(table: Any, tables: Tables) -> bool:
-    return by_relation(getattr(table, "fanouts", ()) or tables["sampling"].fanouts)
+    return by_relation(table.fanouts or tables["sampling"].fanouts)
 
 
 def _any(value: Any) -> bool:
@@ -147,7 +147,7 @@ OPTIONS: Mapping[str, Option] = {
         _key("accumulate", "`accumulate`"),
         _key("batch_norm", '`norm = "batch"`', "norm", asked=lambda t, _: t.norm == "batch"),
         _key("sampled", '`eval = "sampled"`', "eval", asked=lambda t, _: t.eval == "sampled"),
-        _key("own_fanouts", "`fanouts` in `[[train]]`", "fanouts", asked=lambda t, _: bool(getattr(t, "fanouts", ()))),
+        _key("own_fanouts", "`fanouts` in `[[train]]`", "fanouts", asked=lambda t, _: bool(t.fanouts)),
         _key("relations", '`model = "rgcn"`, "rgat"', "model", asked=lambda t, _: t.reads_relations),
         _key("edge_weight", "`edge_weight = true`"),
         _key("node_rows", '`embedding = "node"`', "embedding"),
@@ -209,9 +209,15 @@ class Condition:
     of_file: bool = False
 
 
-def _scheme(name: str) -> Condition:
+def _is(key: str, value: str) -> Condition:
+    """Returns the condition that a key of [[train]] has a value."""
+    return Condition(words=f'with {key} = "{value}"', key=key, holds=lambda t, _: getattr(t, key) == value)
+
+
+def _own_is(key: str, value: str) -> Condition:
+    """Returns the condition that a key of the sub-table has a value."""
     return Condition(
-        words=f'with scheme = "{name}"', key="*.scheme", holds=lambda t, _: getattr(t.settings, "scheme", "") == name
+        words=f'with {key} = "{value}"', key=f"*.{key}", holds=lambda t, _: getattr(t.settings, key, "") == value
     )
 
 
@@ -233,28 +239,22 @@ def _is_divided(table: Any, tables: Tables) -> bool:
 
 CONDITIONS: Mapping[str, Condition] = {
     "gpu": Condition(words="on a GPU", key="device", holds=lambda t, _: on_gpu(t)),
-    "stored": Condition(
-        words='with samples = "stored"', key="samples", holds=lambda t, _: getattr(t, "samples", "") == "stored"
-    ),
-    "online": Condition(
-        words='with samples = "online"', key="samples", holds=lambda t, _: getattr(t, "samples", "") == "online"
-    ),
+    "stored": _is("samples", "stored"),
+    "online": _is("samples", "online"),
     "on_device": Condition(
         words="with its topology on the device",
         key="topology",
-        holds=lambda t, _: getattr(t, "topology", "host") != "host" and on_gpu(t),
+        holds=lambda t, _: t.topology != "host" and on_gpu(t),
     ),
     "exact": Condition(words="with an exact evaluation", key="eval", holds=_is_exact),
-    "packed": Condition(words='with rows = "packed"', key="*.rows", holds=lambda t, _: t.own_settings.rows == "packed"),
+    "packed": _own_is("rows", "packed"),
     "presample": Condition(
         words="with presample", key="*.presample", holds=lambda t, _: getattr(t.settings, "presample", 0) > 0
     ),
     "unpacked": Condition(
         words='with rows = "table"', key="*.rows", holds=lambda t, _: t.own_settings.rows != "packed"
     ),
-    "exchanged": Condition(
-        words='with rows = "exchange"', key="*.rows", holds=lambda t, _: t.own_settings.rows == "exchange"
-    ),
+    "exchanged": _own_is("rows", "exchange"),
     "unpeered": Condition(
         words='with rows of shards and without exchange = "peer"',
         key="*.exchange",
@@ -266,20 +266,18 @@ CONDITIONS: Mapping[str, Condition] = {
         holds=lambda t, tables: t.own_settings.rows == "packed" and _is_exact(t, tables),
     ),
     "chunks": Condition(words="in chunks", holds=lambda t, _: "chunks" in t.needs),
-    "uncut": Condition(
-        words='with mode = "device"', key="*.mode", holds=lambda t, _: getattr(t.settings, "mode", "") == "device"
-    ),
+    "uncut": _own_is("mode", "device"),
     "stored_other": Condition(
         words='with samples = "stored" beside others in [sampling]',
         key="samples",
-        holds=lambda t, tables: getattr(t, "samples", "") == "stored" and _draws_otherwise(t, tables),
+        holds=lambda t, tables: t.samples == "stored" and _draws_otherwise(t, tables),
         of_file=True,
     ),
     "other": Condition(words="beside others in [sampling]", holds=_draws_otherwise, of_file=True),
     "shuffled": Condition(words='with [samples] plan = "shuffled"', holds=_is_shuffled, of_file=True),
     "parts": Condition(words="with several parts", holds=_is_divided, of_file=True),
-    "unfused": _scheme("unfused"),
-    "vanilla": _scheme("vanilla"),
+    "unfused": _own_is("scheme", "unfused"),
+    "vanilla": _own_is("scheme", "vanilla"),
 }
 
 

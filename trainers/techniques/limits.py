@@ -257,31 +257,31 @@ def _parts_by_devices(case: Case) -> bool:
 
 OF_FACTORED = (
     Rule(
-        key="*.presample",
-        broken=lambda c: c.own.presample and c.missing("memory"),
-        text="presample = {case.own.presample} fills a cache after so many epochs, but there is no budget for one: add a table [memory]",
+        "*.presample",
+        lambda c: c.own.presample and c.missing("memory"),
+        "presample = {case.own.presample} fills a cache after so many epochs, but there is no budget for one: add a table [memory]",
     ),
 )
 OF_DISTRIBUTED = (
     Rule(
-        key="*.links",
-        broken=lambda c: c.own.linked_devices < c.own.ranks,
-        text="links has {case.own.linked_devices} devices, and ranks = {case.own.ranks}: name as many devices as ranks",
+        "*.links",
+        lambda c: c.own.linked_devices < c.own.ranks,
+        "links has {case.own.linked_devices} devices, and ranks = {case.own.ranks}: name as many devices as ranks",
     ),
     Rule(
-        key="*.exchange",
-        broken=lambda c: c.own.exchange == "peer" and c.missing("hotness", "memory"),
-        text='exchange = "peer" needs {found}',
+        "*.exchange",
+        lambda c: c.own.exchange == "peer" and c.missing("hotness", "memory"),
+        'exchange = "peer" needs {found}',
     ),
     Rule(
-        key="*.exchange",
-        broken=lambda c: (
+        "*.exchange",
+        lambda c: (
             c.own.exchange == "peer"
             and not c.missing("hotness", "memory")
             and c.tables["memory"] is not None
             and c.tables["memory"].device == "auto"
         ),
-        text='exchange = "peer" fills the devices of all ranks: write a size as `device` in [memory]',
+        'exchange = "peer" fills the devices of all ranks: write a size as `device` in [memory]',
     ),
 )
 RULES: Mapping[str, tuple[Rule, ...]] = {
@@ -289,19 +289,19 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "fresh-factored": OF_FACTORED,
     "fullgraph": (
         Rule(
-            key="*.devices",
-            broken=_parts_by_devices,
-            text="devices = {case.own.devices} does not divide [partitions] parts = {case.tables[partitions].parts}: give a divisor",
+            "*.devices",
+            _parts_by_devices,
+            "devices = {case.own.devices} does not divide [partitions] parts = {case.tables[partitions].parts}: give a divisor",
         ),
         Rule(
-            key="*.peer_link",
-            broken=lambda c: c.own.peer_link is not None and c.train.device == "cuda",
-            text="peer_link models links between devices of the CPU, and GPUs have links of their own: remove the key",
+            "*.peer_link",
+            lambda c: c.own.peer_link is not None and c.train.device == "cuda",
+            "peer_link models links between devices of the CPU, and GPUs have links of their own: remove the key",
         ),
         Rule(
-            key="*.devices",
-            broken=lambda c: c.own.devices and not c.own.unread and c.own.devices % c.own.ranks,
-            text="devices = {case.own.devices} is not a multiple of ranks = {case.own.ranks}: remove the key, or give a multiple",
+            "*.devices",
+            lambda c: c.own.devices and not c.own.unread and c.own.devices % c.own.ranks,
+            "devices = {case.own.devices} is not a multiple of ranks = {case.own.ranks}: remove the key, or give a multiple",
         ),
     ),
     "distributed": OF_DISTRIBUTED,
