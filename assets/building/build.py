@@ -133,7 +133,6 @@ class Build:
         """Builds and publishes the artifact, or a part of it, without a look at the store first; callers use `materialize`.
 
         Args:
-            progress: listener.
             part: name of the part to build, None for the artifact.
             parts: name -> finished part, for the artifact of a fan-out stage.
             work: need of the artifact and its parts, None to record none, and the `time.perf_counter` when they were begun; None for now.
@@ -155,7 +154,6 @@ class Build:
         """Builds parts by one pass and publishes them one after the other, without a look at the store first.
 
         Args:
-            progress: listener.
             parts: names of the parts; the stage is a `TogetherFanOut`.
 
         Raises:
@@ -262,7 +260,6 @@ def input_versions(stage: Stage, inputs: Mapping[str, Artifact]) -> dict[str, st
     """Returns role -> version of an input that is hashed: that of the aspect that is read, or the artifact's own if it lacks the aspect.
 
     Args:
-        stage: stage that reads the inputs.
         inputs: role -> artifact.
     """
     read = stage.reads_aspects
@@ -276,7 +273,6 @@ def publish_together(builds: Sequence[Build], progress: Progress) -> list[Artifa
 
     Args:
         builds: artifacts of `OnePass` stages that read the same source; the first opens it.
-        progress: listener.
 
     Raises:
         InputError: an error of a stage, or a blocking check failed. Artifacts that were published before stay.

@@ -212,7 +212,6 @@ class Stage:
         Args:
             raw: the whole file, which has the table.
             tables: the parser, which knows the lines (`Tables` of assets/pipeline/schema.py).
-            seed: seed of the pipeline.
         """
         return tables.parse(self.Table, raw[self.table], (self.table,))
 
@@ -228,9 +227,6 @@ class Stage:
     def configs(self, pipeline: Any) -> Mapping[str, Any]:
         """Returns step name -> Semantic config of all artifacts of this stage that a pipeline asks for. Most stages have one step, of
         their own name.
-
-        Args:
-            pipeline: the checked file.
         """
         config = self.wanted(pipeline)
         return {} if config is None else {self.name: config}
@@ -256,7 +252,6 @@ class OnePass(Stage):
             asked: stage and Semantic config of every artifact that is built from it, including this stage's.
             execution: the Execution config.
             folder: scratch folder, which exists until the last artifact is built.
-            progress: listener.
         """
         raise NotImplementedError
 

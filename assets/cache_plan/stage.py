@@ -121,7 +121,6 @@ def place_visited(visits: Array, table: FeatureTable, budgets: Budgets, allocate
 
     Args:
         visits: u32[N], number of training batches that need each node.
-        table: the feature table.
         budgets: budgets of the device and the host.
         allocate: function that makes the arrays of N elements that the work needs.
     """

@@ -267,7 +267,6 @@ def parse_pipeline(
 
     Args:
         path: path of the file; relative paths in the content start in its folder.
-        data: the content.
         train_schema, files: as in `load_pipeline`.
         called: name that the user gave, None for its path.
         variables: path that stands for every environment variable in it, where its raw data are not read; None reads the environment.

@@ -40,8 +40,6 @@ def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dic
     """Returns name -> checked value of each table that is there, None for one with mistakes, and the problems.
 
     Args:
-        raw: the file's content.
-        tables: tables with its lines.
         seed: seed of the pipeline, the default of the graph's.
     """
     values: dict[str, Any] = {}
@@ -111,9 +109,7 @@ def table_conflicts(
     """Yields the problems between tables that were checked each by itself.
 
     Args:
-        raw: the content of the file.
         values: name -> checked value of each section.
-        tables: tables with its lines.
         train_schema: the dataclass of a `[[train]]` table, None without trainings.
     """
     yield from _impossible_names(raw, tables)

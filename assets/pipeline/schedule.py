@@ -104,12 +104,7 @@ class RunTable(Checked):
 
 
 def parse_schedule(raw: Mapping[str, Any], tables: Tables) -> tuple[ScheduleTable | None, list[Problem]]:
-    """Returns the checked table, None if the file has none or a wrong one, and all mistakes in it.
-
-    Args:
-        raw: the whole file.
-        tables: tables with its lines.
-    """
+    """Returns the checked table, None if the file has none or a wrong one, and all mistakes in it."""
     if SCHEDULE not in raw:
         return None, []
     table, problems = tables.parse(ScheduleTable, raw[SCHEDULE], (SCHEDULE,))

@@ -45,7 +45,6 @@ def toml_text(path: Path, data: bytes) -> str:
 
     Args:
         path: path of the file, for errors.
-        data: its content.
 
     Raises:
         InputError: it is not UTF-8, is not valid TOML, or has a number that Python cannot write; with the line.

@@ -75,7 +75,6 @@ def parse_train(
 
     Args:
         entries: the value of `train` in the file.
-        tables: tables with the lines.
         schema: the dataclass of a train table; None leaves the trainings out.
     """
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
@@ -102,7 +101,6 @@ def completed(raw: Mapping[str, Any], schema: type[TrainSchema] | None) -> dict[
     """Returns the content of a pipeline file with the tables and lists that it leaves out.
 
     Args:
-        raw: the content.
         schema: the dataclass of a train table, which knows the default depth and the tables; None leaves all tables out.
     """
     schema = schema or TrainSchema
@@ -121,7 +119,6 @@ def _spread_fanouts(raw: Mapping[str, Any], default_layers: int) -> dict[str, An
     list, and `[sampling]` that of the deepest one. Values of other types stay, for the checks.
 
     Args:
-        raw: the content.
         default_layers: number of layers of a table that does not say it.
     """
     found, entries = dict(raw), raw.get("train")

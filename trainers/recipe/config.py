@@ -383,7 +383,6 @@ def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int)
     """Returns the recipe of each model of a table, one per seed.
 
     Args:
-        table: the train table.
         sampling: the pipeline's `[sampling]`; it enters the recipe only if the table samples.
         seed: the pipeline's seed, used if the table has none.
 

@@ -46,7 +46,6 @@ def clashes(table: Any, tables: Tables, names: Collection[str] = OPTIONS.keys())
     """Yields the options that a train table asks for and that do not go with its technique.
 
     Args:
-        table: the train table.
         tables: the other tables of the file; those of a run that has no file may be missing.
         names: names of the options that are looked at.
     """
@@ -147,7 +146,6 @@ def useless_tables(
 
     Args:
         trains: the train tables.
-        tables: the other tables of the file.
     """
     found: dict[tuple[str, str], list[str]] = {}
     for table in trains:

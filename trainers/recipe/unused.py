@@ -23,7 +23,6 @@ def unused_attributes(table: TrainTable, sampling: SamplingConfig | None, stored
     """Returns a sentence for each attribute of the edges that is stored and that a training does not use.
 
     Args:
-        table: the train table.
         sampling: the `[sampling]` table of its pipeline, None without one.
         stored: names of the attributes that the graph has, of `NAMES`.
     """
