@@ -57,13 +57,13 @@ class TrainSchema:
         """Returns name -> keys of the tables that a file has for a training if it lacks them; the table may have mistakes."""
         return {}
 
-    @classmethod
-    def file_problems(cls, file: FileTables) -> Iterator[tuple[KeyPath, str]]:
+    @staticmethod
+    def file_problems(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
         """Yields the keys of `[[train]]` tables that contradict other tables, and what has no effect on any; each with its problem."""
         yield from ()
 
-    @classmethod
-    def pipeline_problems(cls, pipeline: Any) -> Iterator[tuple[KeyPath, str]]:
+    @staticmethod
+    def pipeline_problems(pipeline: Any) -> Iterator[tuple[KeyPath, str]]:
         """Yields the conflicts between the trainings of a file (assets/pipeline/file.py) that has no other mistakes."""
         yield from ()
 

@@ -39,7 +39,7 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
     """
     if _is_pipeline(source):
         from graphmill.jobs.commands.checked import report_pipeline
-        from graphmill.trainers.recipe.unused import unused_lines
+        from graphmill.trainers.recipe.together import unused_lines
 
         pipeline = Asked(source, tuple(settings)).load()
         report, errors = report_pipeline(pipeline, home)

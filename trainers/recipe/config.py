@@ -20,8 +20,7 @@ from graphmill.assets.building.keys import (
     within,
 )
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.pipeline.toml_lines import KeyPath
-from graphmill.assets.pipeline.train_schema import FileTables, TrainSchema
+from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import fanout_problems, spelled
 from graphmill.assets.sizes import parse_size
@@ -243,6 +242,9 @@ class TrainTable(TrainConfig, TrainExecution, TrainSchema):
     # Name of the feature table that it trains on, from [features.NAME]; empty = the main one.
     feature_table: str = ""
 
+    file_problems = staticmethod(file_problems)
+    pipeline_problems = staticmethod(mixed_features)
+
     def problems(self) -> Iterator[KeyProblem]:
         """Yields the problems of both halves, of the seeds, and keys that do not fit the technique."""
         yield from super().problems()
@@ -252,16 +254,6 @@ class TrainTable(TrainConfig, TrainExecution, TrainSchema):
             text = f"seeds = {list(self.seeds)} repeats a seed or has a negative one: give distinct seeds >= 0"
             yield KeyProblem("seeds", text)
         yield from table_problems(self)
-
-    @classmethod
-    def file_problems(cls, file: FileTables) -> Iterator[tuple[KeyPath, str]]:
-        """Yields what does not go together in a file."""
-        return file_problems(file)
-
-    @classmethod
-    def pipeline_problems(cls, pipeline: Pipeline) -> Iterator[tuple[KeyPath, str]]:
-        """Yields the conflicts between train tables over feature tables."""
-        return mixed_features(pipeline)
 
     @classmethod
     def sub_table(cls, entry: Mapping[str, Any]) -> tuple[str, type] | None:

@@ -1,6 +1,9 @@
 """Refuses what does not go together in a train table and its file, by the table of options and by rules.
 
-trainers/recipe/options.py has the table, trainers/recipe/file_rules.py the rules.
+trainers/recipe/options.py has the table, trainers/recipe/file_rules.py the rules. What is there and not used is noted: tables without an
+effect, and attributes of edges. The models of graphmill read the neighbours of a node and nothing else of an edge, but for `rgcn` and
+`rgat`, which read relations. Fan-outs per relation read those as well. Weighted sampling reads weights, and so does a model with
+`edge_weight = true`. Your own model or sampler may read all attributes of a block, so nothing is said about those.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.toml_lines import KeyPath
 from graphmill.assets.pipeline.train_schema import FileTables
+from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
+from graphmill.assets.storage.user_code import is_reference
 from graphmill.trainers.recipe.file_rules import RULES, Case
 from graphmill.trainers.recipe.options import CONDITIONS, FILLED, OPTIONS, Condition, Limit, Option, Tables
 
@@ -25,6 +30,9 @@ MODELS = {
     "buffers": "has buffers",
 }
 """What a model of the user's own is found to be, by option."""
+OWN_MODEL = "your own model may read them (docs/own-models.md)"
+EDGE_ATTRIBUTES = {"weights": "edge weights", "edge_types": "relations (edge types)", "edge_ids": "edge ids"}
+"""Attributes of edges in the graph artifact, and their names for people."""
 ALWAYS = Condition(words="", holds=lambda table, tables: True)
 
 
@@ -170,6 +178,59 @@ def sampling_problems(table: Any, sampling: Any) -> Iterator[str]:
     for option, limit, _, text in clashes(table, {"sampling": sampling}):
         if option.scope == "file" and not limit.useless:
             yield text
+
+
+def unused_attributes(table: Any, sampling: SamplingConfig | None, stored: Collection[str]) -> list[str]:
+    """Returns a sentence for each attribute of the edges that is stored and that a training does not use.
+
+    Args:
+        sampling: the `[sampling]` table of its pipeline, None without one.
+        stored: names of the attributes that the graph has, of `EDGE_ATTRIBUTES`.
+    """
+    drawn = None if table.technique.whole_graph else sampling
+    own = is_reference(table.model) or (drawn is not None and is_reference(drawn.method))
+    equal = f'model = "{table.model}" treats all edges alike'
+    found = {"edge_ids": "a training reads none"}
+    drawn_by_relation = drawn is not None and by_relation(table.fanouts or drawn.fanouts)
+    if not own and table.model not in ("rgcn", "rgat") and not drawn_by_relation:
+        found["edge_types"] = f"{equal}; {OWN_MODEL}"
+    if not own and (why := _without_weights(table, drawn)):
+        found["weights"] = f"{equal}, and {why}"
+    return [
+        f"{words} are stored and not used: {found[name]}"
+        for name, words in EDGE_ATTRIBUTES.items()
+        if name in stored and name in found
+    ]
+
+
+def unused_lines(tables: Sequence[Any], sampling: SamplingConfig | None, stored: Collection[str]) -> Iterator[str]:
+    """Yields a line for each attribute that train tables do not use, with the names of those tables.
+
+    Args:
+        tables, sampling: the tables of a pipeline file.
+        stored: as for `unused_attributes`.
+    """
+    found: dict[str, list[str]] = {}
+    for table in tables:
+        for sentence in unused_attributes(table, sampling, stored):
+            found.setdefault(sentence, []).append(table.name)
+    yield from (f"note: {', '.join(names)}: {sentence}" for sentence, names in found.items())
+
+
+def _without_weights(table: Any, drawn: SamplingConfig | None) -> str:
+    """Returns why edge weights decide nothing in the blocks of a training, and how they would; "" if they do."""
+    if table.edge_weight:
+        return ""
+    counts = "" if table.model == "pinsage" else "; edge_weight = true in [[train]] multiplies messages by them"
+    if drawn is None:
+        return f'trainer = "{table.trainer}" takes all neighbours of a node{counts}; other trainers draw by [sampling] method = "weighted"'
+    if drawn.method != "weighted":
+        return f'[sampling] method = "{drawn.method}" draws without them{counts}; method = "weighted" draws by them, or {OWN_MODEL}'
+    if drawn.weights != "edge":
+        return f'[sampling] weights = "{drawn.weights}" draws by other ones; weights = "edge" draws by them'
+    if table.model == "gat" and not drawn.replace and all(fanout == -1 for fanout in drawn.fanouts):
+        return "fanouts of -1 draw all neighbours; numbers in their place draw by weights"
+    return ""
 
 
 def _below(option: Option, table: Any, key: str) -> str:
