@@ -37,7 +37,7 @@ from graphmill.assets.pipeline.rules import NAME, key_owners, parse_tables, tabl
 from graphmill.assets.pipeline.schedule import RUN, SCHEDULE, RunTable, ScheduleTable, parse_run, parse_schedule
 from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.assets.pipeline.toml_lines import KeyPath, key_lines, toml_text
-from graphmill.assets.pipeline.train_schema import TrainSchema, completed, parse_train
+from graphmill.assets.pipeline.train_schema import FileTables, TrainSchema, completed, parse_train
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import GraphConfig
@@ -365,7 +365,10 @@ def _parse(
     }.items():
         values[name] = value
         problems += found
-    problems += table_conflicts(raw, values, tables, train_schema)
+    problems += table_conflicts(raw, values["tables"], tables)
+    if train_schema is not None and values["train"]:
+        file = FileTables(raw["train"], values["train"], values["tables"], values.get("seed"), tables.lines)
+        problems += [tables.problem(path, text) for path, text in train_schema.file_problems(file)]
     return values, problems
 
 

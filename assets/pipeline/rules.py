@@ -16,7 +16,7 @@ from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.schedule import RUN, SCHEDULE, RunTable, ScheduleTable
 from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.assets.pipeline.toml_lines import KeyPath
-from graphmill.assets.pipeline.train_schema import FileTables, TrainSchema
+from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled
 
@@ -103,27 +103,17 @@ def _schemas(raw: Mapping[str, Any], train_schema: type[TrainSchema] | None) -> 
             yield f"[train.{named[0]}]", named[1]
 
 
-def table_conflicts(
-    raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables, train_schema: type[TrainSchema] | None
-) -> Iterator[Problem]:
-    """Yields the problems between tables that were checked each by itself.
+def table_conflicts(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables) -> Iterator[Problem]:
+    """Yields names that are taken, and the problems of [sampling] with other tables.
 
     Args:
-        values: name -> checked value of each section.
-        train_schema: the dataclass of a `[[train]]` table, None without trainings.
+        raw: the content of the file.
+        values: name -> checked value of each table, None for one with mistakes.
+        tables: tables with its lines.
     """
     yield from _impossible_names(raw, tables)
-    yield from (tables.problem((SAMPLING, "weights"), text) for text in _lacking_weights(values["tables"]))
-    yield from (tables.problem((SAMPLING, key), text) for key, text in _without_attributes(values["tables"]))
-    if train_schema is not None and values["train"]:
-        file = FileTables(
-            entries=raw["train"],
-            train=values["train"],
-            tables=values["tables"],
-            seed=values.get("seed"),
-            lines=tables.lines,
-        )
-        yield from (tables.problem(path, text) for path, text in train_schema.file_problems(file))
+    yield from (tables.problem((SAMPLING, "weights"), text) for text in _lacking_weights(values))
+    yield from (tables.problem((SAMPLING, key), text) for key, text in _without_attributes(values))
 
 
 def _lacking_weights(tables: Mapping[str, Any]) -> Iterator[str]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.assets.pipeline.toml_lines import KeyPath
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileTables:
+class FileTables(NamedTuple):
     """A pipeline file whose tables were checked each by itself.
 
     Attributes:
