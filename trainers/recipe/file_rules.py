@@ -6,68 +6,12 @@ beside its limits (trainers/techniques/limits.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from graphmill.assets.building.keys import ConfigError
 from graphmill.assets.pipeline.rules import NO_RELATIONS
 from graphmill.assets.sampling.fanouts import by_relation, spelled
-from graphmill.assets.sources.registry import GraphConfig, TableConfig
-from graphmill.trainers.recipe.options import Tables
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A train table in its file.
-
-    Attributes:
-        train: the table.
-        tables: the other tables.
-        written: keys of the train table that the file has.
-        seed: seed of the pipeline, None if it is wrong.
-    """
-
-    train: Any
-    tables: Tables
-    written: Collection[str] = ()
-    seed: int | None = None
-
-    @property
-    def own(self) -> Any:
-        """The technique's own settings."""
-        return self.train.own_settings
-
-    @cached_property
-    def drawn(self) -> Any:
-        """`[sampling]` with the fan-outs of the train table, without them if they do not fit it; None if the training does not sample."""
-        sampling = self.tables.get("sampling") if self.train.sampled_by else None
-        try:
-            return replace(sampling, fanouts=self.train.fanouts) if sampling and self.train.fanouts else sampling
-        except ConfigError:  # which is reported for itself
-            return sampling
-
-    @property
-    def graph(self) -> GraphConfig | None:
-        """`[graph]`."""
-        return self.tables.get("graph")
-
-    @property
-    def features(self) -> TableConfig | None:
-        """The feature table that is trained on; None if the file has no valid table of that name."""
-        features, name = self.tables.get("features"), self.train.feature_table
-        if features is None:
-            return None if name or "features" in self.tables else TableConfig()
-        return features.named.get(name) if name else features.main
-
-    def never(self, attribute: str) -> bool:
-        """Tells whether the source certainly does not give an attribute."""
-        return self.graph is not None and attribute in self.graph.never
-
-    def missing(self, *names: str) -> str:
-        """Returns the headers of those tables that the file lacks, "" if it has all of them."""
-        return " and ".join(f"[{name}]" for name in names if name not in self.tables)
+from graphmill.trainers.recipe.options import Case
 
 
 class Rule(NamedTuple):

@@ -21,8 +21,19 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
 from graphmill.assets.storage.user_code import is_reference
-from graphmill.trainers.recipe.file_rules import RULES, Case
-from graphmill.trainers.recipe.options import CONDITIONS, FILLED, OPTIONS, Condition, Limit, Option, Tables
+from graphmill.trainers.recipe.file_rules import RULES
+from graphmill.trainers.recipe.options import (
+    ALWAYS,
+    CONDITIONS,
+    FILLED,
+    OPTIONS,
+    Case,
+    Condition,
+    Limit,
+    Option,
+    Tables,
+    changed,
+)
 
 MODELS = {
     "layers": "is a list of layers",
@@ -33,7 +44,6 @@ MODELS = {
 OWN_MODEL = "your own model may read them (docs/own-models.md)"
 EDGE_ATTRIBUTES = {"weights": "edge weights", "edge_types": "relations (edge types)", "edge_ids": "edge ids"}
 """Attributes of edges in the graph artifact, and their names for people."""
-ALWAYS = Condition(words="", holds=lambda table, tables: True)
 
 
 class Clash(NamedTuple):
@@ -50,27 +60,27 @@ class Clash(NamedTuple):
     text: str
 
 
-def clashes(table: Any, tables: Tables, names: Collection[str] = OPTIONS.keys()) -> Iterator[Clash]:
+def clashes(case: Case, names: Collection[str] = OPTIONS.keys()) -> Iterator[Clash]:
     """Yields the options that a train table asks for and that do not go with its technique.
 
     Args:
-        tables: the other tables of the file; those of a run that has no file may be missing.
+        case: the table; other tables of a run that has no file may be missing.
         names: names of the options that are looked at.
     """
-    for limit in table.technique.limits():
+    trainer = case.train.trainer
+    for limit in case.train.technique.limits():
         if limit.option in names:
             option, condition = OPTIONS[limit.option], CONDITIONS[limit.when] if limit.when else ALWAYS
-            if option.asked(table, tables) and condition.holds(table, tables):
-                who = f'trainer = "{table.trainer}" {condition.words}'.rstrip()
+            if option.asked(case) and condition.holds(case):
+                who = f'trainer = "{trainer}" {condition.words}'.rstrip()
                 but = " has no effect, since" if limit.useless else ", but"
-                remedy = limit.remedy.replace("{own}", f"[train.{table.trainer}]")
-                text = f"{_shown(option, table, tables)}{but} {who} {limit.why}: {remedy}"
-                yield Clash(option, limit, condition, text)
+                remedy = limit.remedy.replace("{own}", f"[train.{trainer}]")
+                yield Clash(option, limit, condition, f"{_shown(option, case)}{but} {who} {limit.why}: {remedy}")
 
 
 def table_problems(table: Any) -> Iterator[KeyProblem]:
     """Yields the clashes of a train table that it shows by itself."""
-    for option, _, condition, text in clashes(table, {}):
+    for option, _, condition, text in clashes(Case(train=table, tables={})):
         if option.scope in ("train", "settings") and not condition.of_file and option.name not in FILLED:
             keys = [_below(option, table, key) for key in option.keys]
             yield KeyProblem(" ".join(keys) + " trainer", text)
@@ -122,7 +132,7 @@ def _conflicts(case: Case) -> Iterator[tuple[str, str]]:
     for rule in (*RULES, *train.technique.rules()):
         if found := rule.broken(case):
             yield rule.key.replace("*", train.trainer), rule.text.format(case=case, found=found)
-    for option, limit, condition, text in clashes(train, case.tables):
+    for option, limit, condition, text in clashes(case):
         if option.scope == "file" and not limit.useless:
             yield condition.key.replace("*", train.trainer) or "trainer", text
         elif option.scope != "code" and (
@@ -157,7 +167,7 @@ def useless_tables(
     """
     found: dict[tuple[str, str], list[str]] = {}
     for table in trains:
-        for option, limit, _, text in clashes(table, tables):
+        for option, limit, _, text in clashes(Case(train=table, tables=tables)):
             if option.scope == "file" and limit.useless:
                 found.setdefault((option.name, text), []).append(table.name)
     for (name, text), names in found.items():
@@ -175,7 +185,7 @@ def useless_lines(trains: Sequence[Any], tables: Tables) -> Iterator[str]:
 
 def sampling_problems(table: Any, sampling: Any) -> Iterator[str]:
     """Yields why a train table and [sampling] do not go together, for a training without a file."""
-    for option, limit, _, text in clashes(table, {"sampling": sampling}):
+    for option, limit, _, text in clashes(Case(train=table, tables={"sampling": sampling})):
         if option.scope == "file" and not limit.useless:
             yield text
 
@@ -238,19 +248,18 @@ def _below(option: Option, table: Any, key: str) -> str:
     return f"{table.trainer}.{key}" if option.scope == "settings" else key
 
 
-def _shown(option: Option, table: Any, tables: Tables) -> str:
+def _shown(option: Option, case: Case) -> str:
     """Returns an option as the file has it."""
     if option.scope == "file":
         name, _, key = option.keys[0].partition(".")
-        value = getattr(tables.get(name), key, None) if key else None
+        value = case.table(name, key) if key else None
         return f"[{name}]" + (
             f" {key} = {_spelled(value)}" if isinstance(value, str | bool | int) else f" {key}" if key else ""
         )
     if option.scope == "code":
-        return f'model = "{table.model}" {MODELS[option.name]}'
-    holder = table.settings if option.scope == "settings" else table
-    fields = type(holder).__dataclass_fields__
-    key = next((key for key in option.keys if getattr(holder, key) != fields[key].default), option.keys[0])
+        return f'model = "{case.train.model}" {MODELS[option.name]}'
+    holder = case.train.settings if option.scope == "settings" else case.train
+    key = next(iter(changed(holder, option.keys)), option.keys[0])
     return f"{key} = {_spelled(getattr(holder, key))}"
 
 

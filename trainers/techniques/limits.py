@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphmill.trainers.recipe.file_rules import Case, Rule
-from graphmill.trainers.recipe.options import Limit, each
+from graphmill.trainers.recipe.file_rules import Rule
+from graphmill.trainers.recipe.options import Case, Limit, each
 
 EVERYWHERE = (
     *each("link", "has a link of its own", whens="gpu"),
@@ -251,8 +251,8 @@ LIMITS: Mapping[str, tuple[Limit, ...]] = {
 
 
 def _parts_by_devices(case: Case) -> bool:
-    partitions = case.tables.get("partitions")
-    return bool(case.own.devices and not case.own.unread and partitions and partitions.parts % case.own.devices)
+    parts, devices = case.table("partitions", "parts"), case.own.devices
+    return bool(devices and not case.own.unread and parts and parts % devices)
 
 
 OF_FACTORED = (
@@ -275,12 +275,7 @@ OF_DISTRIBUTED = (
     ),
     Rule(
         "*.exchange",
-        lambda c: (
-            c.own.exchange == "peer"
-            and not c.missing("hotness", "memory")
-            and c.tables["memory"] is not None
-            and c.tables["memory"].device == "auto"
-        ),
+        lambda c: c.own.exchange == "peer" and "hotness" in c.tables and c.table("memory", "device") == "auto",
         'exchange = "peer" fills the devices of all ranks: write a size as `device` in [memory]',
     ),
 )
