@@ -87,7 +87,7 @@ def table_problems(table: Any) -> Iterator[KeyProblem]:
 
 
 def file_problems(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
-    """Yields what does not go together in a file: keys of train tables, and what has no effect on any; each with its problem."""
+    """Yields the keys of train tables that contradict their file, and tables and keys without an effect on any; each with its problem."""
     tables = file.tables
     if "sampling" not in tables and any(train is None or "sampling" in train.needs for train in file.train):
         yield ("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"
