@@ -79,7 +79,8 @@ class Silent(Progress):
     """The `Progress` that ignores everything."""
 
 
-SemanticT, ExecutionT = TypeVar("SemanticT"), TypeVar("ExecutionT")
+SemanticT = TypeVar("SemanticT")
+ExecutionT = TypeVar("ExecutionT")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,6 @@ class ModelRecipe(Stage):
     """The half of the `model` stage that decides versions."""
 
     page: Page | None = MODEL_PAGE
-    sentence = staticmethod(sentence)
     name = "model"
     code_version = 5
     Semantic = ModelConfig
@@ -60,6 +59,10 @@ class ModelRecipe(Stage):
         """Returns the model's checks; the ledger is tested if the technique predicts it."""
         predicts = find_technique(semantic.train.trainer).predicts
         return (*self.checks, LEDGER_EQUALS_PLAN) if predicts else self.checks
+
+    def sentence(self, semantic: ModelConfig) -> str:
+        """Returns model, trainer and sizes."""
+        return sentence(semantic)
 
     def need(self, semantic: ModelConfig, execution: TrainExecution, sizes: Sizes) -> Need | None:
         """Returns the memory of a training with the processes that wait for it; None for a technique or a device without a formula."""
