@@ -22,7 +22,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.own import Model, build_own_model
 from graphmill.trainers.recipe.config import TrainTable
-from graphmill.trainers.recipe.options import Case
+from graphmill.trainers.recipe.options import FileCase
 from graphmill.trainers.recipe.together import clashes
 
 IN_WIDTH, NUM_CLASSES = 8, 3
@@ -55,7 +55,7 @@ def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int,
         if known or not str(error).startswith(f"{table.model}({IN_WIDTH}"):
             yield f"{error.problem}: {error.remedy}"
         return
-    yield from (clash.text for clash in clashes(Case(train=table, tables=tables), _kinds(model)))
+    yield from (clash.text for clash in clashes(FileCase(train=table, tables=tables), _kinds(model)))
 
 
 def _kinds(model: Model) -> set[str]:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from graphmill.assets.pipeline.rules import NO_RELATIONS
 from graphmill.assets.sampling.fanouts import by_relation, spelled
-from graphmill.trainers.recipe.options import Case
+from graphmill.trainers.recipe.options import FileCase
 
 
-class Rule(NamedTuple):
+class FileRule(NamedTuple):
     """What a train table asks of the other tables of its file.
 
     Attributes:
@@ -24,11 +24,11 @@ class Rule(NamedTuple):
     """
 
     key: str
-    broken: Callable[[Case], Any]
+    broken: Callable[[FileCase], Any]
     text: str
 
 
-def _unknown_features(case: Case) -> str:
+def _unknown_features(case: FileCase) -> str:
     """Returns the names of the feature tables if the chosen one is not among them."""
     named = getattr(case.tables.get("features"), "named", None)
     if not case.train.feature_table or named is None or case.train.feature_table in named:
@@ -36,11 +36,11 @@ def _unknown_features(case: Case) -> str:
     return ", ".join(named) or "(none)"
 
 
-def _needed(case: Case) -> str:
+def _needed(case: FileCase) -> str:
     return case.missing(*(name for name in case.train.needs if name != "sampling"))
 
 
-def _unstored(case: Case) -> str:
+def _unstored(case: FileCase) -> str:
     """Returns the rest of the sentence that says why a training cannot take stored samples, "" if it can or takes none."""
     train, samples, sampling = case.train, case.tables.get("samples"), case.tables.get("sampling")
     if not train.stored or _needed(case):
@@ -56,81 +56,81 @@ def _unstored(case: Case) -> str:
     return ""
 
 
-def _of_all_nodes(case: Case) -> bool:
+def _of_all_nodes(case: FileCase) -> bool:
     """Tells whether the feature table is a file with rows of all nodes."""
     return case.features is not None and case.features.file is not None and case.features.node_type is None
 
 
-def _of_source(case: Case) -> bool:
+def _of_source(case: FileCase) -> bool:
     """Tells whether the source gives the rows of the feature table."""
     return case.features is not None and case.features.file is None and case.features.columns is None
 
 
 SOURCE = 'source = "{case.graph.source}"'
 RULES = (
-    Rule(
+    FileRule(
         "feature_table",
         lambda c: c.train.feature_table and "features" not in c.tables,
         "feature_table needs a table [features.{case.train.feature_table}]",
     ),
-    Rule(
+    FileRule(
         "feature_table",
         _unknown_features,
         'feature_table = "{case.train.feature_table}" is not one of {found}: add a table [features.{case.train.feature_table}]',
     ),
-    Rule("trainer", _needed, 'trainer = "{case.train.trainer}" needs {found}'),
-    Rule("trainer", lambda c: c.train.technique.stored and _unstored(c), 'trainer = "{case.train.trainer}"{found}'),
-    Rule("samples", lambda c: not c.train.technique.stored and _unstored(c), 'samples = "stored"{found}'),
-    Rule(
+    FileRule("trainer", _needed, 'trainer = "{case.train.trainer}" needs {found}'),
+    FileRule("trainer", lambda c: c.train.technique.stored and _unstored(c), 'trainer = "{case.train.trainer}"{found}'),
+    FileRule("samples", lambda c: not c.train.technique.stored and _unstored(c), 'samples = "stored"{found}'),
+    FileRule(
         "*.rows",
         lambda c: c.own.rows == "packed" and c.missing("memory", "cache_plan"),
         'rows = "packed" needs {found}',
     ),
-    Rule(
+    FileRule(
         "model",
         lambda c: c.drawn and c.drawn.by_relation and c.train.without_relations(),
         "fanouts has numbers per relation, but {found}: give one number per layer, or take another model",
     ),
-    Rule(
+    FileRule(
         "edge_weight",
         lambda c: c.train.edge_weight and c.drawn and c.drawn.without_weights(),
         "edge_weight = true multiplies messages by edge weights, but [sampling] {found}: remove the key",
     ),
-    Rule(
+    FileRule(
         "model",
         lambda c: c.train.reads_relations and c.drawn and c.drawn.without_relations(),
         'model = "{case.train.model}" reads relations, but [sampling] {found}: take another model',
     ),
-    Rule(
+    FileRule(
         "embedding",
         lambda c: c.graph and c.train.embedding == "node" and _of_all_nodes(c),
         'embedding = "node" has a row for each node of the types without features, and the file of the feature table has rows of all '
         "nodes: remove the key, or name the node_type of the rows",
     ),
-    Rule(
+    FileRule(
         "embedding",
         lambda c: c.train.embedding == "node" and c.never("featureless") and _of_source(c),
         f'embedding = "node" has a row for each node of the types without features, and all node types of {SOURCE} have features '
         "here: remove the key",
     ),
-    Rule(
+    FileRule(
         "model",
         lambda c: c.train.reads_relations and c.never("edge_types"),
         f'model = "{{case.train.model}}" has matrices per relation, and the edges of {SOURCE} have no relations here: take another '
         "model, or give the source relations (docs/own-data.md)",
     ),
-    Rule(
+    FileRule(
         "edge_weight",
         lambda c: c.train.edge_weight and c.never("weights"),
         f"edge_weight = true multiplies messages by edge weights, and {SOURCE} gives none here: remove the key, or name the weights "
         "of the data (docs/own-data.md)",
     ),
-    Rule(
+    FileRule(
         "input",
         lambda c: c.train.input == "typed" and c.never("node_types"),
         f'input = "typed" has a projection per node type, and the nodes of {SOURCE} have no types here: set input = "linear"',
     ),
-    Rule(
+    FileRule(
         "fanouts",
         lambda c: (
             c.train.sampled_by and by_relation(c.train.fanouts) and c.never("edge_types") and spelled(c.train.fanouts)

@@ -11,7 +11,7 @@ no such key.
 A table of the file that has no effect on one training may have one on another. So it is a mistake only if it has none on all of them, and
 else a note.
 
-What a train table asks of other tables and no cell says is a `Rule` with a sentence of its own (trainers/recipe/file_rules.py).
+What a train table asks of other tables and no cell says is a `FileRule` with a sentence of its own (trainers/recipe/file_rules.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Tables = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class FileCase:
     """A train table in its file.
 
     Attributes:
@@ -104,7 +104,7 @@ class Case:
         return " and ".join(f"[{name}]" for name in names if name not in self.tables)
 
 
-Asked = Callable[[Case], Any]
+Asked = Callable[[FileCase], Any]
 """Tells whether a train table asks for something."""
 
 
@@ -164,13 +164,13 @@ def _table(name: str, text: str, path: str, asks: Callable[[Any], bool], *used_b
     """Returns the option of a table of the file with values of some kind."""
     table = path.partition(".")[0]
 
-    def asked(case: Case) -> bool:
+    def asked(case: FileCase) -> bool:
         return case.tables.get(table) is not None and asks(case.tables[table])
 
     return Option(name=name, text=text, keys=(path,), scope="file", asked=asked, used_by=used_by)
 
 
-def _is_own(case: Case) -> bool:
+def _is_own(case: FileCase) -> bool:
     return is_reference(case.train.model)
 
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.recipe.file_rules import Rule
+from graphmill.trainers.recipe.file_rules import FileRule
 from graphmill.trainers.recipe.options import Limit
 
 
@@ -99,7 +99,7 @@ class Technique:
         """Imports what does not go with the technique."""
         return (*_named(f"{LIMITS}:EVERYWHERE"), *_named(f"{LIMITS}:LIMITS").get(self.name, ()))
 
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[FileRule, ...]:
         """Imports what the technique's settings ask of the other tables of a file."""
         return _named(f"{LIMITS}:RULES").get(self.name, ())
 

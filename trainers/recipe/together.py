@@ -27,8 +27,8 @@ from graphmill.trainers.recipe.options import (
     CONDITIONS,
     FILLED,
     OPTIONS,
-    Case,
     Condition,
+    FileCase,
     Limit,
     Option,
     Tables,
@@ -60,7 +60,7 @@ class Clash(NamedTuple):
     text: str
 
 
-def clashes(case: Case, names: Collection[str] = OPTIONS.keys()) -> Iterator[Clash]:
+def clashes(case: FileCase, names: Collection[str] = OPTIONS.keys()) -> Iterator[Clash]:
     """Yields the options that a train table asks for and that do not go with its technique.
 
     Args:
@@ -80,7 +80,7 @@ def clashes(case: Case, names: Collection[str] = OPTIONS.keys()) -> Iterator[Cla
 
 def table_problems(table: Any) -> Iterator[KeyProblem]:
     """Yields the clashes of a train table that it shows by itself."""
-    for option, _, condition, text in clashes(Case(train=table, tables={})):
+    for option, _, condition, text in clashes(FileCase(train=table, tables={})):
         if option.scope in ("train", "settings") and not condition.of_file and option.name not in FILLED:
             keys = [_below(option, table, key) for key in option.keys]
             yield KeyProblem(" ".join(keys) + " trainer", text)
@@ -96,7 +96,7 @@ def file_problems(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
         yield from (((*where, key), text) for key, text in _other_depth(entry, train, tables.get("sampling")))
         if train is not None:
             written = {path[2] for path in file.lines if path[:2] == where and len(path) == 3}
-            case = Case(train=train, tables=tables, seed=file.seed, written=written)  # pyright: ignore[reportArgumentType]
+            case = FileCase(train=train, tables=tables, seed=file.seed, written=written)  # pyright: ignore[reportArgumentType]
             yield from (((*where, *path.split(".")), text) for path, text in _conflicts(case))
     if None not in file.train:
         yield from (
@@ -126,7 +126,7 @@ def _other_depth(entry: Mapping[str, Any], train: Any, sampling: Any) -> Iterato
             yield "fanouts", f'{given} {for_uniform}, not "{sampling.method}"'
 
 
-def _conflicts(case: Case) -> Iterator[tuple[str, str]]:
+def _conflicts(case: FileCase) -> Iterator[tuple[str, str]]:
     """Yields the keys of a train table that contradict other tables, as paths below `[[train]]` with dots."""
     train = case.train
     for rule in (*RULES, *train.technique.rules()):
@@ -167,7 +167,7 @@ def useless_tables(
     """
     found: dict[tuple[str, str], list[str]] = {}
     for table in trains:
-        for option, limit, _, text in clashes(Case(train=table, tables=tables)):
+        for option, limit, _, text in clashes(FileCase(train=table, tables=tables)):
             if option.scope == "file" and limit.useless:
                 found.setdefault((option.name, text), []).append(table.name)
     for (name, text), names in found.items():
@@ -185,7 +185,7 @@ def useless_lines(trains: Sequence[Any], tables: Tables) -> Iterator[str]:
 
 def sampling_problems(table: Any, sampling: Any) -> Iterator[str]:
     """Yields why a train table and [sampling] do not go together, for a training without a file."""
-    for option, limit, _, text in clashes(Case(train=table, tables={"sampling": sampling})):
+    for option, limit, _, text in clashes(FileCase(train=table, tables={"sampling": sampling})):
         if option.scope == "file" and not limit.useless:
             yield text
 
@@ -248,7 +248,7 @@ def _below(option: Option, table: Any, key: str) -> str:
     return f"{table.trainer}.{key}" if option.scope == "settings" else key
 
 
-def _shown(option: Option, case: Case) -> str:
+def _shown(option: Option, case: FileCase) -> str:
     """Returns an option as the file has it."""
     if option.scope == "file":
         name, _, key = option.keys[0].partition(".")

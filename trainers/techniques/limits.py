@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphmill.trainers.recipe.file_rules import Rule
-from graphmill.trainers.recipe.options import Case, Limit, each
+from graphmill.trainers.recipe.file_rules import FileRule
+from graphmill.trainers.recipe.options import FileCase, Limit, each
 
 EVERYWHERE = (
     *each("link", "has a link of its own", whens="gpu"),
@@ -250,50 +250,50 @@ LIMITS: Mapping[str, tuple[Limit, ...]] = {
 """Technique -> its limits, besides those of every technique."""
 
 
-def _parts_by_devices(case: Case) -> bool:
+def _parts_by_devices(case: FileCase) -> bool:
     parts, devices = case.table("partitions", "parts"), case.own.devices
     return bool(devices and not case.own.unread and parts and parts % devices)
 
 
 OF_FACTORED = (
-    Rule(
+    FileRule(
         "*.presample",
         lambda c: c.own.presample and c.missing("memory"),
         "presample = {case.own.presample} fills a cache after so many epochs, but there is no budget for one: add a table [memory]",
     ),
 )
 OF_DISTRIBUTED = (
-    Rule(
+    FileRule(
         "*.links",
         lambda c: c.own.linked_devices < c.own.ranks,
         "links has {case.own.linked_devices} devices, and ranks = {case.own.ranks}: name as many devices as ranks",
     ),
-    Rule(
+    FileRule(
         "*.exchange",
         lambda c: c.own.exchange == "peer" and c.missing("hotness", "memory"),
         'exchange = "peer" needs {found}',
     ),
-    Rule(
+    FileRule(
         "*.exchange",
         lambda c: c.own.exchange == "peer" and "hotness" in c.tables and c.table("memory", "device") == "auto",
         'exchange = "peer" fills the devices of all ranks: write a size as `device` in [memory]',
     ),
 )
-RULES: Mapping[str, tuple[Rule, ...]] = {
+RULES: Mapping[str, tuple[FileRule, ...]] = {
     "factored": OF_FACTORED,
     "fresh-factored": OF_FACTORED,
     "fullgraph": (
-        Rule(
+        FileRule(
             "*.devices",
             _parts_by_devices,
             "devices = {case.own.devices} does not divide [partitions] parts = {case.tables[partitions].parts}: give a divisor",
         ),
-        Rule(
+        FileRule(
             "*.peer_link",
             lambda c: c.own.peer_link is not None and c.train.device == "cuda",
             "peer_link models links between devices of the CPU, and GPUs have links of their own: remove the key",
         ),
-        Rule(
+        FileRule(
             "*.devices",
             lambda c: c.own.devices and not c.own.unread and c.own.devices % c.own.ranks,
             "devices = {case.own.devices} is not a multiple of ranks = {case.own.ranks}: remove the key, or give a multiple",

@@ -8,7 +8,7 @@ from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe import together
 from graphmill.trainers.recipe.config import TrainTable
-from graphmill.trainers.recipe.file_rules import RULES, Rule
+from graphmill.trainers.recipe.file_rules import RULES, FileRule
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.assets.pipeline.test_absent_data import FULL
 
@@ -61,13 +61,13 @@ BROKEN = {
 }
 
 
-def rules() -> list[Rule]:
+def rules() -> list[FileRule]:
     """All rules, each once."""
     return list(dict.fromkeys([*RULES, *(rule for technique in TECHNIQUES.values() for rule in technique.rules())]))
 
 
 def test_each_rule_is_broken_by_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken: set[Rule] = set()
+    broken: set[FileRule] = set()
     real = together._conflicts
 
     def watched(case):
