@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,9 @@ from graphmill.assets.budgets.automatic import device_budget, host_budget, logic
 from graphmill.assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
 from graphmill.assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
 from graphmill.assets.budgets.need import budgets_need
-from graphmill.assets.budgets.page import BUDGETS_PAGE, MEASURED_PAGE
 from graphmill.assets.building.materialize import stage_version
-from graphmill.assets.building.needs import Need, Sizes
-from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.features.read import open_features
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.artifact import Artifact
@@ -21,6 +20,32 @@ from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
 
 FITS = "device and host fit the memory"
+
+
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the bytes of each level."""
+    numbers = artifacts[0].summary["numbers"]
+    levels = ", ".join(f"{level} {format_bytes(numbers[f'{level}_bytes'])}" for level in ("device", "host", "disk"))
+    return f"**{levels}** for {format_bytes(numbers['feature_bytes'])} of features"
+
+
+BUDGETS_PAGE = Page(
+    about="How many bytes of feature rows the device, the host memory and the disk cache may hold. "
+    'Caches and plans keep to these sizes, and "auto" is resolved here once, so a later run on a busier machine gets the same. '
+    "Look at the rows that fit into each level, and at the arithmetic behind each size.",
+    docs="docs/stages/budgets.md",
+    headline=_headline,
+    first=("device_bytes", "host_bytes", "disk_bytes", "device_rows", "host_rows", "feature_bytes"),
+    kinds=frozenset({"json"}),
+)
+
+MEASURED_PAGE = Page(
+    about="What was measured on this machine into the home: its memory, and the free space of its disk. "
+    'Budgets of "auto" are computed from these numbers, so that they are the same from run to run. '
+    "Observe this asset after the numbers were measured again, and see whether budgets are marked as stale.",
+    docs="docs/stages/budgets.md",
+    kinds=frozenset({"json"}),
+)
 
 
 class BudgetsStage(Stage):
@@ -38,8 +63,8 @@ class BudgetsStage(Stage):
     Table = MemoryConfig
     Semantic = BudgetsConfig
     Execution = BudgetsExecution
+    need = staticmethod(lambda semantic, execution, sizes: budgets_need())
     reads_stages = ("features",)  # a budget may be a share of their bytes
-    checks = (FITS,)
     says: Mapping[str, str] = {
         "device and host fit the memory": "The rows that the device and the host would hold fit the memory of "
         "the machine, or the given budgets where it was not measured.",
@@ -68,23 +93,13 @@ class BudgetsStage(Stage):
         """Returns the digest of the measured numbers if an "auto" needs them."""
         return {"measured": measured_digest(self.home)} if semantic.automatic else {}
 
-    def need(self, semantic: BudgetsConfig, execution: BudgetsExecution, sizes: Sizes) -> Need | None:
-        """Returns the memory of a build."""
-        return budgets_need()
-
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: BudgetsConfig,
-        execution: BudgetsExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[BudgetsConfig, BudgetsExecution]) -> Summary:
         """Computes the bytes of each level.
 
         Raises:
             InputError: the numbers were measured again during the build.
         """
+        inputs, semantic, writer = building.inputs, building.semantic, building.writer
         table = open_features(inputs["features"])
         memory = measured_bytes(self.home) if semantic.automatic else None
         if stage_version(self, semantic, inputs) != writer.version:

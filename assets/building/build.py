@@ -13,7 +13,16 @@ from typing import Any
 
 from graphmill.assets.building.needs import Need
 from graphmill.assets.building.raw import keep_raw, raw_digests
-from graphmill.assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary, TogetherFanOut
+from graphmill.assets.building.stage import (
+    Building,
+    ChecksFailedError,
+    FanOut,
+    OnePass,
+    Progress,
+    Stage,
+    Summary,
+    TogetherFanOut,
+)
 from graphmill.assets.storage.artifact import Artifact, read_artifact
 from graphmill.assets.storage.machine import processor_name
 from graphmill.assets.storage.refused import reporting_refusals
@@ -124,7 +133,6 @@ class Build:
         """Builds and publishes the artifact, or a part of it, without a look at the store first; callers use `materialize`.
 
         Args:
-            progress: listener.
             part: name of the part to build, None for the artifact.
             parts: name -> finished part, for the artifact of a fan-out stage.
             work: need of the artifact and its parts, None to record none, and the `time.perf_counter` when they were begun; None for now.
@@ -135,18 +143,17 @@ class Build:
         clock = _Clock(*work) if work else _Clock()
         name = nullcontext() if part is None else naming(f"part {part} of {self.stage.name}")
         with name, reporting_refusals(f"stage {self.stage.name}"), self._writer(part) as writer:
-            given = {**self.inputs, **self.reads, **(parts or {})}, self.semantic, self.execution, writer
             if part is None:
-                return self._seal(writer, self.stage.build(*given, progress), clock, _listed(parts or {}))
+                building = self._building(writer, progress, parts=parts or {})
+                return self._seal(writer, self.stage.build(building), clock, _listed(parts or {}))
             assert isinstance(self.stage, FanOut)
-            summary = self.stage.build_part(part, *given, Advancing(progress))
+            summary = self.stage.build_part(self._building(writer, Advancing(progress), part))
             return self._seal(writer, summary, clock, self._part_of(part))
 
     def publish_parts(self, progress: Progress, parts: Sequence[str]) -> list[Artifact]:
         """Builds parts by one pass and publishes them one after the other, without a look at the store first.
 
         Args:
-            progress: listener.
             parts: names of the parts; the stage is a `TogetherFanOut`.
 
         Raises:
@@ -157,12 +164,22 @@ class Build:
         name = f"parts {', '.join(parts)} of {stage.name}"
         with naming(name), reporting_refusals(f"stage {stage.name}"), ExitStack() as opened:
             writers = [opened.enter_context(self._writer(part)) for part in parts]
-            given = {**self.inputs, **self.reads}, self.semantic, self.execution
-            summaries = stage.build_parts(parts, *given, writers, Advancing(progress))
+            advancing = Advancing(progress)
+            buildings = [self._building(writer, advancing, part) for part, writer in zip(parts, writers, strict=True)]
+            summaries = stage.build_parts(buildings)
             return [
                 self._seal(writer, summary, clock, self._part_of(part))
                 for part, writer, summary in zip(parts, writers, summaries, strict=True)
             ]
+
+    def _building(
+        self, writer: Writer, progress: Progress, part: str = "", parts: Mapping[str, Artifact] | None = None
+    ) -> Building[Any, Any]:
+        """Returns what the stage builds from."""
+        inputs = {**self.inputs, **self.reads, **(parts or {})}
+        return Building(
+            inputs=inputs, semantic=self.semantic, execution=self.execution, writer=writer, progress=progress, part=part
+        )
 
     def _part_of(self, part: str) -> dict[str, Any]:
         """Returns the field of a part's manifest that names its parent."""
@@ -243,7 +260,6 @@ def input_versions(stage: Stage, inputs: Mapping[str, Artifact]) -> dict[str, st
     """Returns role -> version of an input that is hashed: that of the aspect that is read, or the artifact's own if it lacks the aspect.
 
     Args:
-        stage: stage that reads the inputs.
         inputs: role -> artifact.
     """
     read = stage.reads_aspects
@@ -257,7 +273,6 @@ def publish_together(builds: Sequence[Build], progress: Progress) -> list[Artifa
 
     Args:
         builds: artifacts of `OnePass` stages that read the same source; the first opens it.
-        progress: listener.
 
     Raises:
         InputError: an error of a stage, or a blocking check failed. Artifacts that were published before stay.
@@ -272,7 +287,7 @@ def publish_together(builds: Sequence[Build], progress: Progress) -> list[Artifa
         source = opened.enter_context(stage.opened(asked, builds[0].execution, writers[-1].scratch(), progress))
         for build, writer in zip(builds, writers, strict=True):
             assert isinstance(build.stage, OnePass)
-            summary = build.stage.build_from(source, build.semantic, build.execution, writer, progress)
+            summary = build.stage.build_from(source, build._building(writer, progress))
             published.append(build._seal(writer, summary, clock, {}))
     return published
 

@@ -118,7 +118,6 @@ def materialize_together(
     """Returns artifacts that one pass over external content makes; builds those that the store lacks or that are damaged.
 
     Args:
-        store: store of the artifacts.
         asked: stage and Semantic config of each artifact, of `OnePass` stages that read the same source. They are built in this order.
         execution: the Execution config of the pass.
         progress: listener, None for silence.

@@ -1,13 +1,13 @@
-"""The interfaces of stages: the stage itself, the summary of its artifact, and the listener to its progress."""
+"""The interfaces of stages: the stage itself, what its build is given, the summary of its artifact, and the listener to its progress."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from graphmill.assets.building.needs import Need, Sizes, Speed
 from graphmill.assets.building.page import Page
@@ -79,6 +79,30 @@ class Silent(Progress):
     """The `Progress` that ignores everything."""
 
 
+SemanticT = TypeVar("SemanticT")
+ExecutionT = TypeVar("ExecutionT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Building(Generic[SemanticT, ExecutionT]):
+    """An artifact, or a part of one, while its stage builds it.
+
+    Attributes:
+        inputs: role -> artifact, of the inputs and of artifacts that are only read; for the artifact of a fan-out stage name -> part, too.
+        semantic, execution: the configs.
+        writer: takes the files.
+        progress: listener.
+        part: name of the part; "" for the artifact.
+    """
+
+    inputs: Mapping[str, Artifact]
+    semantic: SemanticT
+    execution: ExecutionT
+    writer: Writer
+    progress: Progress
+    part: str = ""
+
+
 class Stage:
     """A stage, as `materialize` runs it and a pipeline file configures it.
 
@@ -91,8 +115,9 @@ class Stage:
         external_page: page of the content that it reads from outside the store; None if it reads none.
         code_version: number that is raised by hand when the same config would build other bytes.
         Semantic, Execution: the dataclasses of its two configs.
-        checks: names of the checks of every artifact of the stage; the UI lists checks before they have run.
         says: name of a check -> sentence about its test.
+        checks: names of the checks of every artifact of the stage, those of `says` unless it names others; the UI lists checks before they
+            have run.
         warnings: names of the checks that do not block when they fail.
         aspects: names of parts of its artifact that other stages may read apart from the rest. An aspect has a version of its own, so its
             readers stay valid while only the rest changes.
@@ -100,9 +125,12 @@ class Stage:
         reads_aspects: role -> aspect, for inputs of which only an aspect is read; its version enters the stage's instead of the whole's.
         table: name of its table in the pipeline file; "" if it has none.
         Table: dataclass of that table.
+        config_of: (value of the table, seed of the pipeline) -> Semantic config; without it the table is the config.
         needs: table that the stage's own table needs -> the rest of the sentence "[...] needs a table [...]".
         of_one_feature_table: whether its artifact is about the rows of one feature table, which all trainings that read it must choose.
         speed: how fast it works on the machine of the docs, until this home has built it once; None for a stage of moments.
+        need: (Semantic config, Execution config, what is known of sizes) -> memory, disk and work of a build; None without a formula. It is
+            called before anything is opened: by `graphmill inspect` with bounds, by `materialize` with what the inputs' artifacts say.
     """
 
     name: str
@@ -119,9 +147,16 @@ class Stage:
     reads_aspects: Mapping[str, str] = MappingProxyType({})
     table: str = ""
     Table: type | None = None
+    config_of: Callable[[Any, int], Any] = staticmethod(lambda table, seed: table)
     needs: Mapping[str, str] = MappingProxyType({})
     of_one_feature_table: bool = False
     speed: Speed | None = None
+    need: Callable[[Any, Any, Sizes], Need | None] = staticmethod(lambda semantic, execution, sizes: None)
+
+    def __init_subclass__(cls) -> None:
+        """Gives a stage the checks that it describes."""
+        if "says" in vars(cls) and "checks" not in vars(cls):
+            cls.checks = tuple(cls.says)
 
     def inputs(self, semantic: Any) -> Mapping[str, str]:
         """Returns role -> stage name of the inputs, which may depend on the config: `reads_stages`, each under its own name."""
@@ -164,29 +199,8 @@ class Stage:
         """Returns a sentence about artifacts of this config for the description of their asset, "" if the page says enough."""
         return ""
 
-    def need(self, semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build, None if the stage has no formula.
-
-        It is called before anything is opened: by `graphmill inspect` with bounds, by `materialize` with what the inputs' artifacts say.
-
-        Args:
-            semantic, execution: the configs.
-            sizes: what is known. Its `artifacts` are of the step's inputs and of what they were built from, if these exist; else its
-                `configs` say what they will be.
-        """
-        return None
-
-    def build(
-        self, inputs: Mapping[str, Artifact], semantic: Any, execution: Any, writer: Writer, progress: Progress
-    ) -> Summary:
-        """Fills the writer and returns the summary; does not publish.
-
-        Args:
-            inputs: role -> artifact, of the inputs and of artifacts that are only read.
-            semantic, execution: the configs.
-            writer: writer that takes the files.
-            progress: listener.
-        """
+    def build(self, building: Building[Any, Any]) -> Summary:
+        """Fills the writer and returns the summary; does not publish."""
         raise NotImplementedError
 
     def at(self, home: Path | None) -> Stage:
@@ -199,24 +213,21 @@ class Stage:
         Args:
             raw: the whole file, which has the table.
             tables: the parser, which knows the lines (`Tables` of assets/pipeline/schema.py).
-            seed: seed of the pipeline.
         """
         return tables.parse(self.Table, raw[self.table], (self.table,))
 
     def wanted(self, pipeline: Any) -> Any:
-        """Returns the Semantic config that a pipeline asks for, None if it does not ask for this stage.
+        """Returns the Semantic config that a pipeline asks for, None if it does not ask for this stage: that of the stage's table.
 
         Args:
             pipeline: the checked file (assets/pipeline/file.py).
         """
-        return None
+        table = pipeline.table(self.table) if self.table else None
+        return None if table is None else self.config_of(table, pipeline.seed)
 
     def configs(self, pipeline: Any) -> Mapping[str, Any]:
         """Returns step name -> Semantic config of all artifacts of this stage that a pipeline asks for. Most stages have one step, of
         their own name.
-
-        Args:
-            pipeline: the checked file.
         """
         config = self.wanted(pipeline)
         return {} if config is None else {self.name: config}
@@ -242,20 +253,18 @@ class OnePass(Stage):
             asked: stage and Semantic config of every artifact that is built from it, including this stage's.
             execution: the Execution config.
             folder: scratch folder, which exists until the last artifact is built.
-            progress: listener.
         """
         raise NotImplementedError
 
-    def build_from(self, opened: Any, semantic: Any, execution: Any, writer: Writer, progress: Progress) -> Summary:
-        """Fills the writer from the value that `opened` yields and returns the summary; other arguments as in `build`."""
+    def build_from(self, opened: Any, building: Building[Any, Any]) -> Summary:
+        """Fills the writer from the value that `opened` yields and returns the summary."""
         raise NotImplementedError
 
-    def build(
-        self, inputs: Mapping[str, Artifact], semantic: Any, execution: Any, writer: Writer, progress: Progress
-    ) -> Summary:
+    def build(self, building: Building[Any, Any]) -> Summary:
         """Makes the pass for this artifact alone."""
-        with self.opened([(self, semantic)], execution, writer.scratch(), progress) as opened:
-            return self.build_from(opened, semantic, execution, writer, progress)
+        asked, folder = [(self, building.semantic)], building.writer.scratch()
+        with self.opened(asked, building.execution, folder, building.progress) as opened:
+            return self.build_from(opened, building)
 
 
 class FanOut(Stage):
@@ -282,15 +291,7 @@ class FanOut(Stage):
         """
         return {}
 
-    def build_part(
-        self,
-        part: str,
-        inputs: Mapping[str, Artifact],
-        semantic: Any,
-        execution: Any,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_part(self, building: Building[Any, Any]) -> Summary:
         """Fills the writer with a part and returns its summary. `build` gets the finished parts among its inputs, by name."""
         raise NotImplementedError
 
@@ -298,27 +299,11 @@ class FanOut(Stage):
 class TogetherFanOut(FanOut):
     """A fan-out stage whose missing parts are built by one pass over their input, in one process."""
 
-    def build_parts(
-        self,
-        parts: Sequence[str],
-        inputs: Mapping[str, Artifact],
-        semantic: Any,
-        execution: Any,
-        writers: Sequence[Writer],
-        progress: Progress,
-    ) -> Sequence[Summary]:
-        """Fills one writer per part and returns their summaries, in the order of `parts`."""
+    def build_parts(self, buildings: Sequence[Building[Any, Any]]) -> Sequence[Summary]:
+        """Fills the writers of parts, which are equal but for part and writer, and returns their summaries, in their order."""
         raise NotImplementedError
 
-    def build_part(
-        self,
-        part: str,
-        inputs: Mapping[str, Artifact],
-        semantic: Any,
-        execution: Any,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_part(self, building: Building[Any, Any]) -> Summary:
         """Makes the pass for this part alone."""
-        (summary,) = self.build_parts([part], inputs, semantic, execution, [writer], progress)
+        (summary,) = self.build_parts([building])
         return summary

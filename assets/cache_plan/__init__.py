@@ -1,12 +1,12 @@
 """The cache_plan stage: which of four tiers serves each row of each stored batch, and the bytes read (DiskGNN, sections 4 and 5.1).
 
     slot i32[N], device_ids, host_ids ids[n]       the static tiers: the nodes that most batches need, within the budgets
-    segment_of i32[B]                              (page.py)
+    segment_of i32[B]                              (stage.py)
     cache_ptr i64[S+1], cache_ids ids[m]           rows of each segment's disk cache, in the order of its file
     member_ptr i64[B+1], members i32[q]            rows of its segment's disk cache that each batch reads
     packed_ptr i64[B+1], packed_ids ids[p]         rows of each batch's chunk, ascending
-    tier_rows i64[B, 4]                            (page.py)
-    pages, runs, pages_by_id i64[B]                (page.py)
+    tier_rows i64[B, 4]                            (stage.py)
+    pages, runs, pages_by_id i64[B]                (stage.py)
     tiers.png, cache_io.png                        share of rows by tier; I/O by batch before and after the ordering (Fig. 5)
 
 The B stored batches stand in the order of the samples, those of evaluations last. Batches of different parts of the graph, if the samples

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from graphmill.assets.budgets.read import Budgets, open_budgets
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Progress, Stage, Summary
+from graphmill.assets.building.needs import Speed
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Building, Stage, Summary
 from graphmill.assets.cache_plan.build import PlanTotals, plan_all
 from graphmill.assets.cache_plan.config import CachePlanConfig, CachePlanTable, cache_plan_config
 from graphmill.assets.cache_plan.need import cache_plan_need
-from graphmill.assets.cache_plan.page import CACHE_PLAN_PAGE
 from graphmill.assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
 from graphmill.assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.samples.read import open_samples
+from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.arrays import scratch_arrays
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.table import FeatureTable
@@ -29,6 +29,44 @@ from graphmill.kernels.rows.placement import Placement, place_rows
 from graphmill.kernels.types import Array
 
 
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the bytes that training will read from disk, and the share of the rows that comes from memory."""
+    numbers = artifacts[0].summary["numbers"]
+    tiers = numbers["read_bytes_by_tier"]
+    memory, total = tiers["device"] + tiers["host"], max(1, sum(tiers.values()))
+    read = (
+        f"**{format_bytes(numbers['moved_bytes'])} read from disk**, {numbers['amplification']:.2f} per byte asked for"
+    )
+    return (
+        f"{read}; {100 * memory / total:.0f} % of the rows from device and host; {numbers['num_segments']:,} segments"
+    )
+
+
+CACHE_PLAN_PAGE = Page(
+    about="For every row of every stored batch, the one place that serves it: device, host, disk cache or the batch's own packed chunk. "
+    "It decides what training from disk will read, to the byte, before anything is written. "
+    "Look at the bytes read per byte asked for, which should be near 1, and at the share of the rows by tier.",
+    docs="docs/stages/cache_plan.md",
+    headline=_headline,
+    first=("moved_bytes", "asked_bytes", "amplification", "disk_bytes", "disk_budget_bytes", "num_segments", "order"),
+    labels={
+        "moved_bytes": "read from disk (MiB)",
+        "asked_bytes": "asked of the disk (MiB)",
+        "amplification": "bytes read per byte asked for",
+        "amplification_by_id": "bytes read per byte asked for, ordered by id",
+        "disk_bytes": "stored on disk (MiB)",
+        "order": "order of the disk cache",
+    },
+    columns={
+        "segment_of": "segment of the batch",
+        "tier_rows": "rows that the batch takes from device, host, disk cache and chunk",
+        "pages": "pages that the batch reads of the disk cache",
+        "runs": "ranges of adjacent pages among them",
+        "pages_by_id": "pages it would read were the cache ordered by node id",
+    },
+)
+
+
 class CachePlanStage(Stage):
     """Plans the tiers; `CACHE_PLAN` is the one instance."""
 
@@ -36,40 +74,24 @@ class CachePlanStage(Stage):
     name = table = "cache_plan"
     code_version = 3  # 3: members, and copies
     Table = CachePlanTable
+    config_of = staticmethod(cache_plan_config)
     Semantic = CachePlanConfig
     Execution = Threads
+    need = staticmethod(cache_plan_need)
     reads_stages = ("features", "samples", "budgets")  # features: row sizes, and nodes with rows
-    says, checks = CACHE_PLAN_CHECKS, tuple(CACHE_PLAN_CHECKS)
+    says = CACHE_PLAN_CHECKS
     of_one_feature_table = True
     speed = Speed(per_second=3e6)
     needs: Mapping[str, str] = {"samples": " to lay out the rows of stored batches", "memory": " with the budgets"}
 
-    def wanted(self, pipeline: Any) -> CachePlanConfig | None:
-        """Returns the config if the pipeline has `[cache_plan]`."""
-        return (
-            None
-            if pipeline.table("cache_plan") is None
-            else cache_plan_config(pipeline.table("cache_plan"), pipeline.seed)
-        )
-
-    def need(self, semantic: CachePlanConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return cache_plan_need(semantic, execution, sizes)
-
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: CachePlanConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[CachePlanConfig, Threads]) -> Summary:
         """Ranks, sizes, splits, orders and counts.
 
         Raises:
             InputError: the disk budget is smaller than one segment of all batches needs, or than configured copies need, or a batch is
                 damaged.
         """
+        inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
         table, budgets = open_features(inputs["features"], verified=True), open_budgets(inputs["budgets"])
         samples = open_samples(inputs["samples"])
         visits = np.asarray(samples.access_counts())
@@ -78,7 +100,7 @@ class CachePlanStage(Stage):
         for name in ("slot", "device_ids", "host_ids"):
             writer.save(name, getattr(placement, name))
         asked = semantic.table
-        with SegmentBatches(samples, execution.threads) as batches:
+        with SegmentBatches(samples, building.execution.threads) as batches:
             limits = SizeLimits(
                 row_bytes=table.row_bytes, disk_bytes=budgets.disk_bytes, segment_size=asked.segment_size
             )
@@ -99,7 +121,6 @@ def place_visited(visits: Array, table: FeatureTable, budgets: Budgets, allocate
 
     Args:
         visits: u32[N], number of training batches that need each node.
-        table: the feature table.
         budgets: budgets of the device and the host.
         allocate: function that makes the arrays of N elements that the work needs.
     """

@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.building.needs import Speed
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.chunks.config import ChunksConfig, ChunksTable, chunks_config
 from graphmill.assets.chunks.need import chunks_need
-from graphmill.assets.chunks.page import CHUNKS_PAGE
 from graphmill.assets.chunks.rates import parse_rates
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.partitions.empty import EVERY_CHUNK, SAYS, empty_check
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.chunks.counts import StepCounts, cost
 from graphmill.kernels.chunks.cut import check_parts
 from graphmill.kernels.chunks.schedule import Scheduled, choose_schedule
 from graphmill.kernels.chunks.sets import count_distinct, neighbour_sets
 from graphmill.kernels.types import Topology
+
+
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the rows that a pass loads from the host, and how many fewer these are than without sharing and reuse."""
+    numbers = artifacts[0].summary["numbers"]
+    v_ori, v_ru = numbers["v_ori"], numbers["v_ru"]
+    saved = 100 * (1 - v_ru / max(1, v_ori))
+    shape = f"{numbers['num_parts']:,} parts of {numbers['chunks_per_part']:,} chunks"
+    return f"**{v_ru:,} rows from the host per layer**, {saved:.0f} % fewer than chunk by chunk; {shape}"
+
+
+CHUNKS_PAGE = Page(
+    about="A full-graph pass cut into steps: in each, every device computes one chunk of destinations with all of their in-edges. "
+    "Devices share what they load and keep what the next step needs, so fewer rows cross from the host. "
+    "Look at the volumes: V_ori loads every chunk alone, V_+p2p shares between devices, V_+ru keeps rows, too; no order can go below the "
+    "distinct rows.",
+    docs="docs/stages/chunks.md",
+    headline=_headline,
+    first=("v_ori", "v_p2p", "v_ru", "num_distinct", "traffic_cut_ratio", "replication", "most_buffer_rows"),
+    labels={
+        "v_ori": "V_ori: rows from the host, chunk by chunk",
+        "v_p2p": "V_+p2p: rows from the host, shared between devices",
+        "v_ru": "V_+ru: rows from the host, shared and kept",
+        "num_distinct": "distinct rows that are needed",
+        "replication": "alpha: rows of all chunks per node",
+        "most_buffer_rows": "rows of the largest buffer",
+        "replication_by_chunks": "rows of all chunks per node, by chunks in all",
+        "schedule_of_fewest_rows": "the schedule with the fewest rows from the host",
+        "byte_nanoseconds": "nanoseconds of a layer per byte of a row, by equation 4",
+        "byte_nanoseconds_of_fewest_rows": "the same with the fewest rows from the host",
+        "volumes_by_schedule": "rows from the host per layer, by schedule",
+    },
+    columns={"digests": "xxh3-64 of the record of each step and device"},
+)
 
 
 class ChunksStage(Stage):
@@ -32,8 +64,10 @@ class ChunksStage(Stage):
     name = table = "chunks"
     code_version = 1
     Table = ChunksTable
+    config_of = staticmethod(chunks_config)
     Semantic = ChunksConfig
     Execution = Threads
+    need = staticmethod(chunks_need)
     speed = Speed(per_second=5e6)
     reads_stages = ("graph", "partitions")
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
@@ -45,27 +79,10 @@ class ChunksStage(Stage):
         "identity and Algorithm 4; with given speeds of the links it takes no more seconds.",
         EVERY_CHUNK: SAYS[EVERY_CHUNK],
     }
-    checks = tuple(says)
     warnings = (EVERY_CHUNK,)
     needs: Mapping[str, str] = {"partitions": " with the parts that it cuts"}
 
-    def wanted(self, pipeline: Any) -> ChunksConfig | None:
-        """Returns the config if the pipeline has `[chunks]`."""
-        table = pipeline.table("chunks")
-        return None if table is None else chunks_config(table, pipeline.seed)
-
-    def need(self, semantic: ChunksConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return chunks_need(semantic, execution, sizes)
-
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: ChunksConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[ChunksConfig, Threads]) -> Summary:
         """Cuts, schedules and writes.
 
         Raises:
@@ -76,7 +93,8 @@ class ChunksStage(Stage):
         from graphmill.assets.figures.chunks import replication_figure, traffic_figure
         from graphmill.assets.partitions.read import open_partitions
 
-        topology, table, threads = open_graph(inputs["graph"]).topology, semantic.table, execution.threads
+        inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
+        topology, table, threads = open_graph(inputs["graph"]).topology, semantic.table, building.execution.threads
         partitions = open_partitions(inputs["partitions"])
         part_of = check_parts(partitions.part_of, partitions.num_parts, table.chunks_per_part)
         chunks = cut_in_order(

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.building.needs import Speed
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Building, Check, Summary
 from graphmill.assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
 from graphmill.assets.features.need import features_need
-from graphmill.assets.features.page import FEATURES_PAGE
+from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.feature_blocks import (
     FeatureBlock,
     blocks_type,
@@ -25,10 +26,37 @@ from graphmill.assets.sources.registry import GraphConfig, OpenSource, TableConf
 from graphmill.assets.sources.rounding import Rounding, rounded_words
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.storage.arrays import open_array
+from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
 
 EXACT, FEATURES_ALONE = "whole numbers are exact", "features are nothing else"
+
+
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the size of a feature table, and the number of nodes without a row."""
+    numbers = artifacts[0].summary["numbers"]
+    rows = f"**{numbers['num_rows']:,} rows of {numbers['num_features']:,} {numbers['feature_dtype']}**"
+    without = numbers["num_without_features"]
+    missing = f", {without:,} nodes without a row" if without else ", a row for every node"
+    return f"{rows}, {format_bytes(numbers['feature_bytes'])}{missing}"
+
+
+FEATURES_PAGE = Page(
+    about="The feature rows of the nodes: one row per node that has features, in the order of the nodes. "
+    "They are stored apart from the graph, so that features can change without sampling anything anew, and be read row by row from disk. "
+    "Look at the size in MiB, which decides what fits into memory, and at the number of nodes without features.",
+    docs="docs/stages/features.md",
+    headline=_headline,
+    first=("num_rows", "num_features", "feature_dtype", "feature_bytes", "num_without_features"),
+    labels={
+        "num_features": "values per row",
+        "feature_bytes": "features (MiB)",
+        "feature_dtype": "type of a value",
+        "num_without_features": "nodes without a row",
+    },
+    columns={"rows": "the features of a node; bfloat16 is stored as uint16"},
+)
 
 
 class FeaturesStage(SourceStage):
@@ -40,8 +68,8 @@ class FeaturesStage(SourceStage):
     Table = TableConfig
     Semantic = FeaturesConfig
     Execution = Threads
+    need = staticmethod(features_need)
     speed = Speed(per_second=230e6, number="feature_bytes")
-    checks = ("values are finite", "rows are in the order of their nodes", EXACT, FEATURES_ALONE)
     warnings = (EXACT, FEATURES_ALONE)
     says: Mapping[str, str] = {
         "values are finite": "No feature is NaN or infinite, in the source or in the stored type.",
@@ -82,7 +110,7 @@ class FeaturesStage(SourceStage):
     def configs(self, pipeline: Any) -> Mapping[str, FeaturesConfig]:
         """Returns the configs of the main table, unless a pipeline names and uses only other ones, and of the named ones."""
         tables: FeatureTables = pipeline.table(self.table) or FeatureTables()
-        chosen = {each.feature_table for each in pipeline.train if hasattr(each, "feature_table")}
+        chosen = {each.feature_table for each in pipeline.train}
         main = tables.alone or not tables.named or "" in chosen
         names = [*([""] if main else []), *tables.named]
         return {step_name(name): features_config(pipeline.graph, tables.find(name)) for name in names}
@@ -109,10 +137,6 @@ class FeaturesStage(SourceStage):
         file = {} if semantic.table.file is None else {"file": sha256_file(semantic.table.file)}
         return file | source_module(semantic.graph.source).raw(semantic.graph, semantic.table)
 
-    def need(self, semantic: FeaturesConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return features_need(semantic, execution, sizes)
-
     def require_sound(self, opened: OpenSource, semantic: FeaturesConfig) -> Sound:
         """Reads all rows and checks each value; returns the checks that warn."""
         normalize, blocks = semantic.graph.normalize, _blocks(opened, semantic)
@@ -123,21 +147,15 @@ class FeaturesStage(SourceStage):
                 pass
         return Sound(warnings=_warnings(blocks, [watch for _, watch in watched]))
 
-    def build_from(
-        self,
-        opened: OpenSource,
-        semantic: FeaturesConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_from(self, opened: OpenSource, building: Building[FeaturesConfig, Threads]) -> Summary:
         """Writes and describes the rows.
 
         Raises:
             InputError: the rows are not sound, or the source changed while it was read.
         """
+        semantic, writer = building.semantic, building.writer
         normalize, blocks, num_nodes = semantic.graph.normalize, _blocks(opened, semantic), opened.num_nodes
-        beyond, watched = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, progress)
+        beyond, watched = write_blocks(writer, num_nodes, blocks, semantic.dtype, normalize, building.progress)
         self.require_unchanged(semantic, writer)
         rows = open_array(writer.path("rows.npy"))
         numbers = {

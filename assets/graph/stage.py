@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Progress, Silent, Summary
+from graphmill.assets.building.needs import Speed
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Building, Progress, Silent, Summary
 from graphmill.assets.graph.checks import SHARED, describe, node_checks, topology_checks
 from graphmill.assets.graph.need import graph_need
-from graphmill.assets.graph.page import GRAPH_PAGE
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.graph.remarks import REMARKS, degrees, remarks, watch_directions
 from graphmill.assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
 from graphmill.assets.sources.splits import checked, stratified
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.sources.unread import named_columns
+from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.frames import write_frames
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
@@ -32,6 +33,47 @@ WEIGHTS = "weights are finite"
 """Name of the check that only graphs with weights have."""
 
 
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the size of a graph, its split, and the share of edges that join nodes of one class."""
+    numbers = artifacts[0].summary["numbers"]
+    split = " / ".join(f"{numbers[f'num_{part}']:,}" for part in ("train", "valid", "test"))
+    same = numbers["homophily_ratio"]
+    alike = f", {100 * same:.1f} % of the edges inside a class" if same >= 0 else ""
+    size = f"**{numbers['num_nodes']:,} nodes, {numbers['num_edges']:,} edges**"
+    return f"{size}, {numbers['num_classes']:,} classes{alike}, {split} nodes to train, validate and test"
+
+
+GRAPH_PAGE = Page(
+    about="The nodes and edges of the graph, sorted by target, with labels and the split into training, validation and test nodes. "
+    "All that samples or trains reads this one artifact, so the source is parsed once. "
+    "Look at the numbers of nodes and edges, at the balance of the classes, and at the checks where the source is your own.",
+    docs="docs/stages/graph.md",
+    headline=_headline,
+    first=("num_nodes", "num_edges", "num_classes", "num_train", "num_valid", "num_test", "homophily_ratio"),
+    labels={
+        "num_train": "training nodes",
+        "num_valid": "validation nodes",
+        "num_test": "test nodes",
+        "num_isolated": "nodes without edges",
+        "num_labelled": "labelled nodes",
+        "num_duplicates": "duplicate edges in the source",
+        "num_self_loops": "self loops in the source",
+        "num_ids_of_both_ends": "ids in both columns of the edge tables",
+        "homophily_ratio": "edges inside a class (%)",
+    },
+    columns={
+        "in_degree": "edges that end in the node",
+        "out_degree": "edges that begin in the node",
+        "labels": "class of the node, -1 where it is not known",
+        "node_id": "number of the node, from 0: its place in every array",
+        "original_id": "what the source calls the node",
+        "name": "text of the node, where the source has one",
+        "class": "name of the class, empty where it is not known",
+    },
+    file="nodes.parquet",
+)
+
+
 class GraphStage(SourceStage):
     """Builds the graph artifact; `GRAPH` is the one instance."""
 
@@ -40,6 +82,7 @@ class GraphStage(SourceStage):
     code_version = 3  # 2: features are an artifact of their own; 3: fields of CSV files without the blanks around them
     Semantic = GraphConfig
     Execution = Threads
+    need = staticmethod(graph_need)
     speed = Speed(per_second=5e6, number="num_edges")
     says: Mapping[str, str] = {
         "has edges": "At least one edge is left after self-loops and duplicates were treated as [graph] says.",
@@ -108,10 +151,6 @@ class GraphStage(SourceStage):
         """
         return source_module(semantic.source).raw(semantic, None)
 
-    def need(self, semantic: GraphConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return graph_need(semantic, execution, sizes)
-
     def require_sound(self, opened: OpenSource, semantic: GraphConfig) -> Sound:
         """Reads everything except features and checks ids, labels and split, without compressing edges."""
         raw = opened.graph(Silent())
@@ -123,24 +162,18 @@ class GraphStage(SourceStage):
         counts = {"num_train": train, "num_valid": valid, "num_test": test, "num_classes": len(raw.class_names)}
         return Sound(counts, remarks(raw, semantic, parts, *degrees(raw, semantic)))
 
-    def build_from(
-        self,
-        opened: OpenSource,
-        semantic: GraphConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_from(self, opened: OpenSource, building: Building[GraphConfig, Threads]) -> Summary:
         """Reads the source, compresses the edges, splits, tests and describes the graph.
 
         Raises:
             InputError: the source is not sound, or it changed while it was read.
         """
+        semantic, writer, progress = building.semantic, building.writer, building.progress
         raw = opened.graph(progress)
         self.require_unchanged(semantic, writer)
         parts = _split(raw, semantic)
         raw.directions = watch_directions(raw, semantic)
-        topology, dropped = _compress(raw, semantic, execution, writer, progress)
+        topology, dropped = _compress(raw, semantic, building.execution, writer, progress)
         for name, array in (
             ("in_degree", topology.in_degree), ("out_degree", topology.out_degree), ("labels", raw.labels),
             ("train_ids", parts[0]), ("valid_ids", parts[1]), ("test_ids", parts[2]),

@@ -94,7 +94,6 @@ def needed_bytes(config: HotnessConfig, num_nodes: int, threads: int) -> tuple[i
     The maps and batches of samplers are left out where the graph has so many nodes that a map is sized by the batch.
 
     Args:
-        config: configuration of the stage.
         num_nodes: number of nodes N.
         threads: number of threads that sample.
     """

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.building.needs import Speed
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.hotness.config import HotnessConfig, HotnessTable, hotness_config
 from graphmill.assets.hotness.need import hotness_need
-from graphmill.assets.hotness.page import HOTNESS_PAGE
 from graphmill.assets.storage.arrays import scratch_arrays
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.user_code import code_digests
@@ -34,6 +34,38 @@ LAYER_CHECKS = ("every training node is a seed once a round",)
 PERMUTATION = "the ranking holds every node once"
 
 
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the policy of the ranking, and the hit ratio of a cache of a tenth of the nodes if it was measured or computed."""
+    numbers, policy = artifacts[0].summary["numbers"], artifacts[0].config["hotness"]["policy"]
+    found = numbers.get(f"hit_ratio_{policy}_10_percent")
+    expected = numbers.get("expected_hit_ratio_10_percent")
+    ranked = f"{numbers['num_nodes']:,} nodes ranked by {policy}"
+    if found is not None:
+        best = numbers.get("hit_ratio_optimal_10_percent")
+        bound = f"; no ranking finds more than {100 * best:.1f} %" if best is not None else ""
+        return f"**{100 * found:.1f} % of the rows are found** in a cache of 10 % of the nodes{bound}; {ranked}"
+    if expected is not None:
+        return f"**{100 * expected:.1f} % of the rows are expected** in a cache of 10 % of the nodes; {ranked}"
+    return f"**{ranked}**"
+
+
+HOTNESS_PAGE = Page(
+    about="A ranking of all nodes by how often mini-batches will ask for them, counted in trial batches or estimated from the graph. "
+    "Caches on the device and on the host hold the first nodes of this ranking, so a better one moves fewer bytes. "
+    "Look at the hit ratios by policy: how far the chosen policy is from `optimal`, and from `random`.",
+    docs="docs/stages/hotness.md",
+    headline=_headline,
+    first=tuple(
+        f"hit_ratio_{policy}_10_percent" for policy in ("optimal", "presample", "bayes", "degree", "pagerank", "random")
+    ),
+    columns={
+        "order": "the node at this place of the ranking, hottest first",
+        "visits": "counted batches that asked for node i, in row i",
+        "score": "what node i is ranked by, in row i",
+    },
+)
+
+
 class HotnessStage(Stage):
     """Builds the hotness artifact; `HOTNESS` is the one instance."""
 
@@ -43,6 +75,7 @@ class HotnessStage(Stage):
     Table = HotnessTable
     Semantic = HotnessConfig
     Execution = Threads
+    need = staticmethod(hotness_need)
     speed = Speed(per_second=28e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
     checks = ("the ranking holds every node once",)
@@ -89,18 +122,7 @@ class HotnessStage(Stage):
         """
         return code_digests({"sampling": semantic.sampling.method}) if semantic.sampling else {}
 
-    def need(self, semantic: HotnessConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return hotness_need(semantic, execution, sizes)
-
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: HotnessConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[HotnessConfig, Threads]) -> Summary:
         """Counts, ranks, and evaluates if the configuration asks for it.
 
         Raises:
@@ -110,9 +132,10 @@ class HotnessStage(Stage):
         from graphmill.assets.hotness.rankings import Rankings, evaluate, expect
         from graphmill.assets.sampling.drawing import open_drawing
 
+        inputs, semantic, execution, writer = building.inputs, building.semantic, building.execution, building.writer
         graph, table = open_graph(inputs["graph"]), semantic.hotness
         drawing, allocate = open_drawing(semantic.sampling, inputs), scratch_arrays(writer.scratch())
-        epochs = Epochs(graph, semantic, drawing, execution.threads, progress, allocate)
+        epochs = Epochs(graph, semantic, drawing, execution.threads, building.progress, allocate)
         started = time.perf_counter()
         presampled = epochs.presample() if table.presamples else None
         after_rounds = time.perf_counter()

@@ -18,7 +18,7 @@ the feature table, range by range, however many batches want a row. Parts `segme
 
 The artifact itself, for all B batches and S segments, in the order of the samples:
 
-    part_of i32[B], offsets i64[B], num_bytes i64[B], num_cached i64[B], digests u64[B]   (page.py)
+    part_of i32[B], offsets i64[B], num_bytes i64[B], num_cached i64[B], digests u64[B]   (stage.py)
     cache_offsets i64[S], cache_bytes i64[S]   byte of the part's file at which each cache starts, and its bytes
 
 A node without features has the slot -1 and is in no list, so it takes 4 bytes in the chunks of the batches that need it. A slot on the

@@ -10,17 +10,17 @@ files.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.building.stage import Building, Check, Summary
 from graphmill.assets.cache_plan.read import open_segment_plan
 from graphmill.assets.features.read import open_features
-from graphmill.assets.packed_chunks.config import SegmentRange
+from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution, SegmentRange
 from graphmill.assets.packed_chunks.distribute import WAITING_THREADS, BufferSizes, RowDistributor, Streamed, distribute
 from graphmill.assets.packed_chunks.reorder import Reorderer
 from graphmill.assets.packed_chunks.slots import CachedNodes, input_slots
@@ -67,31 +67,21 @@ def _tiers_in(segments: SegmentRange, samples: Samples) -> tuple[str, ...]:
     return ("device", "host") if first else ()
 
 
-def build_group(
-    inputs: Mapping[str, Artifact],
-    segments: SegmentRange,
-    stored: Sequence[str],
-    threads: int,
-    memory_bytes: int,
-    writer: Writer,
-    progress: Progress,
-) -> Summary:
-    """Builds the part of one group; see assets/packed_chunks/__init__.py.
+def build_group(building: Building[PackedConfig, PackedExecution], stored: Sequence[str]) -> Summary:
+    """Builds the part of one group of segments; see assets/packed_chunks/__init__.py.
 
     Args:
-        inputs: role -> artifact.
-        segments: the segments of the group.
-        stored: names of the parts of the samples that have their batches, the only ones that are opened.
-        threads: number of threads.
-        memory_bytes: bytes of feature rows that are held.
-        writer, progress: as of a stage.
+        building: the part.
+        stored: names of the parts of the samples that have its batches, the only ones that are opened.
 
     Raises:
         InputError: the plan is of other samples, an input is damaged, or the disk is full.
     """
+    inputs, writer, segments = building.inputs, building.writer, SegmentRange.of(building.part)
+    threads = building.execution.threads_each
     table, samples = open_features(inputs["features"], verified=True), open_samples(inputs["samples"], stored=stored)
     plan = open_segment_plan(inputs["cache_plan"]).group(segments.low, segments.high)
-    sizes = BufferSizes.of(memory_bytes)
+    sizes = BufferSizes.of(building.execution.process_bytes)
     layout = _lay_out(plan, samples, table.row_bytes)
     chunk_file = writer.create_direct("chunks", int(layout.chunks[-1]) - DATA_OFFSET, np.uint8)
     chunk_words = np.zeros((layout.chunks[-1] - DATA_OFFSET) // PAGE_BYTES, np.uint64)
@@ -105,7 +95,7 @@ def build_group(
     distributor = RowDistributor([*chunks, *reorderer.spans], table.row_bytes, sizes.buffer_bytes)
     heads = _heads(np.array(inputs["cache_plan"].array("slot")), plan, samples, distributor, threads)
     clocks = [time.perf_counter()]
-    distribute(table, distributor, sizes.range_bytes, threads, progress, heads)
+    distribute(table, distributor, sizes.range_bytes, threads, building.progress, heads)
     clocks.append(time.perf_counter())
     reorderer.write_in_order(distributor, threads)
     clocks.append(time.perf_counter())

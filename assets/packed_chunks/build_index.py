@@ -10,20 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.building.stage import Check, Summary
+from graphmill.assets.building.stage import Building, Check, Summary
 from graphmill.assets.features.read import open_features
+from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.types import Array
 
 
-def build_index(inputs: Mapping[str, Artifact], names: Sequence[str], writer: Writer) -> Summary:
+def build_index(building: Building[PackedConfig, PackedExecution], names: Sequence[str]) -> Summary:
     """Writes the parent over the parts, which are among the inputs under their names.
 
     Raises:
         InputError: the disk is full.
     """
+    inputs, writer = building.inputs, building.writer
     parts, plan, table = [inputs[name] for name in names], inputs["cache_plan"], open_features(inputs["features"])
     index = _index(parts)
     for name, values in index.items():

@@ -8,18 +8,44 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import FanOut, Progress, Summary
+from graphmill.assets.building.needs import Speed
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Building, FanOut, Summary
 from graphmill.assets.cache_plan.read import open_segment_plan
 from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.config import GROUP_BYTES, STATIC_TIERS, PackedConfig, PackedExecution, SegmentRange
 from graphmill.assets.packed_chunks.need import packed_need
-from graphmill.assets.packed_chunks.page import PACKED_CHUNKS_PAGE
 from graphmill.assets.samples.order import StoredOrder
+from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.require import require
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
+
+
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the number and bytes of the chunks, and the bytes of the disk caches."""
+    numbers = artifacts[0].summary["numbers"]
+    chunks, caches = (format_bytes(numbers[name]) for name in ("chunk_bytes", "cache_bytes"))
+    segments = f"{numbers['num_segments']:,} segment" + ("s" if numbers["num_segments"] != 1 else "")
+    return f"**{numbers['num_batches']:,} chunks, {chunks}**, and disk caches of {segments}, {caches}"
+
+
+PACKED_CHUNKS_PAGE = Page(
+    about="The feature rows that each batch needs from disk, written next to each other, beside the disk cache of each segment of batches. "
+    "Training from disk then reads a few long ranges per batch in place of thousands of single rows. "
+    "Look at the sizes of chunks and caches, which are what packing costs on disk, and at the largest chunk, which a queue has to hold.",
+    docs="docs/stages/packed_chunks.md",
+    headline=_headline,
+    first=("num_batches", "chunk_bytes", "cache_bytes", "largest_chunk_bytes", "packed_rows", "cached_rows"),
+    labels={"chunk_bytes": "chunks (MiB)", "cache_bytes": "caches (MiB)"},
+    columns={
+        "part_of": "part that holds the chunk of the batch",
+        "offsets": "byte of the part's file at which the chunk starts",
+        "num_bytes": "bytes of the chunk",
+        "num_cached": "rows that the batch reads of its segment's cache",
+        "digests": "digest of the chunk",
+    },
+)
 
 
 class PackedStage(FanOut):
@@ -35,8 +61,8 @@ class PackedStage(FanOut):
     table = "packed"
     Table = Semantic = PackedConfig
     Execution = PackedExecution
+    need = staticmethod(packed_need)
     reads_stages = ("features", "samples", "cache_plan")
-    checks = ("rows are the features", "one chunk a batch", "chunks begin on pages")
     says: Mapping[str, str] = {
         "rows are the features": "Rows drawn from chunks, caches and images are those of the feature table, byte by "
         "byte.",
@@ -92,18 +118,7 @@ class PackedStage(FanOut):
         stored = inputs["samples"].array("part_of")[plan.first_batch : plan.first_batch + len(plan.segment_of)]
         return {"samples": [names[number] for number in np.unique(stored).tolist()]}
 
-    def need(self, semantic: PackedConfig, execution: PackedExecution, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return packed_need(semantic, execution, sizes)
-
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: PackedConfig,
-        execution: PackedExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[PackedConfig, PackedExecution]) -> Summary:
         """Writes the index of the finished groups.
 
         Raises:
@@ -111,17 +126,9 @@ class PackedStage(FanOut):
         """
         from graphmill.assets.packed_chunks.build_index import build_index
 
-        return build_index(inputs, self.parts(inputs, semantic), writer)
+        return build_index(building, self.parts(building.inputs, building.semantic))
 
-    def build_part(
-        self,
-        part: str,
-        inputs: Mapping[str, Artifact],
-        semantic: PackedConfig,
-        execution: PackedExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_part(self, building: Building[PackedConfig, PackedExecution]) -> Summary:
         """Packs a group.
 
         Raises:
@@ -129,9 +136,8 @@ class PackedStage(FanOut):
         """
         from graphmill.assets.packed_chunks.build_group import build_group
 
-        stored = self.parts_read(inputs, semantic, part)["samples"]
-        threads, memory = execution.threads_each, execution.process_bytes
-        return build_group(inputs, SegmentRange.of(part), stored, threads, memory, writer, progress)
+        stored = self.parts_read(building.inputs, building.semantic, building.part)["samples"]
+        return build_group(building, stored)
 
 
 PACKED_CHUNKS = PackedStage()

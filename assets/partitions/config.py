@@ -40,11 +40,6 @@ class PartitionsConfig:
 
 
 def partitions_config(table: PartitionsTable, seed: int) -> PartitionsConfig:
-    """Returns the stage's configuration, with the seed only if the method draws.
-
-    Args:
-        table: the table.
-        seed: seed of the pipeline.
-    """
+    """Returns the stage's configuration, with the seed only if the method draws."""
     used = seed if table.seed is None else table.seed
     return PartitionsConfig(method=table.method, parts=table.parts, seed=used if table.method in DRAWING else 0)

@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.building.needs import Speed
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.graph.read import SAMPLING, Graph, open_graph
 from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
 from graphmill.assets.partitions.empty import EVERY_PART, SAYS, empty_check
 from graphmill.assets.partitions.method import choose_method
 from graphmill.assets.partitions.need import partitions_need
-from graphmill.assets.partitions.page import PARTITIONS_PAGE
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.types import Array
 
 EVERY_NODE, EVERY_EDGE = "every node is in one part", "edges between parts add up to the graph's"
+
+
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the share of the edges that are cut, beside that of random parts, and the replication."""
+    numbers = artifacts[0].summary["numbers"]
+    random = numbers.get("edge_cut_random")
+    beside = "" if random is None else f" ({100 * random:.0f} % at random)"
+    return (
+        f"**{100 * numbers['edge_cut']:.1f} % of the edges cut**{beside}; {numbers['num_parts']:,} parts by {numbers['method']}"
+        f"{' (auto)' if 'method_chosen' in numbers else ''}, "
+        f"{numbers['replication']:.2f} copies per node"
+    )
+
+
+PARTITIONS_PAGE = Page(
+    about="The nodes in parts, one per device or rank. Edges between parts mean rows that have to cross, so the fewer the better; parts of "
+    "unequal size mean devices that wait. Look at the cut and the replication beside those of parts at random, and at the balance: the "
+    "largest part over the mean, in nodes, edges and training nodes.",
+    docs="docs/stages/partitions.md",
+    headline=_headline,
+    first=("edge_cut", "replication", "balance_nodes", "balance_edges", "balance_train_nodes", "num_parts", "method"),
+    labels={
+        "edge_cut": "share of the edges between parts",
+        "replication": "copies per node: nodes and in-neighbours of all parts",
+        "balance_nodes": "largest part over the mean, nodes",
+        "balance_edges": "largest part over the mean, in-edges",
+        "balance_train_nodes": "largest part over the mean, training nodes",
+        "edge_cut_random": "share of the edges between parts, at random",
+        "replication_random": "copies per node, at random",
+        "beside_random": "the method beside parts at random",
+        "method_chosen": 'why "auto" chose the method',
+    },
+    columns={"part_of": "part of node i, in row i"},
+)
 
 
 class PartitionsStage(Stage):
@@ -31,12 +64,13 @@ class PartitionsStage(Stage):
     name = table = "partitions"
     code_version = 2
     Table = PartitionsTable
+    config_of = staticmethod(partitions_config)
     Semantic = PartitionsConfig
     Execution = Threads
+    need = staticmethod(partitions_need)
     reads_stages = ("graph",)
     speed = Speed(per_second=5.8e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
-    checks = (EVERY_NODE, EVERY_EDGE, EVERY_PART)
     warnings = (EVERY_PART,)
     says: Mapping[str, str] = {
         EVERY_NODE: "Each node has a part from 0 to the number of parts less 1.",
@@ -44,23 +78,7 @@ class PartitionsStage(Stage):
         EVERY_PART: SAYS[EVERY_PART],
     }
 
-    def wanted(self, pipeline: Any) -> PartitionsConfig | None:
-        """Returns the config if the pipeline has `[partitions]`."""
-        table = pipeline.table("partitions")
-        return None if table is None else partitions_config(table, pipeline.seed)
-
-    def need(self, semantic: PartitionsConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return partitions_need(semantic, execution, sizes)
-
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: PartitionsConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[PartitionsConfig, Threads]) -> Summary:
         """Assigns and measures.
 
         Raises:
@@ -69,11 +87,12 @@ class PartitionsStage(Stage):
         from graphmill.assets.figures.parts import part_figure
         from graphmill.assets.partitions.assign import assign, random_parts
 
+        inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
         graph = open_graph(inputs["graph"])
         semantic, why = _chosen(graph, inputs["graph"], semantic)
         if why:
             progress.tell(f'partitions: method = "auto" is "{semantic.method}": {why}')
-        part_of = assign(graph, semantic, writer.path("parts.png").parent, progress, execution.threads)
+        part_of = assign(graph, semantic, writer.path("parts.png").parent, progress, building.execution.threads)
         writer.save("part_of", part_of)
         measured, cut = quality(graph, part_of, semantic.parts)
         numbers: dict[str, Any] = dict(measured)

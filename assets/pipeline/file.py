@@ -12,7 +12,7 @@
     [packed]                           see assets/packed_chunks/__init__.py
     [[train]]                          one table for each model; the schema comes from the trainers
     [schedule]                         when it runs by itself, see assets/pipeline/schedule.py
-    [run]                              on which machines, see assets/pipeline/run_table.py
+    [run]                              on which machines, see assets/pipeline/schedule.py
 
 `name` is the file's name without `.toml` when it is left out.
 """
@@ -32,15 +32,12 @@ from typing import Any
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.features.config import MAIN, step_name
 from graphmill.assets.pipeline.catalogue import stages
-from graphmill.assets.pipeline.key_owners import key_owners
-from graphmill.assets.pipeline.left_out import completed
 from graphmill.assets.pipeline.notes import Notes, parse_notes
-from graphmill.assets.pipeline.rules import NAME, impossible, mixed_features, parse_tables, parse_train, table_names
-from graphmill.assets.pipeline.run_table import RUN, RunTable, parse_run
-from graphmill.assets.pipeline.schedule import SCHEDULE, ScheduleTable, parse_schedule
+from graphmill.assets.pipeline.rules import NAME, key_owners, parse_tables, table_conflicts, table_names
+from graphmill.assets.pipeline.schedule import RUN, SCHEDULE, RunTable, ScheduleTable, parse_run, parse_schedule
 from graphmill.assets.pipeline.schema import Problem, Tables
-from graphmill.assets.pipeline.toml_lines import KeyPath, key_lines
-from graphmill.assets.pipeline.toml_text import toml_text
+from graphmill.assets.pipeline.toml_lines import KeyPath, key_lines, toml_text
+from graphmill.assets.pipeline.train_schema import FileTables, TrainSchema, completed, parse_train
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import GraphConfig
@@ -85,7 +82,7 @@ class Pipeline:
         run: machines on which it runs, None for this one; they enter no version.
         path, text: path and content of the file.
         tables: name -> checked value of each table that the file has.
-        train: one object of the train schema for each `[[train]]` table, or plain dicts without a schema.
+        train: one object of the train schema for each `[[train]]` table; empty if the file was read without a schema.
         settings: options of the command line that set keys in its text, "" if there are none.
     """
 
@@ -155,8 +152,7 @@ class Pipeline:
 
     def asked(self, name: str) -> dict[str, Any]:
         """Returns key -> value that techniques of the trainings need in a table, which override the file."""
-        techniques = [table.technique for table in self.train if hasattr(table, "technique")]
-        return {key: value for each in techniques for key, value in each.asks.get(name, {}).items()}
+        return {key: value for table in self.train for key, value in table.asks.get(name, {}).items()}
 
     def step_of(self, stage: str, table: str | None = None) -> str:
         """Returns the name of the step that a stage or a training reads under the name of a stage.
@@ -172,7 +168,7 @@ class Pipeline:
     @property
     def shared_features(self) -> str:
         """Name of the feature table of budgets, plans and packs, "" for the main one: the table of the trainings that read them."""
-        chosen = [each.feature_table for each in self.train if hasattr(each, "feature_table")]
+        chosen = [each.feature_table for each in self.train]
         tables = self.tables.get(MAIN)
         if not chosen:
             return next(iter(tables.named)) if tables and tables.named and not tables.alone else ""
@@ -186,7 +182,7 @@ class Pipeline:
 
     def decides(self, stage: str) -> bool:
         """Tells whether the weights of a training depend on artifacts of a stage."""
-        return any(stage in table.inputs for table in self.train if hasattr(table, "technique"))
+        return any(stage in table.inputs for table in self.train)
 
     def require(self, problems: Sequence[tuple[KeyPath, str]]) -> None:
         """Refuses the file for mistakes that were found after it was read.
@@ -210,7 +206,7 @@ class Pipeline:
 
 def load_pipeline(
     path_or_name: str | os.PathLike[str],
-    train_schema: type | None = None,
+    train_schema: type[TrainSchema] | None = None,
     *,
     files: bool = False,
     settings: Sequence[str] = (),
@@ -261,7 +257,7 @@ def _parse_with(settings: Sequence[str], path: Path, data: bytes, *rest: Any, fi
 def parse_pipeline(
     path: Path,
     data: bytes,
-    train_schema: type | None = None,
+    train_schema: type[TrainSchema] | None = None,
     called: str | None = None,
     *,
     files: bool = False,
@@ -271,7 +267,6 @@ def parse_pipeline(
 
     Args:
         path: path of the file; relative paths in the content start in its folder.
-        data: the content.
         train_schema, files: as in `load_pipeline`.
         called: name that the user gave, None for its path.
         variables: path that stands for every environment variable in it, where its raw data are not read; None reads the environment.
@@ -286,7 +281,7 @@ def parse_pipeline(
     values, problems = _parse(raw, tables, path.stem, train_schema)
     pipeline = None if problems else Pipeline(path=path, text=text, **values)
     if pipeline is not None and train_schema is not None:
-        problems = mixed_features(pipeline, tables)
+        problems = [tables.problem(path, text) for path, text in train_schema.pipeline_problems(pipeline)]
     if pipeline is None or problems:
         unset = {problem.unset for problem in problems}
         if "" not in unset:
@@ -355,7 +350,7 @@ def find_pipeline(path_or_name: str | os.PathLike[str]) -> Path:
 
 
 def _parse(
-    raw: Mapping[str, Any], tables: Tables, stem: str, train_schema: type | None
+    raw: Mapping[str, Any], tables: Tables, stem: str, train_schema: type[TrainSchema] | None
 ) -> tuple[dict[str, Any], list[Problem]]:
     head_raw = {"name": stem} | {key: raw[key] for key in ("name", "seed") if key in raw}
     head, problems = tables.parse(Head, head_raw, ())
@@ -370,7 +365,10 @@ def _parse(
     }.items():
         values[name] = value
         problems += found
-    problems += impossible(raw, values, tables)
+    problems += table_conflicts(raw, values["tables"], tables)
+    if train_schema is not None and values["train"]:
+        file = FileTables(raw["train"], values["train"], values["tables"], values.get("seed"), tables.lines)
+        problems += [tables.problem(path, text) for path, text in train_schema.file_problems(file)]
     return values, problems
 
 

@@ -54,7 +54,6 @@ def step_needs(
 
     Args:
         steps: steps of one pipeline, joined or of one split; inputs stand before their readers.
-        store: store of the artifacts.
         execution_of: function that returns a step's Execution config.
         known: what earlier calls found out about the same pipeline or variants of it; None for a single call.
 
@@ -77,11 +76,7 @@ def step_needs(
 
 
 class KnownSizes:
-    """What is known of the artifacts of steps: those that exist, and the surveys of sources.
-
-    Args:
-        store: store of the artifacts.
-    """
+    """What is known of the artifacts of steps: those that exist, and the surveys of sources."""
 
     def __init__(self, store: Store):
         self.store, self.versions = store, Versions()

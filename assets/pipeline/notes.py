@@ -54,12 +54,7 @@ class Origin:
 
 
 def parse_notes(raw: Mapping[str, object], tables: Tables) -> tuple[Notes, list[Problem]]:
-    """Returns a file's texts for its readers, and all mistakes in them.
-
-    Args:
-        raw: the whole file.
-        tables: tables with its lines.
-    """
+    """Returns a file's texts for its readers, and all mistakes in them."""
     found, problems = tables.parse(
         Notes, {key: raw[key] for key in ("description", "owners", "tags") if key in raw}, ()
     )

@@ -6,20 +6,19 @@ problems that it found, with their lines.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from graphmill.assets.building.keys import ConfigError
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.pipeline.schedule import RUN, SCHEDULE, RunTable, ScheduleTable
 from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.sampling.fanouts import by_relation, spelled
-from graphmill.assets.sources.registry import GraphConfig, TableConfig
+from graphmill.assets.sampling.fanouts import spelled
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of pipelines, train tables and feature tables, which are parts of asset keys and of paths."""
@@ -41,8 +40,6 @@ def parse_tables(raw: Mapping[str, Any], tables: Tables, seed: int) -> tuple[dic
     """Returns name -> checked value of each table that is there, None for one with mistakes, and the problems.
 
     Args:
-        raw: the file's content.
-        tables: tables with its lines.
         seed: seed of the pipeline, the default of the graph's.
     """
     values: dict[str, Any] = {}
@@ -73,88 +70,50 @@ def _lacking_tables(
             yield tables.problem((stage.table, key) if key else (stage.table,), text)
 
 
-def parse_train(entries: Any, tables: Tables, schema: type | None) -> tuple[tuple[Any, ...], list[Problem]]:
-    """Returns the checked train tables, None for each with mistakes, and the problems.
+def key_owners(raw: Mapping[str, Any], train_schema: type[TrainSchema] | None) -> dict[str, tuple[str, ...]]:
+    """Returns key -> headers of the tables that have it, for the message about a key that stands in another table.
+
+    `[graph]` is left out, whose keys depend on its source.
 
     Args:
-        entries: the value of `train` in the file.
-        tables: tables with the lines.
-        schema: the dataclass of a train table; None leaves them unchecked.
+        raw: the content of the file, whose trainings have sub-tables.
+        train_schema: the dataclass of a `[[train]]` table; None leaves those keys out.
     """
-    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
-        return (), [tables.problem(("train",), "train is a list of tables: write [[train]] with two brackets")]
-    parsed, problems = [], []
-    for index, entry in enumerate(entries):
-        value, found = (dict(entry), []) if schema is None else _parse_entry(entry, tables, schema, ("train", index))
-        parsed.append(value)
-        problems += found
-    return tuple(parsed), problems
+    found: dict[str, list[str]] = {}
+    for header, kind in _schemas(raw, train_schema):
+        for each in fields(kind) if is_dataclass(kind) else ():
+            if each.init and each.metadata.get("key", True) and header not in found.setdefault(each.name, []):
+                found[each.name].append(header)
+    return {key: tuple(headers) for key, headers in found.items()}
 
 
-def _parse_entry(entry: Mapping[str, Any], tables: Tables, schema: type, where: KeyPath) -> tuple[Any, list[Problem]]:
-    """Returns a train table, with the settings of its technique if it has their sub-table."""
-    named = schema.sub_table(entry) if hasattr(schema, "sub_table") else None
-    if named is None or named[0] not in entry:
-        return tables.parse(schema, entry, where)
-    name, settings_class = named
-    settings, problems = tables.parse(settings_class, entry[name], (*where, name))
-    rest = {key: value for key, value in entry.items() if key != name}
-    value, found = tables.parse(schema, rest, where, {"settings": settings})
-    return (None if problems else value), problems + found
-
-
-def impossible(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables) -> list[Problem]:
-    """Returns the problems between tables: names that are taken, a missing [sampling], a depth that differs from the sampler's."""
-    problems = list(_impossible_names(raw, tables))
-    problems += [tables.problem((SAMPLING, "weights"), text) for text in _lacking_weights(values["tables"])]
-    problems += [tables.problem((SAMPLING, key), text) for key, text in _without_attributes(values["tables"])]
-    entries = raw.get("train", [])
-    if not isinstance(entries, list) or not entries:
-        return problems
-    sampling = values["tables"].get(SAMPLING)
-    needing = [value for value in values["train"] if "sampling" in _needs(value)]
-    if "sampling" not in raw and needing:
-        problems.append(tables.problem(("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"))
-    for index, (entry, value) in enumerate(zip(entries, values["train"], strict=False)):
-        where = ("train", index)
-        problems += [tables.problem((*where, key), text) for key, text in _other_fanouts(entry, value, sampling)]
-        if text := _unknown_features(getattr(value, "feature_table", ""), values["tables"]):
-            problems.append(tables.problem((*where, "feature_table"), text))
-        if hasattr(value, "technique"):
-            problems += [tables.problem((*where, key), text) for key, text in _lacking(raw, value, values)]
-            written = {path[2] for path in tables.lines if path[:2] == where and len(path) == 3}
-            problems += [
-                tables.problem((*where, *path), text) for path, text in value.conflicts(values["tables"], written)
-            ]
-    problems += [tables.problem(path, text) for path, text in _useless(values, tables)]
-    return problems
-
-
-def _useless(values: Mapping[str, Any], tables: Tables) -> Iterator[tuple[KeyPath, str]]:
-    """Yields the tables and keys of a file that have an effect on none of its trainings, and the problem of each."""
-    trains = [value for value in values["train"] if hasattr(value, "technique")]
-    if trains and len(trains) == len(values["train"]):
-        yield from ((path, text) for path, text in trains[0].useless(trains, values["tables"]) if path in tables.lines)
-
-
-def _other_fanouts(entry: Mapping[str, Any], value: Any, sampling: Any) -> Iterator[tuple[str, str]]:
-    """Yields the keys of a train table whose depth or fan-outs contradict those of [sampling], and the problem of each."""
-    layers, own = getattr(value, "layers", entry.get("layers")), tuple(getattr(value, "fanouts", ()))
-    if sampling is None or type(layers) is not int or not getattr(value, "sampled_by", "it does"):
+def _schemas(raw: Mapping[str, Any], train_schema: type[TrainSchema] | None) -> Iterator[tuple[str, Any]]:
+    yield f"[{SAMPLING}]", SamplingConfig
+    yield f"[{SCHEDULE}]", ScheduleTable
+    yield f"[{RUN}]", RunTable
+    for stage in stages():
+        if stage.table:
+            yield f"[{stage.table}]", stage.Table
+    if train_schema is None:
         return
-    if len(own or sampling.fanouts) != layers:
-        whose = f"fanouts = {spelled(own)} has" if own else "[sampling] has"
-        text = f"layers = {layers}, but {whose} {len(own or sampling.fanouts)} fanouts: one is needed for each layer"
-        yield ("fanouts" if own else "layers"), f"{text}; one number, fanouts = 10, stands for all layers"
-    elif own and own != sampling.fanouts:
-        given = f"fanouts = {spelled(own)}"
-        if sampling.schedule:
-            yield "fanouts", f"{given}, but [sampling] has a schedule of its own fan-outs: leave one of them out"
-        elif by_relation(own) and sampling.method != "uniform":
-            yield (
-                "fanouts",
-                f'{given} has numbers per relation, which are for [sampling] method = "uniform", not "{sampling.method}"',
-            )
+    yield "[[train]]", train_schema
+    entries = raw.get("train")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, Mapping) and (named := train_schema.sub_table(entry)):
+            yield f"[train.{named[0]}]", named[1]
+
+
+def table_conflicts(raw: Mapping[str, Any], values: Mapping[str, Any], tables: Tables) -> Iterator[Problem]:
+    """Yields names that are taken, and the problems of [sampling] with other tables.
+
+    Args:
+        raw: the content of the file.
+        values: name -> checked value of each table, None for one with mistakes.
+        tables: tables with its lines.
+    """
+    yield from _impossible_names(raw, tables)
+    yield from (tables.problem((SAMPLING, "weights"), text) for text in _lacking_weights(values))
+    yield from (tables.problem((SAMPLING, key), text) for key, text in _without_attributes(values))
 
 
 def _lacking_weights(tables: Mapping[str, Any]) -> Iterator[str]:
@@ -215,101 +174,11 @@ def _has_name(entry: Any) -> bool:
     return isinstance(entry, Mapping) and isinstance(entry.get("name"), str)
 
 
-def _unknown_features(chosen: str, tables: Mapping[str, Any]) -> str:
-    """Returns the problem of the feature table that a train table names, "" if there is none."""
-    if not chosen:
-        return ""
-    if "features" not in tables:
-        return f"feature_table needs a table [features.{chosen}]"
-    known = getattr(tables["features"], "named", None)
-    if known is None or chosen in known:
-        return ""
-    return f'feature_table = "{chosen}" is not one of {", ".join(known) or "(none)"}: add a table [features.{chosen}]'
-
-
-def mixed_features(pipeline: Any, tables: Tables) -> list[Problem]:
-    """Returns the conflicts between train tables over feature tables, in a file without other mistakes.
-
-    Args:
-        pipeline: the checked file.
-        tables: tables with its lines.
-    """
-    about_one = {stage.name for stage in stages() if stage.of_one_feature_table and stage.configs(pipeline)}
-    problems, shared = [], pipeline.shared_features
-    for index, table in enumerate(pipeline.train):
-        name = getattr(table, "feature_table", "")
-        read = about_one & {*table.inputs, *table.reads} if hasattr(table, "technique") else set()
-        if read and name != shared:
-            about = f"[features.{shared}]" if shared else "the main table"
-            text = (
-                f'feature_table = "{name}", but {" and ".join(sorted(read))} of this pipeline are about {about}, which another '
-                "[[train]] chooses; write a second pipeline file, it shares all stages that are equal"
-            )
-            problems.append(tables.problem(("train", index, "feature_table"), text))
-    return problems
-
-
-def _lacking(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the keys of a train table that ask for tables that the file lacks, and the problem of each."""
-    named = f'trainer = "{table.trainer}"'
-    missing = [f"[{name}]" for name in table.needs if name not in raw and name != "sampling"]
-    if missing:
-        yield "trainer", f"{named} needs {' and '.join(missing)}"
-    elif table.stored and (text := _unstored(raw, table, values)):
-        yield ("trainer", named + text) if table.technique.stored else ("samples", f'samples = "stored"{text}')
-    sampling = _drawn_by(table, values["tables"].get(SAMPLING))
-    yield from _by_relation(table, sampling)
-    if table.edge_weight and table.sampled_by and sampling and (why := sampling.without_weights()):
-        yield (
-            "edge_weight",
-            f"edge_weight = true multiplies messages by edge weights, but [sampling] {why}: remove the key",
-        )
-    if table.reads_relations and table.sampled_by and sampling and (why := sampling.without_relations()):
-        yield "model", f'model = "{table.model}" reads relations, but [sampling] {why}: take another model'
-    if graph := values["tables"].get("graph"):
-        yield from _without_data(table, graph, _features_of(table, values["tables"]))
-        if table.sampled_by and by_relation(table.fanouts) and "edge_types" in graph.never:
-            yield "fanouts", f"fanouts = {spelled(table.fanouts)} {ABSENT['fanouts'].format(source=graph.source)}"
-
-
-ABSENT: Mapping[str, str] = {
-    "edge_types": 'has matrices per relation, and the edges of source = "{source}" have no relations here: take another model, or give '
-    "the source relations (docs/own-data.md)",
-    "weights": 'multiplies messages by edge weights, and source = "{source}" gives none here: remove the key, or name the weights '
-    "of the data (docs/own-data.md)",
-    "featureless": 'has a row for each node of the types without features, and all node types of source = "{source}" have features '
-    "here: remove the key",
-    "fanouts": 'has numbers per relation, and the edges of source = "{source}" have no relations here: give one number per layer, or give '
-    "the source relations (docs/own-data.md)",
-    "node_types": 'has a projection per node type, and the nodes of source = "{source}" have no types here: set input = "linear"',
-}
-"""Attribute of a graph, or a key of tables, -> the end of the sentence about a key that needs it, if the graph lacks it."""
-
-
-def _features_of(table: Any, tables: Mapping[str, Any]) -> TableConfig | None:
-    """Returns the feature table of a train table; None if the file has no valid table of that name."""
-    features: Any = tables.get("features")
-    if features is None:
-        return None if table.feature_table or "features" in tables else TableConfig()
-    return features.named.get(table.feature_table) if table.feature_table else features.main
-
-
-def _without_data(table: Any, graph: GraphConfig, features: TableConfig | None) -> Iterator[tuple[str, str]]:
-    """Yields the keys of a train table that need what the source certainly does not give, and the problem of each."""
-    own = features is not None and features.file is None and features.columns is None
-    if table.embedding == "node" and features is not None and features.file is not None and features.node_type is None:
-        text = "has a row for each node of the types without features, and the file of the feature table has rows of all nodes"
-        yield "embedding", f'embedding = "node" {text}: remove the key, or name the node_type of the rows'
-    wanted = (
-        ("embedding", "featureless", table.embedding == "node" and own),
-        ("model", "edge_types", table.reads_relations),
-        ("edge_weight", "weights", table.edge_weight),
-        ("input", "node_types", table.input == "typed"),
-    )
-    for key, attribute, needed in wanted:
-        if needed and attribute in graph.never:
-            value = json.dumps(getattr(table, key))
-            yield key, f"{key} = {value} {ABSENT[attribute].format(source=graph.source)}"
+NO_RELATIONS = (
+    'has numbers per relation, and the edges of source = "{source}" have no relations here: give one number per layer, or give '
+    "the source relations (docs/own-data.md)"
+)
+"""End of the sentence about fan-outs per relation of a graph without relations."""
 
 
 def _without_attributes(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -318,40 +187,7 @@ def _without_attributes(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if sampling is None or graph is None:
         return
     if sampling.by_relation and "edge_types" in graph.never:
-        yield "fanouts", f"fanouts = {spelled(sampling.fanouts)} {ABSENT['fanouts'].format(source=graph.source)}"
+        yield "fanouts", f"fanouts = {spelled(sampling.fanouts)} {NO_RELATIONS.format(source=graph.source)}"
     if sampling.method == "weighted" and sampling.weights == "edge" and "weights" in graph.never:
         text = f'method = "weighted" draws by edge weights, and source = "{graph.source}" gives none here'
         yield "method", f'{text}: name the weights of the data (docs/own-data.md), or give weights = "node:COLUMN"'
-
-
-def _drawn_by(table: Any, sampling: Any) -> Any:
-    """Returns [sampling] with the fan-outs of a train table, unchanged if they do not fit it."""
-    try:
-        return replace(sampling, fanouts=table.fanouts) if sampling and table.fanouts else sampling
-    except ConfigError:  # reported by `_other_fanouts`
-        return sampling
-
-
-def _by_relation(table: Any, sampling: Any) -> Iterator[tuple[str, str]]:
-    """Yields the keys of a train table that fan-outs per relation contradict, and the problem of each."""
-    if sampling and sampling.by_relation and table.sampled_by and (why := table.without_relations()):
-        yield "model", f"fanouts has numbers per relation, but {why}: give one number per layer, or take another model"
-
-
-def _needs(table: Any) -> tuple[str, ...]:
-    """Returns the tables that a train table needs; an unchecked one is taken to sample."""
-    return table.needs if hasattr(table, "technique") else ("sampling",)
-
-
-def _unstored(raw: Mapping[str, Any], table: Any, values: Mapping[str, Any]) -> str:
-    """Returns the rest of the sentence that says why a train table cannot take stored samples, "" if it can."""
-    samples, sampling, seed = values["tables"].get("samples"), values["tables"].get(SAMPLING), values.get("seed")
-    if "samples" not in raw:
-        return " needs a table [samples]"
-    if table.seeds and set(table.seeds) != {seed} and not (sampling and sampling.sampling_seed is not None):
-        drawn = f"but samples are drawn by the pipeline's seed = {seed}, not by seeds = {list(table.seeds)}"
-        return f", {drawn}: set `sampling_seed` in [sampling], by which all of them draw"
-    if samples and sampling and not sampling.reuse and table.epochs > samples.epochs > 0:
-        have = f"[samples] has epochs = {samples.epochs}"
-        return f" with epochs = {table.epochs}, but {have} and [sampling] has no reuse"
-    return ""

@@ -1,4 +1,4 @@
-"""The table `[schedule]`: when a pipeline is brought up to date by itself, and whom a failure is reported to.
+"""The tables `[schedule]` and `[run]`: when a pipeline is brought up to date by itself, whom a failure is reported to, and where it runs.
 
     [schedule]
     cron = "0 3 * * *"               # minute, hour, day of the month, month, day of the week
@@ -7,9 +7,12 @@
     enabled = true
     refresh = true                   # and whenever the data, the file or the store change
 
-Nothing of it enters a version. The daemon that `graphmill ui` starts reads it; a machine that only trains does not need it and lacks
-Dagster, so the rules of cron are checked here. Dagster accepts every expression that is accepted here; a test compares both on random
-expressions.
+    [run]
+    on = "auto"
+
+Nothing of them enters a version. The daemon that `graphmill ui` starts reads `[schedule]`; a machine that only trains does not need it and
+lacks Dagster, so the rules of cron are checked here. Dagster accepts every expression that is accepted here; a test compares both on
+random expressions.
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.cluster.address import HOW as ADDRESSES
+from graphmill.assets.cluster.address import address_problem
 from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.kernels import environment
 from graphmill.kernels.errors import did_you_mean
 
-SCHEDULE = "schedule"
+SCHEDULE, RUN = "schedule", "run"
 PRIORITIES = range(-1000, 1001)
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -83,13 +88,23 @@ class ScheduleTable(Checked):
             yield KeyProblem("webhook", f"webhook is not the name of an environment variable: {why}")
 
 
-def parse_schedule(raw: Mapping[str, Any], tables: Tables) -> tuple[ScheduleTable | None, list[Problem]]:
-    """Returns the checked table, None if the file has none or a wrong one, and all mistakes in it.
+@dataclass(frozen=True, kw_only=True)
+class RunTable(Checked):
+    """The machines on which a pipeline runs."""
 
-    Args:
-        raw: the whole file.
-        tables: tables with its lines.
-    """
+    # The Ray cluster that builds parts and trains: "auto", "local:N", "HOST:PORT" or "ray://HOST:PORT"; "" = this machine alone.
+    on: str = ""
+
+    remedy = ""
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields a text that names no cluster."""
+        if self.on and (text := address_problem(self.on)):
+            yield KeyProblem("on", f"on: {text}: {ADDRESSES}")
+
+
+def parse_schedule(raw: Mapping[str, Any], tables: Tables) -> tuple[ScheduleTable | None, list[Problem]]:
+    """Returns the checked table, None if the file has none or a wrong one, and all mistakes in it."""
     if SCHEDULE not in raw:
         return None, []
     table, problems = tables.parse(ScheduleTable, raw[SCHEDULE], (SCHEDULE,))
@@ -98,6 +113,11 @@ def parse_schedule(raw: Mapping[str, Any], tables: Tables) -> tuple[ScheduleTabl
     if table is not None and tables.files and (text := _wrong_address(table.webhook)):
         problems.append(tables.problem((SCHEDULE, "webhook"), text))
     return (None if problems else table), problems
+
+
+def parse_run(raw: Mapping[str, Any], tables: Tables) -> tuple[RunTable | None, list[Problem]]:
+    """Returns the checked table `[run]`; arguments and result are those of `parse_schedule`."""
+    return (None, []) if RUN not in raw else tables.parse(RunTable, raw[RUN], (RUN,))
 
 
 def _wrong_address(variable: str) -> str:

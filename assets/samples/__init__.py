@@ -8,8 +8,8 @@ nodes, which are the same at every evaluation. With plan = "parts" a batch has s
 
     batches u8[bytes]                    records (assets/samples/record.py), each starting on a page of the file
     bounds i64[n+1]                      byte of the file at which each record starts, and the end
-    digests u64[n], num_inputs i64[n]    (page.py)
-    num_edges i64[n, layers]             (page.py)
+    digests u64[n], num_inputs i64[n]    (stage.py)
+    num_edges i64[n, layers]             (stage.py)
     visited ids[v]                       nodes among the inputs of its training batches, ascending
     visited_by u8|u16|u32[v]             number of training batches with the node among their inputs
     seeds ids[s]                         seeds of its batches, in their order
@@ -18,7 +18,7 @@ The last three follow from the batches (assets/samples/tally.py): the index adds
 
 The artifact itself, for all B stored batches, by epoch and step, or by part, epoch and round:
 
-    part_of i32[B], offsets i64[B], num_bytes i64[B]             (page.py)
+    part_of i32[B], offsets i64[B], num_bytes i64[B]             (stage.py)
     digests u64[B], num_inputs i64[B], num_edges i64[B, layers]  as in the parts
     visits u32[N]                        number of training batches with the node among their inputs
     access.png                           share of all accesses by the hottest nodes

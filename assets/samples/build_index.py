@@ -12,32 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.building.stage import Building, Check, Progress, Summary
 from graphmill.assets.graph.read import open_graph
-from graphmill.assets.samples.config import BatchRange, SamplesConfig, stored_seeds
+from graphmill.assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, stored_seeds
 from graphmill.assets.samples.order import StoredOrder
 from graphmill.assets.samples.tally import VisitSum
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array
 
 HOT_PERCENT = (1, 5, 10, 20)
 
 
-def build_index(
-    inputs: Mapping[str, Artifact],
-    semantic: SamplesConfig,
-    names: Sequence[str],
-    threads: int,
-    writer: Writer,
-    progress: Progress,
-) -> Summary:
+def build_index(building: Building[SamplesConfig, SamplesExecution], names: Sequence[str]) -> Summary:
     """Writes the parent over the parts, which are among the inputs under their names.
 
     Raises:
         InputError: a part is damaged.
     """
+    inputs, semantic, writer, threads = building.inputs, building.semantic, building.writer, building.execution.threads
     parts = [inputs[name] for name in names]
     index = _index(parts)
     for name, values in index.items():
@@ -45,7 +38,7 @@ def build_index(
     graph = open_graph(inputs["graph"])
     total = VisitSum(graph.topology.num_nodes, len(semantic.fanouts))
     order = StoredOrder.of_names(names, semantic.epochs, semantic.num_stored)
-    wrong = _add_up(dict(zip(names, parts, strict=True)), semantic, graph.splits, total, threads, progress)
+    wrong = _add_up(dict(zip(names, parts, strict=True)), semantic, graph.splits, total, threads, building.progress)
     visits = total.visits
     writer.save("visits", visits)
     curve = access_curve(visits)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,16 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.building.stage import Building, Check, Summary
 from graphmill.assets.graph.read import open_graph
 from graphmill.assets.partitions.read import open_partitions
-from graphmill.assets.samples.config import BatchRange, SamplesConfig, stored_batches
+from graphmill.assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, stored_batches
 from graphmill.assets.samples.record import encode
 from graphmill.assets.samples.tally import PartTally
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.storage.arrays import DATA_OFFSET, ArrayAppender
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, Block, Topology
@@ -76,24 +74,18 @@ def _is_sound(block: Block) -> bool:
     return bool(block.indices.min() >= 0 and block.indices.max() < block.num_src)
 
 
-def build_part(
-    inputs: Mapping[str, Artifact],
-    semantic: SamplesConfig,
-    threads: int,
-    batches: BatchRange,
-    writer: Writer,
-    progress: Progress,
-) -> Summary:
-    """Draws and writes the batches of one range; returns the part's summary.
+def build_part(building: Building[SamplesConfig, SamplesExecution]) -> Summary:
+    """Draws and writes the batches of the part; returns its summary.
 
     Raises:
         InputError: the topology is not sound, or a user's function failed.
     """
-    opened, drawing = open_graph(inputs["graph"]), open_drawing(semantic, inputs)
+    inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
+    opened, drawing, batches = open_graph(inputs["graph"]), open_drawing(semantic, inputs), BatchRange.of(building.part)
     assert drawing is not None
     parts = open_partitions(inputs["partitions"]) if semantic.plan == "parts" else None
     planned = stored_batches(semantic, opened.splits, batches, parts)
-    threads = min(threads, len(planned))
+    threads = min(building.execution.threads_each, len(planned))
     progress.start("sample", len(planned), "batches")
     bounds, made = [DATA_OFFSET], []
     trained = batches.epoch < semantic.epochs

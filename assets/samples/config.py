@@ -87,7 +87,6 @@ def samples_config(table: SamplesTable, sampling: SamplingConfig, seed: int) -> 
     Args:
         table: the `[samples]` table, which was checked against `sampling`.
         sampling: the `[sampling]` table.
-        seed: seed of the pipeline.
     """
     return SamplesConfig(
         seed=sampling.seed_of(seed),
@@ -146,7 +145,6 @@ def epoch_plan(semantic: SamplesConfig, train_ids: Array, parts: Partitions | No
     """Returns the plan of the sampling epochs; training on them permutes only the order of batches.
 
     Args:
-        semantic: the configuration.
         train_ids: ids[n], the seeds.
         parts: the parts of the graph, with plan = "parts".
     """
@@ -172,7 +170,6 @@ def stored_seeds(semantic: SamplesConfig, splits: Sequence[Split], epoch: int) -
     """Returns the split that gives the seeds of a stored epoch: the first one for the K epochs, then the others, one each.
 
     Args:
-        semantic: the configuration.
         splits: the training, validation and test nodes, or their numbers.
         epoch: number of the stored epoch, below `semantic.num_stored`.
     """

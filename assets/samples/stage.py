@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import FanOut, Progress, Summary
+from graphmill.assets.building.needs import Speed
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Building, FanOut, Summary
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.samples.config import (
     BatchRange,
@@ -18,12 +19,39 @@ from graphmill.assets.samples.config import (
     samples_config,
 )
 from graphmill.assets.samples.need import part_seeds, samples_need
-from graphmill.assets.samples.page import SAMPLES_PAGE
 from graphmill.assets.sampling.bounds import batch_bound
+from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.user_code import code_digests
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
+
+
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the number and size of the stored batches."""
+    numbers = artifacts[0].summary["numbers"]
+    epochs = f"{numbers['num_epochs']:,} epoch" + ("s" if numbers["num_epochs"] != 1 else "")
+    inputs = f"{numbers['inputs_a_batch']['mean']:,.0f} input nodes per batch on average"
+    evaluated = numbers.get("num_evaluation_batches")
+    more = f" and {evaluated:,} of an evaluation" if evaluated else ""
+    return f"**{epochs} of {numbers['num_batches']:,} batches{more}**, {inputs}, {format_bytes(numbers['sample_bytes'])} on disk"
+
+
+SAMPLES_PAGE = Page(
+    about="All mini-batches of some epochs, sampled before training and stored in parts. "
+    "With the batches known beforehand, training reads instead of sampling, and rows can be placed and packed by exact counts. "
+    "Look at the size on disk, at the inputs per batch, and at the share of accesses that the hottest nodes take.",
+    docs="docs/stages/samples.md",
+    headline=_headline,
+    first=("num_epochs", "num_batches", "num_evaluation_batches", "sample_bytes", "num_accesses", "num_accessed_nodes"),
+    columns={
+        "part_of": "part that holds the batch",
+        "offsets": "byte of the part's file at which the batch starts",
+        "num_bytes": "bytes of the batch",
+        "num_inputs": "input nodes of the batch",
+        "num_edges": "edges of the batch by layer, from the input side",
+        "digests": "xxh3-64 of the batch",
+    },
+)
 
 
 class SamplesStage(FanOut):
@@ -37,8 +65,8 @@ class SamplesStage(FanOut):
     Table = SamplesTable
     Semantic = SamplesConfig
     Execution = SamplesExecution
+    need = staticmethod(samples_need)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
-    checks = ("blocks are sound", "input ids are unique", "every seed once an epoch")
     says: Mapping[str, str] = {
         "blocks are sound": "Every edge of a stored block leads to one of its sources, and the last block ends in the seeds of "
         "its batch.",
@@ -50,9 +78,8 @@ class SamplesStage(FanOut):
 
     def wanted(self, pipeline: Any) -> SamplesConfig | None:
         """Returns the config if the pipeline has `[samples]`."""
-        if pipeline.table("samples") is None or pipeline.sampling is None:
-            return None
-        return samples_config(pipeline.table("samples"), pipeline.sampling, pipeline.seed)
+        table, sampling = pipeline.table(self.table), pipeline.sampling
+        return None if table is None or sampling is None else samples_config(table, sampling, pipeline.seed)
 
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yields the problems of `epochs` that do not fit `reuse`, and of parts that the file does not have."""
@@ -99,18 +126,7 @@ class SamplesStage(FanOut):
         run = BatchRange.of(part)
         return run.high - run.low
 
-    def need(self, semantic: SamplesConfig, execution: SamplesExecution, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return samples_need(semantic, execution, sizes)
-
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: SamplesConfig,
-        execution: SamplesExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[SamplesConfig, SamplesExecution]) -> Summary:
         """Writes the index of the finished parts.
 
         Raises:
@@ -118,18 +134,9 @@ class SamplesStage(FanOut):
         """
         from graphmill.assets.samples.build_index import build_index
 
-        names = self.parts(inputs, semantic)
-        return build_index(inputs, semantic, names, execution.threads, writer, progress)
+        return build_index(building, self.parts(building.inputs, building.semantic))
 
-    def build_part(
-        self,
-        part: str,
-        inputs: Mapping[str, Artifact],
-        semantic: SamplesConfig,
-        execution: SamplesExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build_part(self, building: Building[SamplesConfig, SamplesExecution]) -> Summary:
         """Samples the batches of a part.
 
         Raises:
@@ -137,7 +144,7 @@ class SamplesStage(FanOut):
         """
         from graphmill.assets.samples.build_part import build_part
 
-        return build_part(inputs, semantic, execution.threads_each, BatchRange.of(part), writer, progress)
+        return build_part(building)
 
 
 SAMPLES = SamplesStage()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.building.needs import Speed
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.sampling.config import DEGREES
 from graphmill.assets.sampling_tables.config import TablesConfig, tables_config
 from graphmill.assets.sampling_tables.need import tables_need
-from graphmill.assets.sampling_tables.page import TABLES_PAGE
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.arrays import widen
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.alias import WHOLE, alias_ranges, check_weights
@@ -28,6 +27,35 @@ RANGE_EDGES = 1 << 22
 WHOLE_ROWS, NEVER = "the masses of every row add up", "a neighbour without weight is never drawn"
 
 
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the origin of the weights, and their unevenness."""
+    numbers = artifacts[0].summary["numbers"]
+    return (
+        f"**weights of {numbers['weights']}**; {numbers['num_without_weight']:,} of {numbers['num_edges']:,} edges have none, "
+        f"{numbers['num_empty_rows']:,} nodes no neighbour with weight"
+    )
+
+
+TABLES_PAGE = Page(
+    about="What weighted sampling looks up: for every node a table that gives a neighbour in proportion to its weight for one draw. "
+    "It is apart from the graph, so that another method or other weights rebuild neither the graph nor what is made of it. "
+    "Look at the edges without weight, which are never drawn, and at the nodes whose neighbours have none.",
+    docs="docs/stages/sampling_tables.md",
+    headline=_headline,
+    first=("weights", "num_edges", "num_without_weight", "num_empty_rows", "effective_neighbours"),
+    labels={
+        "weights": "where the weights come from",
+        "num_edges": "edges of the graph",
+        "num_without_weight": "edges whose weight is 0",
+        "effective_neighbours": "effective neighbours per node: 1 / sum of squared probabilities, mean",
+        "num_empty_rows": "nodes whose neighbours all have the weight 0",
+        "largest_weight": "largest weight",
+        "smallest_weight": "smallest weight",
+    },
+    columns={"table": "threshold and alias of place i, in row i"},
+)
+
+
 class SamplingTablesStage(Stage):
     """Builds the artifact of alias tables; `SAMPLING_TABLES` is the one instance."""
 
@@ -36,9 +64,9 @@ class SamplingTablesStage(Stage):
     code_version = 1
     Semantic = TablesConfig
     Execution = Threads
+    need = staticmethod(lambda semantic, execution, sizes: tables_need(semantic, execution, sizes, RANGE_EDGES))
     speed = Speed(per_second=10e6)
     reads_aspects: Mapping[str, str] = {"graph": SAMPLING}
-    checks = (WHOLE_ROWS, NEVER)
     says: Mapping[str, str] = {
         WHOLE_ROWS: "Thresholds and rests of a row make one whole place per neighbour, and every alias is a position of its row.",
         NEVER: "As many places have the threshold 0 as edges have the weight 0, but for rows that draw uniformly since "
@@ -57,26 +85,17 @@ class SamplingTablesStage(Stage):
         """Returns the name of the feature table with the weights."""
         return semantic.feature_table
 
-    def need(self, semantic: TablesConfig, execution: Threads, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return tables_need(semantic, execution, sizes, RANGE_EDGES)
-
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: TablesConfig,
-        execution: Threads,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[TablesConfig, Threads]) -> Summary:
         """Reads and checks the weights, then builds the tables.
 
         Raises:
             InputError: the weights do not exist, or a weight is negative, not finite, or all of a row are 0.
         """
+        inputs, semantic, writer, progress = building.inputs, building.semantic, building.writer, building.progress
         topology = open_graph(inputs["graph"]).topology
         weights, of_nodes = _read_weights(topology, inputs, semantic)
-        how: dict[str, Any] = {"of_nodes": of_nodes, "empty": semantic.empty_rows, "threads": execution.threads}
+        threads = building.execution.threads
+        how: dict[str, Any] = {"of_nodes": of_nodes, "empty": semantic.empty_rows, "threads": threads}
         weights = check_weights(topology, weights, **how)
         table = writer.create("table", (topology.num_edges, 2), np.uint32)
         support, broken, never = np.empty(topology.num_nodes, np.int32), 0, 0

@@ -4,7 +4,7 @@ It has no table of its own: a pipeline with [partitions] and a [[train]] table w
 it. The topology of a graph is small beside its features, so hybrid partitioning copies the topology to every machine and cuts only the
 features. The index:
 
-    row_of i32[N]        (page.py)
+    row_of i32[N]        (stage.py)
     num_rows i64[P]      number of rows of each shard
 
 One artifact for each part, `part-0000` and so on, in `shards.parts/`:

@@ -7,25 +7,52 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.building.needs import Need, Sizes, Speed
-from graphmill.assets.building.stage import Check, Progress, Summary, TogetherFanOut
+from graphmill.assets.building.needs import Speed
+from graphmill.assets.building.page import Page
+from graphmill.assets.building.stage import Building, Check, Summary, TogetherFanOut
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution, part_name
 from graphmill.assets.shards.need import shards_need
-from graphmill.assets.shards.page import SHARDS_PAGE
+from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.arrays import DATA_OFFSET
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.digests import page_digests_of
 from graphmill.assets.storage.read_verified import read_rows
 from graphmill.assets.storage.table import FeatureTable
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, id_dtype
 
 EVERY_ROW, ROWS_EQUAL = "every row is in one shard", "rows are the features"
 CHECKED_ROWS = 64
 """Rows per shard that are compared with the features, at equal distances."""
+
+
+def _headline(artifacts: Sequence[Artifact]) -> str:
+    """Returns the number of shards, and the size of the largest beside that of all."""
+    numbers = artifacts[0].summary["numbers"]
+    largest = max(numbers["shard_bytes"], default=0)
+    return (
+        f"**{numbers['num_parts']:,} shards**, {format_bytes(numbers['feature_bytes'])} in all, "
+        f"{format_bytes(largest)} in the largest"
+    )
+
+
+SHARDS_PAGE = Page(
+    about="The feature rows of each part of the graph, in an artifact of its own. A rank of a training across machines opens the shards of "
+    "its own parts and asks other ranks for all other rows, so no machine needs all features. "
+    "Look at the largest shard over the mean: the rank that has it needs the most memory.",
+    docs="docs/stages/shards.md",
+    headline=_headline,
+    first=("num_parts", "num_rows", "feature_bytes", "balance_rows"),
+    labels={
+        "num_rows": "rows of all shards",
+        "feature_bytes": "features of all shards (MiB)",
+        "shard_bytes": "bytes by part",
+        "balance_rows": "largest shard over the mean",
+    },
+    columns={"row_of": "row of node i in the shard of its part, -1 without features"},
+)
 
 
 class ShardsStage(TogetherFanOut):
@@ -37,9 +64,9 @@ class ShardsStage(TogetherFanOut):
     work_unit = "MiB"
     Semantic = ShardsConfig
     Execution = ShardsExecution
+    need = staticmethod(shards_need)
     speed = Speed(per_second=500e6)
     reads_stages = ("features", "partitions")
-    checks = (EVERY_ROW, ROWS_EQUAL)
     says: Mapping[str, str] = {
         EVERY_ROW: "Each node with features has one row, in the shard of its part and in the order of the nodes.",
         ROWS_EQUAL: "Rows drawn from every shard are those of the feature table, byte by byte.",
@@ -60,30 +87,23 @@ class ShardsStage(TogetherFanOut):
         num_parts = int(inputs["partitions"].config["parts"])
         return (open_features(inputs["features"]).num_bytes >> 20) // num_parts + 1
 
-    def build_parts(
-        self,
-        parts: Sequence[str],
-        inputs: Mapping[str, Artifact],
-        semantic: ShardsConfig,
-        execution: ShardsExecution,
-        writers: Sequence[Writer],
-        progress: Progress,
-    ) -> Sequence[Summary]:
-        """Writes the shards of `parts` in one pass.
+    def build_parts(self, buildings: Sequence[Building[ShardsConfig, ShardsExecution]]) -> Sequence[Summary]:
+        """Writes the shards in one pass.
 
         Raises:
             InputError: the features are of other nodes, or a block of them is damaged.
         """
+        inputs, semantic = buildings[0].inputs, buildings[0].semantic
         table, of_part = open_features(inputs["features"]), _node_lists(inputs)
-        numbers = [self.parts(inputs, semantic).index(part) for part in parts]
+        numbers = [self.parts(inputs, semantic).index(building.part) for building in buildings]
         outs = []
-        for number, writer in zip(numbers, writers, strict=True):
-            writer.save("node_ids", of_part[number])
-            outs.append(writer.create("rows", (len(of_part[number]), table.width), table.dtype))
+        for number, building in zip(numbers, buildings, strict=True):
+            building.writer.save("node_ids", of_part[number])
+            outs.append(building.writer.create("rows", (len(of_part[number]), table.width), table.dtype))
         read_rows(table, [(table.rows_of(of_part[n]), out) for n, out in zip(numbers, outs, strict=True)])
-        for part, writer in zip(parts, writers, strict=True):
-            writer.save("page_digests", page_digests_of(writer.path("rows.npy"), DATA_OFFSET))
-            progress.advance(self.work(inputs, semantic, part))
+        for building in buildings:
+            building.writer.save("page_digests", page_digests_of(building.writer.path("rows.npy"), DATA_OFFSET))
+            building.progress.advance(self.work(inputs, semantic, building.part))
         return [
             Summary(
                 numbers={"part": number, "num_rows": len(of_part[number]), "num_features": table.width},
@@ -92,21 +112,11 @@ class ShardsStage(TogetherFanOut):
             for number, out in zip(numbers, outs, strict=True)
         ]
 
-    def need(self, semantic: ShardsConfig, execution: ShardsExecution, sizes: Sizes) -> Need | None:
-        """Returns the memory, the disk and the work of a build."""
-        return shards_need(semantic, execution, sizes)
-
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: ShardsConfig,
-        execution: ShardsExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[ShardsConfig, ShardsExecution]) -> Summary:
         """Writes the place of each node's row."""
+        inputs, writer = building.inputs, building.writer
         table, partitions = open_features(inputs["features"]), open_partitions(inputs["partitions"])
-        shards = [inputs[name] for name in self.parts(inputs, semantic)]
+        shards = [inputs[name] for name in self.parts(inputs, building.semantic)]
         row_of = np.full(len(partitions.part_of), -1, np.int32)
         misplaced = 0
         for number, shard in enumerate(shards):

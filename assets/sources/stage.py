@@ -96,7 +96,6 @@ class SourceStage(OnePass):
 
         Args:
             opened: the open source.
-            semantic: the config.
 
         Returns:
             What the checks counted, and those that warn.

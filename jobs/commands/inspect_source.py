@@ -39,7 +39,7 @@ def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -
     """
     if _is_pipeline(source):
         from graphmill.jobs.commands.checked import report_pipeline
-        from graphmill.trainers.recipe.unused import unused_lines
+        from graphmill.trainers.recipe.together import unused_lines
 
         pipeline = Asked(source, tuple(settings)).load()
         report, errors = report_pipeline(pipeline, home)
@@ -80,9 +80,10 @@ def survey_of(source: str) -> Survey:
     from graphmill.assets.pipeline.file import load_pipeline
     from graphmill.assets.sources.registry import config_class, source_module
     from graphmill.jobs.commands.inspect_pipeline import survey_pipeline, with_problems
+    from graphmill.trainers.recipe.config import TrainTable
 
     if _is_pipeline(source):
-        return survey_pipeline(load_pipeline(source))
+        return survey_pipeline(load_pipeline(source, TrainTable))
     kind, keys = recognise(Path(source).absolute())
     if kind == "table":
         problem = f"{source} has no columns that are named like the ends of edges"

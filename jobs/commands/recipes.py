@@ -54,7 +54,7 @@ def validate(home: Path | None, pipeline: Asked, as_json: bool) -> None:
     from graphmill.assets.partitions.method import say_rule
     from graphmill.jobs.commands.checked import require_runnable
     from graphmill.jobs.operations.unread import unread_lines
-    from graphmill.trainers.recipe.unused import unused_lines
+    from graphmill.trainers.recipe.together import unused_lines
 
     loaded = pipeline.load(files=True)
     needs = require_runnable(loaded, home).needs

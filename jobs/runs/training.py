@@ -23,7 +23,7 @@ from graphmill.jobs.runs.slot import POOL, held_slot
 from graphmill.trainers.recipe.config import find_table, model_configs
 from graphmill.trainers.recipe.order import Order
 from graphmill.trainers.recipe.recipe import REUSED, ModelRecipe
-from graphmill.trainers.recipe.unused import NAMES, unused_attributes
+from graphmill.trainers.recipe.together import EDGE_ATTRIBUTES, unused_attributes
 
 EpochLines = Enum("EpochLines", {"some": "some", "all": "all", "none": "none"})
 """The choices of `epoch_lines`, named as users write them; the launchpad refuses others before a step starts."""
@@ -141,7 +141,7 @@ def _shown(
 def _ignored(pipeline: Pipeline, step: Step, around: Surroundings, versions: Versions) -> list[str]:
     """Returns a sentence for each attribute of the stored edges that the training of a table does not use."""
     graph = around.store.find("graph", versions.only(step.apart[0].inputs["graph"]))
-    stored = [] if graph is None else [name for name in NAMES if f"{name}.npy" in graph.files]
+    stored = [] if graph is None else [name for name in EDGE_ATTRIBUTES if f"{name}.npy" in graph.files]
     return unused_attributes(find_table(pipeline, step.name), pipeline.sampling, stored)
 
 

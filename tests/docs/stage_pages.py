@@ -5,7 +5,7 @@ docstring is text with a few rules:
 
 - Its first line is "The NAME stage: " and one sentence.
 - An indented block is a table. A row is a name, two blanks or more, and its content; it goes on in lines that are indented deeper. Arrays
-  that are columns of the UI's table are described there, so the content of their rows is "(page.py)". A block of one column is a formula.
+  that are columns of the UI's table are described there, so the content of their rows is "(stage.py)". A block of one column is a formula.
 - A paragraph that begins with one word and a colon, such as "Cost: ", begins a section of this name.
 - `[table]` and "docs/page.md" become links, and files of code become code.
 """
@@ -121,7 +121,7 @@ def _rows(block: str, page: Page) -> list[tuple[str, str]]:
         else:
             return []
     return [
-        each for left, right in rows for each in (_described(left, page) if right == "(page.py)" else [(left, right)])
+        each for left, right in rows for each in (_described(left, page) if right == "(stage.py)" else [(left, right)])
     ]
 
 

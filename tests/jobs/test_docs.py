@@ -9,8 +9,7 @@ import pytest
 
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.pipeline.notes import Notes
-from graphmill.assets.pipeline.run_table import RunTable
-from graphmill.assets.pipeline.schedule import ScheduleTable
+from graphmill.assets.pipeline.schedule import RunTable, ScheduleTable
 from graphmill.assets.samples.config import SamplesTable
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import SOURCES, TableConfig, config_class

@@ -343,11 +343,12 @@ def test_a_stage_ends_at_its_next_step_when_its_run_is_cancelled(tmp_path, monke
     from graphmill.assets.graph.stage import GraphStage
     from graphmill.jobs.runs import cancellation
 
-    def build_from(self, opened, semantic, execution, writer, progress):
+    def build_from(self, opened, building):
         with open_instance(tmp_path / "home") as instance:
             instance.report_run_canceling(instance.get_runs()[0])
+        progress = building.progress
         progress.start("endless", None, "turns")
-        writer.save("half", np.zeros(3))
+        building.writer.save("half", np.zeros(3))
         for _ in range(10_000):
             progress.advance(1)
         raise AssertionError("nobody stopped it")

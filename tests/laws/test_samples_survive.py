@@ -100,7 +100,7 @@ def _build(home, barrier, results):
     barrier.wait()
     built = []
     real = SAMPLES.build_part
-    SAMPLES.build_part = lambda part, *rest: built.append(part) or real(part, *rest)  # pyright: ignore
+    SAMPLES.build_part = lambda building: built.append(building.part) or real(building)  # pyright: ignore
     made = build_samples(home, epochs=2)
     results.put((made.version, built))
 

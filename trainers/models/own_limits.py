@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.pipeline.toml_lines import KeyPath
@@ -21,6 +22,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.own import Model, build_own_model
 from graphmill.trainers.recipe.config import TrainTable
+from graphmill.trainers.recipe.options import FileCase
 from graphmill.trainers.recipe.together import clashes
 
 IN_WIDTH, NUM_CLASSES = 8, 3
@@ -44,7 +46,7 @@ def model_problems(
             )
 
 
-def _problems_of(table: TrainTable, tables: object, known: tuple[int, int] | None) -> Iterator[str]:
+def _problems_of(table: TrainTable, tables: Mapping[str, Any], known: tuple[int, int] | None) -> Iterator[str]:
     in_width, num_classes = known or (IN_WIDTH, NUM_CLASSES)
     try:
         load_reference(table.model)
@@ -53,7 +55,7 @@ def _problems_of(table: TrainTable, tables: object, known: tuple[int, int] | Non
         if known or not str(error).startswith(f"{table.model}({IN_WIDTH}"):
             yield f"{error.problem}: {error.remedy}"
         return
-    yield from (clash.text for clash in clashes(table, tables, _kinds(model)))  # pyright: ignore[reportArgumentType]
+    yield from (clash.text for clash in clashes(FileCase(train=table, tables=tables), _kinds(model)))
 
 
 def _kinds(model: Model) -> set[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.storage.user_code import is_reference
 
-MODELS = ("sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat")
+ModelName = Literal["sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat"]
+MODELS = get_args(ModelName)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +18,7 @@ class Architecture(Checked):
     """The architecture of a model: kind, depth, width, its two ends, and the end of each layer."""
 
     # One of `MODELS`, see trainers/models; or "module:name" of your own model, see trainers/models/own.py.
-    model: Literal["sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat"] | str = "sage"
+    model: ModelName | str = "sage"
     # Number of message-passing layers, equal to the number of fanouts.
     layers: int = field(default=2, metadata=within(1, 1_000))
     # Width of the hidden layers.

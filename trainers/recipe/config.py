@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from graphmill.assets.building.keys import (
     Checked,
@@ -19,6 +19,8 @@ from graphmill.assets.building.keys import (
     speed_problem,
     within,
 )
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import fanout_problems, spelled
 from graphmill.assets.sizes import parse_size
@@ -29,11 +31,8 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.architecture import Architecture
 from graphmill.trainers.recipe.settings import Settings
 from graphmill.trainers.recipe.techniques import DEFAULT, TECHNIQUES, Technique, find_technique, technique_names
-from graphmill.trainers.recipe.together import file_conflicts, sampling_problems, table_problems, useless_tables
+from graphmill.trainers.recipe.together import file_problems, mixed_features, sampling_problems, table_problems
 from graphmill.trainers.record.metrics import PROGRAMS
-
-if TYPE_CHECKING:
-    from graphmill.assets.pipeline.file import Pipeline
 
 Part = TypeVar("Part")
 CACHE_STAGES = ("hotness", "budgets")
@@ -230,7 +229,7 @@ class TrainExecution(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainTable(TrainConfig, TrainExecution):
+class TrainTable(TrainConfig, TrainExecution, TrainSchema):
     """One `[[train]]` table of a pipeline file."""
 
     # Name of the model in the pipeline, on the leaderboard and in the UI.
@@ -243,6 +242,9 @@ class TrainTable(TrainConfig, TrainExecution):
     # Name of the feature table that it trains on, from [features.NAME]; empty = the main one.
     feature_table: str = ""
 
+    file_problems = staticmethod(file_problems)
+    pipeline_problems = staticmethod(mixed_features)
+
     def problems(self) -> Iterator[KeyProblem]:
         """Yields the problems of both halves, of the seeds, and keys that do not fit the technique."""
         yield from super().problems()
@@ -252,21 +254,6 @@ class TrainTable(TrainConfig, TrainExecution):
             text = f"seeds = {list(self.seeds)} repeats a seed or has a negative one: give distinct seeds >= 0"
             yield KeyProblem("seeds", text)
         yield from table_problems(self)
-
-    def conflicts(self, tables: Mapping[str, Any], written: Collection[str]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields keys that contradict other tables of the pipeline file, as paths below `[[train]]`, and the problem of each.
-
-        Args:
-            tables: name -> value of every other table, None for one with mistakes; `[sampling]` has the fan-outs of this one.
-            written: keys that the file has.
-        """
-        yield from file_conflicts(self, tables, written)
-        yield from self.own_settings.conflicts(self, tables)
-
-    @staticmethod
-    def useless(trains: Sequence[TrainTable], tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields the tables and keys of a file that have an effect on none of its trainings, and the problem of each."""
-        yield from ((path, text) for path, text, _, everywhere in useless_tables(trains, tables) if everywhere)
 
     @classmethod
     def sub_table(cls, entry: Mapping[str, Any]) -> tuple[str, type] | None:
@@ -295,6 +282,11 @@ class TrainTable(TrainConfig, TrainExecution):
     def technique(self) -> Technique:
         """The row of the technique that trains."""
         return find_technique(self.trainer)
+
+    @property
+    def asks(self) -> Mapping[str, Mapping[str, Any]]:
+        """Table -> key -> value that the technique needs there, regardless of the file."""
+        return self.technique.asks
 
     @property
     def by_parts(self) -> bool:
@@ -383,7 +375,6 @@ def model_configs(table: TrainTable, sampling: SamplingConfig | None, seed: int)
     """Returns the recipe of each model of a table, one per seed.
 
     Args:
-        table: the train table.
         sampling: the pipeline's `[sampling]`; it enters the recipe only if the table samples.
         seed: the pipeline's seed, used if the table has none.
 

@@ -40,7 +40,6 @@ def find_table_inputs(
     """Returns the artifacts that a table reads.
 
     Args:
-        pipeline, table: the recipe.
         store: the store of the artifacts; only missing budgets are resolved here.
         given: stage -> version, or a prefix of it.
         whole: whether all artifacts and parts must exist. A rank that does not write the model needs neither features nor the shards of
@@ -90,8 +89,6 @@ class _Finder:
     """Finds the artifacts of a pipeline's steps, each once.
 
     Args:
-        pipeline: the recipe.
-        store: the store of the artifacts.
         given: stage -> version, or a prefix of it.
         feature_table: name of the feature table that is trained on, "" for the main one.
         whole: whether all parts of an artifact must exist.

@@ -19,7 +19,6 @@ def known_mistakes(semantic: ModelConfig, execution: TrainExecution, sizes: Size
     """Yields the mistakes for which the training of a recipe would be refused.
 
     Args:
-        semantic, execution: the recipe.
         sizes: numbers of the graph; 0 for classes and columns that are not known.
     """
     train = semantic.train
@@ -39,7 +38,6 @@ def weights_mistake(train: TrainConfig, num_classes: int, names: Sequence[str] =
     """Returns the mistake of a list of class weights that has another length than the classes; None if there is none.
 
     Args:
-        train: the recipe.
         num_classes: number of classes.
         names: their names, if they are known.
     """

@@ -1,7 +1,8 @@
-"""The options that a pipeline file may ask for, and what each technique makes of them: one table, of which `validate` refuses.
+"""What goes with what in a pipeline file: one table, by which trainers/recipe/together.py refuses.
 
-A row is an `Option`, a column a technique. A cell is "yes" unless the technique states a `Limit` (trainers/techniques/limits.py): the
-option contradicts it or has no effect, always or under a condition; or the technique's sub-table has no such key.
+A row is an `Option` that a file may ask for, a column a technique. A cell is "yes" unless the technique states a `Limit`
+(trainers/techniques/limits.py): the option contradicts it or has no effect, always or under a condition; or the technique's sub-table has
+no such key.
 
     found by   a train table alone              the keys of [[train]] and of its sub-table
                a train table and other tables   [sampling], [memory], [partitions] and others
@@ -9,23 +10,102 @@ option contradicts it or has no effect, always or under a condition; or the tech
 
 A table of the file that has no effect on one training may have one on another. So it is a mistake only if it has none on all of them, and
 else a note.
+
+What a train table asks of other tables and no cell says is a `FileRule` with a sentence of its own (trainers/recipe/file_rules.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
+from graphmill.assets.building.keys import ConfigError
 from graphmill.assets.sampling.fanouts import by_relation
+from graphmill.assets.sources.registry import GraphConfig, TableConfig
 from graphmill.assets.storage.user_code import is_reference
 from graphmill.kernels.cuda.driver import num_gpus
 
 Scope = Literal["train", "settings", "file", "code"]
 Tables = Mapping[str, Any]
 """Name -> value of each table of the file besides [[train]], None for one with mistakes."""
-Asked = Callable[[Any, Tables], bool]
-"""Tells whether a train table asks for something, with the other tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileCase:
+    """A train table in its file.
+
+    Attributes:
+        train: the table.
+        tables: the other tables.
+        written: keys of the train table that the file has.
+        seed: seed of the pipeline, None if it is wrong.
+    """
+
+    train: Any
+    tables: Tables
+    written: Collection[str] = ()
+    seed: int | None = None
+
+    @property
+    def own(self) -> Any:
+        """The technique's own settings."""
+        return self.train.own_settings
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it computes on a GPU; "auto" is what this machine has."""
+        return self.train.device == "cuda" or (self.train.device == "auto" and num_gpus() > 0)
+
+    @property
+    def exact(self) -> bool:
+        """Whether its evaluations are exact."""
+        return self.train.eval == "exact" or (self.train.eval == "auto" and not self.train.sampled_by)
+
+    @property
+    def redrawn(self) -> bool:
+        """Whether it draws with other fan-outs than those of `[sampling]`."""
+        sampling = self.tables.get("sampling")
+        return bool(self.train.fanouts) and sampling is not None and self.train.fanouts != sampling.fanouts
+
+    @cached_property
+    def drawn(self) -> Any:
+        """`[sampling]` with the fan-outs of the train table, without them if they do not fit it; None if the training does not sample."""
+        sampling = self.tables.get("sampling") if self.train.sampled_by else None
+        try:
+            return replace(sampling, fanouts=self.train.fanouts) if sampling and self.train.fanouts else sampling
+        except ConfigError:  # which is reported for itself
+            return sampling
+
+    @property
+    def graph(self) -> GraphConfig | None:
+        """`[graph]`."""
+        return self.tables.get("graph")
+
+    @property
+    def features(self) -> TableConfig | None:
+        """The feature table that is trained on; None if the file has no valid table of that name."""
+        features, name = self.tables.get("features"), self.train.feature_table
+        if features is None:
+            return None if name or "features" in self.tables else TableConfig()
+        return features.named.get(name) if name else features.main
+
+    def never(self, attribute: str) -> bool:
+        """Tells whether the source certainly does not give an attribute."""
+        return self.graph is not None and attribute in self.graph.never
+
+    def table(self, name: str, key: str) -> Any:
+        """Returns the value of a key of another table, None if the file has no valid table of that name."""
+        return getattr(self.tables.get(name), key, None)
+
+    def missing(self, *names: str) -> str:
+        """Returns the headers of those tables that the file lacks, "" if it has all of them."""
+        return " and ".join(f"[{name}]" for name in names if name not in self.tables)
+
+
+Asked = Callable[[FileCase], Any]
+"""Tells whether a train table asks for something."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,56 +139,39 @@ class Option:
 def _key(name: str, text: str, *keys: str, asked: Asked | None = None, scope: Scope = "train") -> Option:
     """Returns the option of keys of [[train]]; without `asked` it is any value but the default."""
     keys = keys or (name,)
-    return Option(name=name, text=text, keys=keys, scope=scope, asked=asked or _changed(*keys))
+    return Option(name=name, text=text, keys=keys, scope=scope, asked=asked or (lambda c: changed(c.train, keys)))
 
 
-def _changed(*keys: str) -> Asked:
-    def asked(table: Any, tables: Tables) -> bool:
-        defaults = type(table).__dataclass_fields__
-        return any(key in defaults and getattr(table, key) != defaults[key].default for key in keys)
-
-    return asked
+def changed(table: Any, keys: Collection[str]) -> list[str]:
+    """Returns the keys of a table that have other values than their defaults."""
+    defaults = type(table).__dataclass_fields__
+    return [key for key in keys if getattr(table, key) != defaults[key].default]
 
 
 def _own(name: str, text: str, key: str, asks: Callable[[Any], bool] = bool) -> Option:
     """Returns the option of a key of the sub-table whose value is of some kind."""
-
-    def asked(table: Any, tables: Tables) -> bool:
-        return hasattr(table.settings, key) and asks(getattr(table.settings, key))
-
-    return Option(name=name, text=text, keys=(key,), scope="settings", asked=asked)
+    return Option(name=name, text=text, keys=(key,), scope="settings", asked=lambda c: asks(getattr(c.own, key, 0)))
 
 
 def _drawn(name: str, text: str, key: str, asks: Callable[[Any], bool]) -> Option:
     """Returns the option of a [sampling] of some kind, which only trainings that sample ask for."""
-
-    def asked(table: Any, tables: Tables) -> bool:
-        return bool(table.sampled_by and tables.get("sampling") and asks(tables["sampling"]))
-
-    return Option(name=name, text=text, keys=(f"sampling.{key}",), scope="file", asked=asked)
+    return Option(
+        name=name, text=text, keys=(f"sampling.{key}",), scope="file", asked=lambda c: c.drawn and asks(c.drawn)
+    )
 
 
 def _table(name: str, text: str, path: str, asks: Callable[[Any], bool], *used_by: str) -> Option:
     """Returns the option of a table of the file with values of some kind."""
+    table = path.partition(".")[0]
 
-    def asked(table: Any, tables: Tables) -> bool:
-        value = tables.get(path.partition(".")[0])
-        return value is not None and asks(value)
+    def asked(case: FileCase) -> bool:
+        return case.tables.get(table) is not None and asks(case.tables[table])
 
     return Option(name=name, text=text, keys=(path,), scope="file", asked=asked, used_by=used_by)
 
 
-def on_gpu(table: Any) -> bool:
-    """Tells whether a train table computes on a GPU; "auto" is what this machine has."""
-    return table.device == "cuda" or (table.device == "auto" and num_gpus() > 0)
-
-
-def _is_own(table: Any, tables: Tables) -> bool:
-    return is_reference(table.model)
-
-
-def _by_relation(table: Any, tables: Tables) -> bool:
-    return by_relation(getattr(table, "fanouts", ()) or tables["sampling"].fanouts)
+def _is_own(case: FileCase) -> bool:
+    return is_reference(case.train.model)
 
 
 def _any(value: Any) -> bool:
@@ -131,21 +194,24 @@ OPTIONS: Mapping[str, Option] = {
         _key("stored", '`samples = "stored"`', "samples"),
         _key("io", "`io` and `io_...`", "io", "io_fallback", "io_depth", "io_window"),
         _key("checkpoint_steps", "`checkpoint_steps`"),
-        _key("topology", "`topology` on a GPU", asked=lambda t, _: t.topology != "host" and on_gpu(t)),
+        _key("topology", "`topology` on a GPU", asked=lambda c: c.train.topology != "host" and c.on_gpu),
         _key(
             "booked",
             '`topology = "device"` on the CPU',
             "topology",
-            asked=lambda t, _: t.topology == "device" and not on_gpu(t),
+            asked=lambda c: c.train.topology == "device" and not c.on_gpu,
         ),
         _key(
-            "uva", '`topology = "uva"` on the CPU', "topology", asked=lambda t, _: t.topology == "uva" and not on_gpu(t)
+            "uva",
+            '`topology = "uva"` on the CPU',
+            "topology",
+            asked=lambda c: c.train.topology == "uva" and not c.on_gpu,
         ),
         _key("accumulate", "`accumulate`"),
-        _key("batch_norm", '`norm = "batch"`', "norm", asked=lambda t, _: t.norm == "batch"),
-        _key("sampled", '`eval = "sampled"`', "eval", asked=lambda t, _: t.eval == "sampled"),
-        _key("own_fanouts", "`fanouts` in `[[train]]`", "fanouts", asked=lambda t, _: bool(getattr(t, "fanouts", ()))),
-        _key("relations", '`model = "rgcn"`, "rgat"', "model", asked=lambda t, _: t.reads_relations),
+        _key("batch_norm", '`norm = "batch"`', "norm", asked=lambda c: c.train.norm == "batch"),
+        _key("sampled", '`eval = "sampled"`', "eval", asked=lambda c: c.train.eval == "sampled"),
+        _key("own_fanouts", "`fanouts` in `[[train]]`", "fanouts", asked=lambda c: c.train.fanouts),
+        _key("relations", '`model = "rgcn"`, "rgat"', "model", asked=lambda c: c.train.reads_relations),
         _key("edge_weight", "`edge_weight = true`"),
         _key("node_rows", '`embedding = "node"`', "embedding"),
         _key("pyg", '`blocks = "pyg"`', "blocks"),
@@ -172,7 +238,7 @@ OPTIONS: Mapping[str, Option] = {
             text="`fanouts` per relation",
             keys=("sampling.fanouts",),
             scope="file",
-            asked=lambda t, tables: bool(tables.get("sampling")) and t.sampled_by != "" and _by_relation(t, tables),
+            asked=lambda c: c.drawn and by_relation(c.train.fanouts or c.drawn.fanouts),
         ),
         _drawn("sampling_seed", "`sampling_seed`", "sampling_seed", lambda drawn: drawn.sampling_seed is not None),
         _drawn("schedule", "`schedule` of fan-outs", "schedule", lambda drawn: bool(drawn.schedule)),
@@ -189,8 +255,7 @@ FILLED = ("own_fanouts",)
 """Options whose keys are filled in from other tables; they are asked for where the file has the key."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Condition:
+class Condition(NamedTuple):
     """A condition under which a limit holds.
 
     Attributes:
@@ -206,75 +271,75 @@ class Condition:
     of_file: bool = False
 
 
-def _scheme(name: str) -> Condition:
-    return Condition(
-        words=f'with scheme = "{name}"', key="*.scheme", holds=lambda t, _: getattr(t.settings, "scheme", "") == name
-    )
-
-
-def _is_exact(table: Any, tables: Tables) -> bool:
-    return table.eval == "exact" or (table.eval == "auto" and not table.sampled_by)
-
-
-def _draws_otherwise(table: Any, tables: Tables) -> bool:
-    return bool(table.fanouts) and tables.get("sampling") is not None and table.fanouts != tables["sampling"].fanouts
-
-
-def _is_shuffled(table: Any, tables: Tables) -> bool:
-    return tables.get("samples") is not None and tables["samples"].plan == "shuffled"
-
-
-def _is_divided(table: Any, tables: Tables) -> bool:
-    return tables.get("partitions") is not None and tables["partitions"].parts > 1
+def _own_is(key: str, value: str) -> Condition:
+    """Returns the condition that a key of the sub-table has a value."""
+    return Condition(f'with {key} = "{value}"', lambda c: getattr(c.own, key, "") == value, f"*.{key}")
 
 
 CONDITIONS: Mapping[str, Condition] = {
-    "gpu": Condition(words="on a GPU", key="device", holds=lambda t, _: on_gpu(t)),
-    "stored": Condition(
-        words='with samples = "stored"', key="samples", holds=lambda t, _: getattr(t, "samples", "") == "stored"
-    ),
-    "online": Condition(
-        words='with samples = "online"', key="samples", holds=lambda t, _: getattr(t, "samples", "") == "online"
-    ),
+    "gpu": Condition("on a GPU", lambda c: c.on_gpu, "device"),
+    "stored": Condition('with samples = "stored"', lambda c: c.train.samples == "stored", "samples"),
+    "online": Condition('with samples = "online"', lambda c: c.train.samples == "online", "samples"),
     "on_device": Condition(
-        words="with its topology on the device",
-        key="topology",
-        holds=lambda t, _: getattr(t, "topology", "host") != "host" and on_gpu(t),
+        "with its topology on the device", lambda c: c.train.topology != "host" and c.on_gpu, "topology"
     ),
-    "exact": Condition(words="with an exact evaluation", key="eval", holds=_is_exact),
-    "packed": Condition(words='with rows = "packed"', key="*.rows", holds=lambda t, _: t.own_settings.rows == "packed"),
-    "presample": Condition(
-        words="with presample", key="*.presample", holds=lambda t, _: getattr(t.settings, "presample", 0) > 0
-    ),
-    "unpacked": Condition(
-        words='with rows = "table"', key="*.rows", holds=lambda t, _: t.own_settings.rows != "packed"
-    ),
-    "exchanged": Condition(
-        words='with rows = "exchange"', key="*.rows", holds=lambda t, _: t.own_settings.rows == "exchange"
-    ),
+    "exact": Condition("with an exact evaluation", lambda c: c.exact, "eval"),
+    "packed": _own_is("rows", "packed"),
+    "presample": Condition("with presample", lambda c: getattr(c.own, "presample", 0) > 0, "*.presample"),
+    "unpacked": Condition('with rows = "table"', lambda c: c.own.rows != "packed", "*.rows"),
+    "exchanged": _own_is("rows", "exchange"),
     "unpeered": Condition(
-        words='with rows of shards and without exchange = "peer"',
-        key="*.exchange",
-        holds=lambda t, _: t.own_settings.rows != "packed" and getattr(t.settings, "exchange", "") != "peer",
+        'with rows of shards and without exchange = "peer"',
+        lambda c: c.own.rows != "packed" and getattr(c.own, "exchange", "") != "peer",
+        "*.exchange",
     ),
     "packed_exact": Condition(
-        words='with rows = "packed" and an exact evaluation',
-        key="*.rows",
-        holds=lambda t, tables: t.own_settings.rows == "packed" and _is_exact(t, tables),
+        'with rows = "packed" and an exact evaluation', lambda c: c.own.rows == "packed" and c.exact, "*.rows"
     ),
-    "chunks": Condition(words="in chunks", holds=lambda t, _: "chunks" in t.needs),
-    "uncut": Condition(
-        words='with mode = "device"', key="*.mode", holds=lambda t, _: getattr(t.settings, "mode", "") == "device"
-    ),
+    "chunks": Condition("in chunks", lambda c: "chunks" in c.train.needs),
+    "uncut": _own_is("mode", "device"),
     "stored_other": Condition(
-        words='with samples = "stored" beside others in [sampling]',
-        key="samples",
-        holds=lambda t, tables: getattr(t, "samples", "") == "stored" and _draws_otherwise(t, tables),
+        'with samples = "stored" beside others in [sampling]',
+        lambda c: c.train.samples == "stored" and c.redrawn,
+        "samples",
         of_file=True,
     ),
-    "other": Condition(words="beside others in [sampling]", holds=_draws_otherwise, of_file=True),
-    "shuffled": Condition(words='with [samples] plan = "shuffled"', holds=_is_shuffled, of_file=True),
-    "parts": Condition(words="with several parts", holds=_is_divided, of_file=True),
-    "unfused": _scheme("unfused"),
-    "vanilla": _scheme("vanilla"),
+    "other": Condition("beside others in [sampling]", lambda c: c.redrawn, of_file=True),
+    "shuffled": Condition(
+        'with [samples] plan = "shuffled"', lambda c: c.table("samples", "plan") == "shuffled", of_file=True
+    ),
+    "parts": Condition("with several parts", lambda c: (c.table("partitions", "parts") or 1) > 1, of_file=True),
+    "unfused": _own_is("scheme", "unfused"),
+    "vanilla": _own_is("scheme", "vanilla"),
 }
+ALWAYS = Condition("", lambda c: True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """A cell of the table of options that is more than "yes".
+
+    Attributes:
+        option: name of the option.
+        why: end of the sentence that begins with the option and the trainer.
+        when: name of a condition under which it holds, "" for always.
+        useless: whether the option has no effect, instead of contradicting the technique.
+        remedy: what to do about it; {own} in it stands for the header of the sub-table with the technique's own keys.
+    """
+
+    option: str
+    why: str
+    when: str = ""
+    useless: bool = False
+    remedy: str = "remove the key"
+
+
+def each(
+    options: str, why: str, *, whens: str = "", useless: bool = False, remedy: str = "remove the key"
+) -> tuple[Limit, ...]:
+    """Returns a limit for each of several options under each of several conditions; both are names with blanks between them."""
+    return tuple(
+        Limit(option=option, why=why, when=when, useless=useless, remedy=remedy)
+        for option in options.split()
+        for when in whens.split() or [""]
+    )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from graphmill.assets.building.keys import Checked
 
 
@@ -37,14 +34,3 @@ class Settings(Checked):
             devices: devices with memory of their own that the process sees.
         """
         return False
-
-    def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields keys that contradict other tables of the pipeline file, as paths below `[[train]]`, and the problem of each.
-
-        Args:
-            table: the train table that these settings belong to.
-            tables: name -> value of every other table, None for one with mistakes; `[sampling]` has the fan-outs of the train table.
-        """
-        missing = [f"[{name}]" for name in ("memory", "cache_plan") if name not in tables]
-        if self.rows == "packed" and missing:
-            yield (table.trainer, "rows"), f'rows = "packed" needs {" and ".join(missing)}'

@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.recipe.limits import Limit
+from graphmill.trainers.recipe.file_rules import FileRule
+from graphmill.trainers.recipe.options import Limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,6 @@ class Technique:
         data: "module:name" of the function that opens a run's data, `open_data(opening) -> Data` (trainers/loop/executor.py).
         domain: "module:name" of the function `domain(topology, lane)` that says how ranks with the rows of all nodes share an evaluation
             (trainers/inference/evaluation.py); "" if there are no such ranks.
-        limited: "module:name" of its limits, the cells of the table of options that are more than "yes"; "" without one.
         need: "module:name" of the function that adds up the memory of a training, `terms(case)` (trainers/recipe/need.py); "" without one.
         forecast: "module:name" of its formulas of bytes and seconds, a `Formula` (trainers/techniques/forecasts.py); "" without them.
         pieces: "module:name" of the function that measures the pieces of a training without batches, `measure_pieces(outlook, at_hand,
@@ -61,7 +61,6 @@ class Technique:
     settings: str = ""
     data: str = "graphmill.trainers.training.open_rows:open_data"
     domain: str = ""
-    limited: str = ""
     need: str = ""
     forecast: str = ""
     pieces: str = ""
@@ -98,7 +97,11 @@ class Technique:
 
     def limits(self) -> tuple[Limit, ...]:
         """Imports what does not go with the technique."""
-        return (*_named(EVERYWHERE), *(_named(self.limited) if self.limited else ()))
+        return (*_named(f"{LIMITS}:EVERYWHERE"), *_named(f"{LIMITS}:LIMITS").get(self.name, ()))
+
+    def rules(self) -> tuple[FileRule, ...]:
+        """Imports what the technique's settings ask of the other tables of a file."""
+        return _named(f"{LIMITS}:RULES").get(self.name, ())
 
     def evaluation_domain(self, topology: Any, lane: Any) -> Any:
         """Returns the function that makes the nodes of an evaluation which ranks share."""
@@ -109,8 +112,8 @@ class Technique:
         return _named(self.data)(opening)
 
 
-EVERYWHERE = "graphmill.trainers.techniques.limits:EVERYWHERE"
-"""Limits of every technique."""
+LIMITS = "graphmill.trainers.techniques.limits"
+"""Module with the limits and rules of all techniques."""
 
 
 def _named(reference: str) -> Any:
@@ -121,23 +124,37 @@ def _named(reference: str) -> Any:
 DEFAULT = "minibatch"
 """The technique of a train table that names none."""
 
+
+def _row(name: str, *, own_keys: bool = True, **more: Any) -> Technique:
+    """Returns the row of a technique of ours.
+
+    Args:
+        name: name of the technique, and of its file or folder in trainers/techniques/, with _ for -.
+        own_keys: whether it has keys of its own: it is a folder with `executor` and `settings`, whose `SETTINGS` is their dataclass. A
+            technique without any is one file.
+        more: other fields.
+    """
+    place = f"graphmill.trainers.techniques.{name.replace('-', '_')}"
+    if own_keys:
+        return Technique(name=name, module=f"{place}.executor", settings=f"{place}.settings:SETTINGS", **more)
+    return Technique(name=name, module=place, **more)
+
+
 TECHNIQUES: dict[str, Technique] = {
     row.name: row
     for row in (
-        Technique(
-            name=DEFAULT,
-            module="graphmill.trainers.techniques.minibatch",
-            limited="graphmill.trainers.techniques.limits:MINIBATCH",
+        _row(
+            DEFAULT,
+            own_keys=False,
             need="graphmill.trainers.techniques.needs:minibatch_terms",
             forecast="graphmill.trainers.techniques.forecasts:MINIBATCH",
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
         ),
-        Technique(
-            name="disk",
-            module="graphmill.trainers.techniques.disk",
-            limited="graphmill.trainers.techniques.limits:DISK",
+        _row(
+            "disk",
+            own_keys=False,
             need="graphmill.trainers.techniques.needs:disk_terms",
             forecast="graphmill.trainers.techniques.forecasts:DISK",
             needs=("sampling", "samples", "memory", "cache_plan"),
@@ -145,22 +162,17 @@ TECHNIQUES: dict[str, Technique] = {
             stored=True,
             on_device=True,
         ),
-        Technique(
-            name="factored",
-            module="graphmill.trainers.techniques.factored.executor",
-            limited="graphmill.trainers.techniques.limits:FACTORED",
+        _row(
+            "factored",
             need="graphmill.trainers.techniques.needs:factored_terms",
             forecast="graphmill.trainers.techniques.forecasts:FACTORED",
             needs=("sampling",),
             reads=("hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
             roles=True,
-            settings="graphmill.trainers.techniques.factored.settings:FactoredSettings",
         ),
-        Technique(
-            name="fresh",
-            module="graphmill.trainers.techniques.fresh.executor",
-            limited="graphmill.trainers.techniques.limits:FRESH",
+        _row(
+            "fresh",
             need="graphmill.trainers.techniques.needs:fresh_terms",
             forecast="graphmill.trainers.techniques.forecasts:FRESH",
             needs=("sampling",),
@@ -168,14 +180,11 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
-            settings="graphmill.trainers.techniques.fresh.settings:FreshSettings",
             halves=True,
             approximate=True,
         ),
-        Technique(
-            name="fresh-factored",
-            module="graphmill.trainers.techniques.fresh_factored.executor",
-            limited="graphmill.trainers.techniques.limits:FRESH_FACTORED",
+        _row(
+            "fresh-factored",
             need="graphmill.trainers.techniques.needs:fresh_factored_terms",
             forecast="graphmill.trainers.techniques.forecasts:FRESH_FACTORED",
             needs=("sampling",),
@@ -183,15 +192,12 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
-            settings="graphmill.trainers.techniques.fresh_factored.settings:FreshFactoredSettings",
             halves=True,
             roles=True,
             approximate=True,
         ),
-        Technique(
-            name="fullgraph",
-            module="graphmill.trainers.techniques.fullgraph.executor",
-            limited="graphmill.trainers.techniques.limits:FULLGRAPH",
+        _row(
+            "fullgraph",
             need="graphmill.trainers.techniques.fullgraph.need:terms",
             forecast="graphmill.trainers.techniques.forecasts:FULLGRAPH",
             pieces="graphmill.trainers.techniques.fullgraph.pieces:measure_pieces",
@@ -199,30 +205,24 @@ TECHNIQUES: dict[str, Technique] = {
             defaults={"partitions": {"parts": 1}, "chunks": {}},
             inputs=("chunks",),
             on_device=True,
-            settings="graphmill.trainers.techniques.fullgraph.settings:FullGraphSettings",
             domain="graphmill.trainers.techniques.fullgraph.evaluation_turns:batch_turns",
             by_parts=True,
             whole_graph=True,
             halves=True,
         ),
-        Technique(
-            name="distributed",
-            module="graphmill.trainers.techniques.distributed.executor",
-            limited="graphmill.trainers.techniques.limits:DISTRIBUTED",
+        _row(
+            "distributed",
             need="graphmill.trainers.techniques.needs:distributed_terms",
             forecast="graphmill.trainers.techniques.forecasts:DISTRIBUTED",
             needs=("sampling", "partitions"),
             inputs=("partitions",),
             reads=("shards", "hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
-            settings="graphmill.trainers.techniques.distributed.settings:DistributedSettings",
             data="graphmill.trainers.techniques.distributed.open_parts:open_data",
             by_parts=True,
         ),
-        Technique(
-            name="fresh-distributed",
-            module="graphmill.trainers.techniques.fresh_distributed.executor",
-            limited="graphmill.trainers.techniques.limits:FRESH_DISTRIBUTED",
+        _row(
+            "fresh-distributed",
             need="graphmill.trainers.techniques.needs:fresh_distributed_terms",
             forecast="graphmill.trainers.techniques.forecasts:FRESH_DISTRIBUTED",
             needs=("sampling", "partitions"),
@@ -230,7 +230,6 @@ TECHNIQUES: dict[str, Technique] = {
             reads=("shards", "budgets"),
             asks={"hotness": {"layers": "inputs"}},
             on_device=True,
-            settings="graphmill.trainers.techniques.fresh_distributed.settings:FreshDistributedSettings",
             data="graphmill.trainers.techniques.distributed.open_parts:open_data",
             by_parts=True,
             halves=True,

@@ -1,15 +1,39 @@
-"""Refuses what does not go together in a train table and its file, by the table of options (trainers/recipe/options.py)."""
+"""Refuses what does not go together in a train table and its file, by the table of options and by rules.
+
+trainers/recipe/options.py has the table, trainers/recipe/file_rules.py the rules. What is there and not used is noted: tables without an
+effect, and attributes of edges. The models of graphmill read the neighbours of a node and nothing else of an edge, but for `rgcn` and
+`rgat`, which read relations. Fan-outs per relation read those as well. Weighted sampling reads weights, and so does a model with
+`edge_weight = true`. Your own model or sampler may read all attributes of a block, so nothing is said about those.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.pipeline.catalogue import stages
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.pipeline.train_schema import FileTables
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
-from graphmill.trainers.recipe.limits import Limit
-from graphmill.trainers.recipe.options import CONDITIONS, FILLED, OPTIONS, Condition, Option, Tables
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.trainers.recipe.file_rules import RULES
+from graphmill.trainers.recipe.options import (
+    ALWAYS,
+    CONDITIONS,
+    FILLED,
+    OPTIONS,
+    Condition,
+    FileCase,
+    Limit,
+    Option,
+    Tables,
+    changed,
+)
 
 MODELS = {
     "layers": "is a list of layers",
@@ -17,7 +41,9 @@ MODELS = {
     "buffers": "has buffers",
 }
 """What a model of the user's own is found to be, by option."""
-ALWAYS = Condition(words="", holds=lambda table, tables: True)
+OWN_MODEL = "your own model may read them (docs/own-models.md)"
+EDGE_ATTRIBUTES = {"weights": "edge weights", "edge_types": "relations (edge types)", "edge_ids": "edge ids"}
+"""Attributes of edges in the graph artifact, and their names for people."""
 
 
 class Clash(NamedTuple):
@@ -34,45 +60,101 @@ class Clash(NamedTuple):
     text: str
 
 
-def clashes(table: Any, tables: Tables, names: Collection[str] = OPTIONS.keys()) -> Iterator[Clash]:
+def clashes(case: FileCase, names: Collection[str] = OPTIONS.keys()) -> Iterator[Clash]:
     """Yields the options that a train table asks for and that do not go with its technique.
 
     Args:
-        table: the train table, or its hashed half.
-        tables: the other tables of the file; those of a run that has no file may be missing.
+        case: the table; other tables of a run that has no file may be missing.
         names: names of the options that are looked at.
     """
-    for limit in table.technique.limits():
+    trainer = case.train.trainer
+    for limit in case.train.technique.limits():
         if limit.option in names:
             option, condition = OPTIONS[limit.option], CONDITIONS[limit.when] if limit.when else ALWAYS
-            if option.asked(table, tables) and condition.holds(table, tables):
-                who = f'trainer = "{table.trainer}" {condition.words}'.rstrip()
+            if option.asked(case) and condition.holds(case):
+                who = f'trainer = "{trainer}" {condition.words}'.rstrip()
                 but = " has no effect, since" if limit.useless else ", but"
-                remedy = limit.remedy.replace("{own}", f"[train.{table.trainer}]")
-                text = f"{_shown(option, table, tables)}{but} {who} {limit.why}: {remedy}"
-                yield Clash(option, limit, condition, text)
+                remedy = limit.remedy.replace("{own}", f"[train.{trainer}]")
+                yield Clash(option, limit, condition, f"{_shown(option, case)}{but} {who} {limit.why}: {remedy}")
 
 
 def table_problems(table: Any) -> Iterator[KeyProblem]:
     """Yields the clashes of a train table that it shows by itself."""
-    for option, _, condition, text in clashes(table, {}):
+    for option, _, condition, text in clashes(FileCase(train=table, tables={})):
         if option.scope in ("train", "settings") and not condition.of_file and option.name not in FILLED:
             keys = [_below(option, table, key) for key in option.keys]
             yield KeyProblem(" ".join(keys) + " trainer", text)
 
 
-def file_conflicts(table: Any, tables: Tables, written: Collection[str]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yields the clashes of a train table with other tables, as paths below `[[train]]`.
+def file_problems(file: FileTables) -> Iterator[tuple[KeyPath, str]]:
+    """Yields the keys of train tables that contradict their file, and tables and keys without an effect on any; each with its problem."""
+    tables = file.tables
+    if "sampling" not in tables and any(train is None or "sampling" in train.needs for train in file.train):
+        yield ("train",), "[[train]] needs a table [sampling] with fanouts and batch_size"
+    for index, (entry, train) in enumerate(zip(file.entries, file.train, strict=True)):
+        where = ("train", index)
+        yield from (((*where, key), text) for key, text in _other_depth(entry, train, tables.get("sampling")))
+        if train is not None:
+            written = {path[2] for path in file.lines if path[:2] == where and len(path) == 3}
+            case = FileCase(train=train, tables=tables, seed=file.seed, written=written)  # pyright: ignore[reportArgumentType]
+            yield from (((*where, *path.split(".")), text) for path, text in _conflicts(case))
+    if None not in file.train:
+        yield from (
+            (path, text)
+            for path, text, _, all_of in useless_tables(file.train, tables)
+            if all_of and path in file.lines
+        )
 
-    Args:
-        table, tables: as in `clashes`.
-        written: keys of the train table that the file has.
-    """
-    for option, limit, condition, text in clashes(table, tables):
+
+def _other_depth(entry: Mapping[str, Any], train: Any, sampling: Any) -> Iterator[tuple[str, str]]:
+    """Yields the keys of a train table, with or without mistakes, whose depth or fan-outs contradict [sampling]."""
+    if sampling is None or (train is not None and not train.sampled_by):
+        return
+    layers, own = (entry.get("layers"), ()) if train is None else (train.layers, train.fanouts)
+    if type(layers) is not int:
+        return
+    if len(own or sampling.fanouts) != layers:
+        whose = f"fanouts = {fanouts_spelled(own)} has" if own else "[sampling] has"
+        text = f"layers = {layers}, but {whose} {len(own or sampling.fanouts)} fanouts: one is needed for each layer"
+        yield ("fanouts" if own else "layers"), f"{text}; one number, fanouts = 10, stands for all layers"
+    elif own and own != sampling.fanouts:
+        given = f"fanouts = {fanouts_spelled(own)}"
+        if sampling.schedule:
+            yield "fanouts", f"{given}, but [sampling] has a schedule of its own fan-outs: leave one of them out"
+        elif by_relation(own) and sampling.method != "uniform":
+            for_uniform = 'has numbers per relation, which are for [sampling] method = "uniform"'
+            yield "fanouts", f'{given} {for_uniform}, not "{sampling.method}"'
+
+
+def _conflicts(case: FileCase) -> Iterator[tuple[str, str]]:
+    """Yields the keys of a train table that contradict other tables, as paths below `[[train]]` with dots."""
+    train = case.train
+    for rule in (*RULES, *train.technique.rules()):
+        if found := rule.broken(case):
+            yield rule.key.replace("*", train.trainer), rule.text.format(case=case, found=found)
+    for option, limit, condition, text in clashes(case):
         if option.scope == "file" and not limit.useless:
-            yield tuple(condition.key.replace("*", table.trainer).split(".")) if condition.key else ("trainer",), text
-        elif option.scope != "code" and (condition.of_file or (option.name in FILLED and option.keys[0] in written)):
-            yield tuple(_below(option, table, option.keys[0]).split(".")), text
+            yield condition.key.replace("*", train.trainer) or "trainer", text
+        elif option.scope != "code" and (
+            condition.of_file or (option.name in FILLED and option.keys[0] in case.written)
+        ):
+            yield _below(option, train, option.keys[0]), text
+
+
+def mixed_features(pipeline: Pipeline) -> Iterator[tuple[KeyPath, str]]:
+    """Yields the conflicts between train tables over feature tables, in a file without other mistakes."""
+    about_one = {stage.name for stage in stages() if stage.of_one_feature_table and stage.configs(pipeline)}
+    shared = pipeline.shared_features
+    for index, table in enumerate(pipeline.train):
+        read = about_one & {*table.inputs, *table.reads}
+        if read and table.feature_table != shared:
+            about = f"[features.{shared}]" if shared else "the main table"
+            what = f"{' and '.join(sorted(read))} of this pipeline are about {about}, which another [[train]] chooses"
+            text = f'feature_table = "{table.feature_table}", but {what}'
+            yield (
+                ("train", index, "feature_table"),
+                f"{text}; write a second pipeline file, it shares all stages that are equal",
+            )
 
 
 def useless_tables(
@@ -82,11 +164,10 @@ def useless_tables(
 
     Args:
         trains: the train tables.
-        tables: the other tables of the file.
     """
     found: dict[tuple[str, str], list[str]] = {}
     for table in trains:
-        for option, limit, _, text in clashes(table, tables):
+        for option, limit, _, text in clashes(FileCase(train=table, tables=tables)):
             if option.scope == "file" and limit.useless:
                 found.setdefault((option.name, text), []).append(table.name)
     for (name, text), names in found.items():
@@ -104,9 +185,62 @@ def useless_lines(trains: Sequence[Any], tables: Tables) -> Iterator[str]:
 
 def sampling_problems(table: Any, sampling: Any) -> Iterator[str]:
     """Yields why a train table and [sampling] do not go together, for a training without a file."""
-    for option, limit, _, text in clashes(table, {"sampling": sampling}):
+    for option, limit, _, text in clashes(FileCase(train=table, tables={"sampling": sampling})):
         if option.scope == "file" and not limit.useless:
             yield text
+
+
+def unused_attributes(table: Any, sampling: SamplingConfig | None, stored: Collection[str]) -> list[str]:
+    """Returns a sentence for each attribute of the edges that is stored and that a training does not use.
+
+    Args:
+        sampling: the `[sampling]` table of its pipeline, None without one.
+        stored: names of the attributes that the graph has, of `EDGE_ATTRIBUTES`.
+    """
+    drawn = None if table.technique.whole_graph else sampling
+    own = is_reference(table.model) or (drawn is not None and is_reference(drawn.method))
+    equal = f'model = "{table.model}" treats all edges alike'
+    found = {"edge_ids": "a training reads none"}
+    drawn_by_relation = drawn is not None and by_relation(table.fanouts or drawn.fanouts)
+    if not own and table.model not in ("rgcn", "rgat") and not drawn_by_relation:
+        found["edge_types"] = f"{equal}; {OWN_MODEL}"
+    if not own and (why := _without_weights(table, drawn)):
+        found["weights"] = f"{equal}, and {why}"
+    return [
+        f"{words} are stored and not used: {found[name]}"
+        for name, words in EDGE_ATTRIBUTES.items()
+        if name in stored and name in found
+    ]
+
+
+def unused_lines(tables: Sequence[Any], sampling: SamplingConfig | None, stored: Collection[str]) -> Iterator[str]:
+    """Yields a line for each attribute that train tables do not use, with the names of those tables.
+
+    Args:
+        tables, sampling: the tables of a pipeline file.
+        stored: as for `unused_attributes`.
+    """
+    found: dict[str, list[str]] = {}
+    for table in tables:
+        for sentence in unused_attributes(table, sampling, stored):
+            found.setdefault(sentence, []).append(table.name)
+    yield from (f"note: {', '.join(names)}: {sentence}" for sentence, names in found.items())
+
+
+def _without_weights(table: Any, drawn: SamplingConfig | None) -> str:
+    """Returns why edge weights decide nothing in the blocks of a training, and how they would; "" if they do."""
+    if table.edge_weight:
+        return ""
+    counts = "" if table.model == "pinsage" else "; edge_weight = true in [[train]] multiplies messages by them"
+    if drawn is None:
+        return f'trainer = "{table.trainer}" takes all neighbours of a node{counts}; other trainers draw by [sampling] method = "weighted"'
+    if drawn.method != "weighted":
+        return f'[sampling] method = "{drawn.method}" draws without them{counts}; method = "weighted" draws by them, or {OWN_MODEL}'
+    if drawn.weights != "edge":
+        return f'[sampling] weights = "{drawn.weights}" draws by other ones; weights = "edge" draws by them'
+    if table.model == "gat" and not drawn.replace and all(fanout == -1 for fanout in drawn.fanouts):
+        return "fanouts of -1 draw all neighbours; numbers in their place draw by weights"
+    return ""
 
 
 def _below(option: Option, table: Any, key: str) -> str:
@@ -114,19 +248,18 @@ def _below(option: Option, table: Any, key: str) -> str:
     return f"{table.trainer}.{key}" if option.scope == "settings" else key
 
 
-def _shown(option: Option, table: Any, tables: Tables) -> str:
+def _shown(option: Option, case: FileCase) -> str:
     """Returns an option as the file has it."""
     if option.scope == "file":
         name, _, key = option.keys[0].partition(".")
-        value = getattr(tables.get(name), key, None) if key else None
+        value = case.table(name, key) if key else None
         return f"[{name}]" + (
             f" {key} = {_spelled(value)}" if isinstance(value, str | bool | int) else f" {key}" if key else ""
         )
     if option.scope == "code":
-        return f'model = "{table.model}" {MODELS[option.name]}'
-    holder = table.settings if option.scope == "settings" else table
-    fields = type(holder).__dataclass_fields__
-    key = next((key for key in option.keys if getattr(holder, key) != fields[key].default), option.keys[0])
+        return f'model = "{case.train.model}" {MODELS[option.name]}'
+    holder = case.train.settings if option.scope == "settings" else case.train
+    key = next(iter(changed(holder, option.keys)), option.keys[0])
     return f"{key} = {_spelled(getattr(holder, key))}"
 
 

@@ -1,11 +1,14 @@
-"""What does not go with each technique: the cells of the table of options that are more than "yes" (trainers/recipe/options.py).
+"""What does not go with each technique: the cells of the table of options that are more than "yes" (trainers/recipe/options.py), and rules.
 
-`graphmill validate` refuses by it, with the line; docs/choosing.md shows it, and tests/laws/test_options.py trains every other cell.
+`graphmill validate` refuses by it, with the line; docs/choosing.md shows the cells, and tests/laws/test_options.py trains every other one.
 """
 
 from __future__ import annotations
 
-from graphmill.trainers.recipe.limits import Limit, each
+from collections.abc import Mapping
+
+from graphmill.trainers.recipe.file_rules import FileRule
+from graphmill.trainers.recipe.options import FileCase, Limit, each
 
 EVERYWHERE = (
     *each("link", "has a link of its own", whens="gpu"),
@@ -234,3 +237,69 @@ FRESH_DISTRIBUTED = (
     *each("packed", "takes the rows of parts from their shards"),
     *each("probe", "has no rank with all rows"),
 )
+LIMITS: Mapping[str, tuple[Limit, ...]] = {
+    "minibatch": MINIBATCH,
+    "disk": DISK,
+    "factored": FACTORED,
+    "fresh": FRESH,
+    "fresh-factored": FRESH_FACTORED,
+    "fullgraph": FULLGRAPH,
+    "distributed": DISTRIBUTED,
+    "fresh-distributed": FRESH_DISTRIBUTED,
+}
+"""Technique -> its limits, besides those of every technique."""
+
+
+def _parts_by_devices(case: FileCase) -> bool:
+    parts, devices = case.table("partitions", "parts"), case.own.devices
+    return bool(devices and not case.own.unread and parts and parts % devices)
+
+
+OF_FACTORED = (
+    FileRule(
+        "*.presample",
+        lambda c: c.own.presample and c.missing("memory"),
+        "presample = {case.own.presample} fills a cache after so many epochs, but there is no budget for one: add a table [memory]",
+    ),
+)
+OF_DISTRIBUTED = (
+    FileRule(
+        "*.links",
+        lambda c: c.own.linked_devices < c.own.ranks,
+        "links has {case.own.linked_devices} devices, and ranks = {case.own.ranks}: name as many devices as ranks",
+    ),
+    FileRule(
+        "*.exchange",
+        lambda c: c.own.exchange == "peer" and c.missing("hotness", "memory"),
+        'exchange = "peer" needs {found}',
+    ),
+    FileRule(
+        "*.exchange",
+        lambda c: c.own.exchange == "peer" and "hotness" in c.tables and c.table("memory", "device") == "auto",
+        'exchange = "peer" fills the devices of all ranks: write a size as `device` in [memory]',
+    ),
+)
+RULES: Mapping[str, tuple[FileRule, ...]] = {
+    "factored": OF_FACTORED,
+    "fresh-factored": OF_FACTORED,
+    "fullgraph": (
+        FileRule(
+            "*.devices",
+            _parts_by_devices,
+            "devices = {case.own.devices} does not divide [partitions] parts = {case.tables[partitions].parts}: give a divisor",
+        ),
+        FileRule(
+            "*.peer_link",
+            lambda c: c.own.peer_link is not None and c.train.device == "cuda",
+            "peer_link models links between devices of the CPU, and GPUs have links of their own: remove the key",
+        ),
+        FileRule(
+            "*.devices",
+            lambda c: c.own.devices and not c.own.unread and c.own.devices % c.own.ranks,
+            "devices = {case.own.devices} is not a multiple of ranks = {case.own.ranks}: remove the key, or give a multiple",
+        ),
+    ),
+    "distributed": OF_DISTRIBUTED,
+    "fresh-distributed": OF_DISTRIBUTED,
+}
+"""Technique -> what its settings ask of the other tables of a file."""

@@ -30,9 +30,8 @@ from dataclasses import replace
 from typing import Any
 
 from graphmill.assets.building.needs import Need, Sizes, Term, sizes_of
-from graphmill.assets.building.stage import Progress, Silent, Summary
+from graphmill.assets.building.stage import Building, Progress, Silent, Summary
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory
 from graphmill.trainers.devices.torch_threads import torch_threads
@@ -72,23 +71,22 @@ class ModelStage(ModelRecipe):
         """Returns the number of ranks on this machine, which torchrun tells; else all are on one."""
         return launcher_number("LOCAL_WORLD_SIZE", str(self.ranks.world), 1, MOST_RANKS)
 
-    def build(
-        self,
-        inputs: Mapping[str, Artifact],
-        semantic: ModelConfig,
-        execution: RunExecution,
-        writer: Writer,
-        progress: Progress,
-    ) -> Summary:
+    def build(self, building: Building[ModelConfig, RunExecution]) -> Summary:
         """Trains, evaluates and writes the model.
 
         Raises:
             InputError: the graph has no training nodes, a budget is too small, or the checkpoint does not fit.
         """
+        semantic, execution, writer, progress = (
+            building.semantic,
+            building.execution,
+            building.writer,
+            building.progress,
+        )
         keep_freed_memory()
         decide = self.inputs(semantic)
-        reads = {role: artifact for role, artifact in inputs.items() if role not in decide}
-        inputs = {role: inputs[role] for role in decide}
+        reads = {role: artifact for role, artifact in building.inputs.items() if role not in decide}
+        inputs = {role: building.inputs[role] for role in decide}
         self.ranks.tell({"train": writer.version})
         threads = self._decide_threads(writer.version, semantic, execution)
         if threads.warning:

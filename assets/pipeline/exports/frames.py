@@ -48,7 +48,6 @@ def table_frame(artifact: Artifact, page: Page) -> polars.DataFrame:
 
     Args:
         artifact: artifact of a stage whose artifacts are tables.
-        page: page of that stage.
 
     Raises:
         InputError: the page of its stage names no arrays as a table.

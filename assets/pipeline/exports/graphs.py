@@ -31,7 +31,6 @@ def to_pyg(graph: Artifact, features: Artifact | None = None, *, homogeneous: bo
     of types with labels; edge_index and edge_weight of each edge type, ids counted within the node types.
 
     Args:
-        graph, features: artifacts of these stages.
         homogeneous: whether a graph with types becomes `Data`, too, with node_type int64[N] and edge_type int64[E], which number the types.
 
     Raises:
@@ -77,7 +76,6 @@ def to_dgl(graph: Artifact, features: Artifact | None = None, *, homogeneous: bo
     types with labels; and weight of each edge type. DGL sorts node types by name.
 
     Args:
-        graph, features: artifacts of these stages.
         homogeneous: whether a graph with types has one type, too, and its types in ndata["node_type"] int64[N] and edata["edge_type"]
             int64[E], which number them.
 

@@ -88,7 +88,6 @@ def typed_nodes(graph: Graph, table: FeatureTable | None) -> Iterator[TypedNodes
     """Yields the nodes of each type with their labels, masks and features.
 
     Args:
-        graph: the graph.
         table: features of its nodes, or None.
     """
     starts, masks = type_starts(graph), masks_of(graph)

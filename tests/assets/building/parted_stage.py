@@ -39,12 +39,13 @@ class PartedStage(FanOut):
     def work(self, inputs, semantic, part):
         return int(part[1:]) + 1
 
-    def build(self, inputs, semantic, execution, writer, progress):
-        sums = [int(inputs[f"p{number}"].array("values").sum()) for number in range(semantic.parts)]
-        writer.save("sums", np.array(sums, np.int64))
+    def build(self, building):
+        sums = [int(building.inputs[f"p{number}"].array("values").sum()) for number in range(building.semantic.parts)]
+        building.writer.save("sums", np.array(sums, np.int64))
         return Summary(numbers={"total": sum(sums)})
 
-    def build_part(self, part, inputs, semantic, execution, writer, progress):
+    def build_part(self, building):
+        part, execution, progress = building.part, building.execution, building.progress
         progress.start("inner", 7, "rows")
         checks = self.trouble(execution, part)
         for _ in range(int(part[1:]) + 1):
@@ -53,7 +54,7 @@ class PartedStage(FanOut):
         if execution.trouble[1] == "slow":
             print(f"{part} is built")
             time.sleep(0.4)
-        writer.save("values", np.arange(int(part[1:]) + 1) + semantic.rows)
+        building.writer.save("values", np.arange(int(part[1:]) + 1) + building.semantic.rows)
         return Summary(numbers={"pid": os.getpid()} if execution.trouble[1] == "pid" else {}, checks=checks)
 
     def trouble(self, execution, part):

@@ -93,7 +93,7 @@ def test_progress_reaches_the_build(store):
 
     seen, stage, listener = [], ToyStage(), Listener()
     real = stage.build
-    stage.build = lambda *args: seen.append(args[-1]) or real(*args)
+    stage.build = lambda building: seen.append(building.progress) or real(building)
     materialize(store, stage, Semantic(), Execution(), {}, listener)
     assert seen == [listener]
 

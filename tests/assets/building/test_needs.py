@@ -26,8 +26,8 @@ class Graph(ToyStage):
 
     name = "graph"
 
-    def build(self, inputs, semantic, execution, writer, progress):
-        summary = super().build(inputs, semantic, execution, writer, progress)
+    def build(self, building):
+        summary = super().build(building)
         numbers = {"num_nodes": 70, "num_edges": 500, "num_train": 7, "num_classes": 3}
         return replace(summary, numbers=numbers)
 
@@ -46,7 +46,7 @@ class Costly(Stage):
         term = Term(what="edges", num_bytes=self.bytes_per_edge * sizes.num_edges, key="[graph] edges")
         return Need(name=self.name, phases=((term,),), work=sizes.num_edges)
 
-    def build(self, inputs, semantic, execution, writer, progress):
+    def build(self, building):
         return Summary(checks=[Check(name="built", passed=True)])
 
 

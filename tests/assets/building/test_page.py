@@ -6,8 +6,7 @@ import pytest
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.page import Page, ordered, table_of
-from graphmill.assets.graph.page import GRAPH_PAGE
-from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.graph.stage import GRAPH, GRAPH_PAGE
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.store import Store
 

@@ -21,9 +21,9 @@ class ReadsFile(ToyStage):
 class ReadsInOnePass(OnePass, ReadsFile):
     """Its file changes while it is built."""
 
-    def build(self, inputs, semantic, execution, writer, progress):
-        semantic.path.write_text("other")
-        return ToyStage.build(self, inputs, semantic, execution, writer, progress)
+    def build(self, building):
+        building.semantic.path.write_text("other")
+        return ToyStage.build(self, building)
 
 
 def test_what_was_built_from_a_file_that_changed_meanwhile_is_not_published(tmp_path):

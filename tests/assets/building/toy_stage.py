@@ -35,7 +35,8 @@ class ToyStage(Stage):
     def raw(self, semantic):
         return {"source": "ab" * 32} if semantic.path else {}
 
-    def build(self, inputs, semantic, execution, writer, progress):
+    def build(self, building):
+        semantic, writer = building.semantic, building.writer
         self.num_builds += 1
         features = writer.create("features", (semantic.rows, 3), np.float32)
         features[...] = np.arange(semantic.rows * 3).reshape(-1, 3)

@@ -12,8 +12,7 @@ from graphmill.assets.building.stage import Silent
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.partitions.config import PartitionsTable, partitions_config
 from graphmill.assets.partitions.method import AUTO_BYTES, choose_method, metis_bytes
-from graphmill.assets.partitions.page import headline
-from graphmill.assets.partitions.stage import PARTITIONS
+from graphmill.assets.partitions.stage import PARTITIONS, PARTITIONS_PAGE
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
@@ -57,12 +56,14 @@ def test_a_small_graph_has_the_parts_of_metis_and_a_large_one_those_of_the_strea
 ) -> None:
     parts = {method: build(graph, tmp_path, method) for method in ("metis", "ldg")}
     assert parts["metis"].files["part_of.npy"]["digest"] != parts["ldg"].files["part_of.npy"]["digest"]
-    assert not any("auto" in line for line in (headline([each]) for each in parts.values()))
+    assert not any("auto" in line for line in (PARTITIONS_PAGE.headline([each]) for each in parts.values()))
     for method, bound in (("metis", AUTO_BYTES), ("ldg", 1000)):
         monkeypatch.setattr("graphmill.assets.partitions.method.AUTO_BYTES", bound)
         found = build(graph, tmp_path / method, "auto", progress := Told())
         assert found.files["part_of.npy"]["digest"] == parts[method].files["part_of.npy"]["digest"]
-        assert found.summary["numbers"]["method"] == method and f"parts by {method} (auto)" in headline([found])
+        assert found.summary["numbers"]["method"] == method and f"parts by {method} (auto)" in PARTITIONS_PAGE.headline(
+            [found]
+        )
         assert found.summary["numbers"]["method_chosen"].startswith("METIS would take up to ")
         assert any(line.startswith(f'partitions: method = "auto" is "{method}": METIS') for line in progress.lines)
 

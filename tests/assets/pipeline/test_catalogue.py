@@ -14,7 +14,7 @@ from graphmill.assets.budgets.stage import BUDGETS
 from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.keys import Checked, within
 from graphmill.assets.building.materialize import materialize
-from graphmill.assets.building.stage import Check, Stage, Summary
+from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.chunks.stage import CHUNKS
 from graphmill.assets.definitions import UndeclaredCheckError, materialized
 from graphmill.assets.features.config import features_config
@@ -25,7 +25,7 @@ from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.partitions.stage import PARTITIONS
 from graphmill.assets.pipeline.catalogue import STAGES, stages
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
-from graphmill.assets.pipeline.file import Pipeline, load_pipeline
+from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.samples.stage import SAMPLES
 from graphmill.assets.sampling.config import SamplingConfig
@@ -71,19 +71,16 @@ class DegreesStage(Stage):
     def inputs(self, semantic: DegreesTable) -> Mapping[str, str]:
         return {"graph": "graph"}
 
-    def wanted(self, pipeline: Pipeline) -> DegreesTable | None:
-        return pipeline.table("degrees")
-
     def problems(self, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         graph = tables["graph"]
         if graph is not None and tables["degrees"].least > graph.nodes:
             yield "least", f"least = {tables['degrees'].least} is more than the {graph.nodes} nodes"
 
-    def build(self, inputs: Any, semantic: DegreesTable, execution: Any, writer: Any, progress: Any) -> Summary:
-        degree = inputs["graph"].array("in_degree")
-        counts = np.bincount(degree[degree >= semantic.least])
-        writer.save("counts", counts)
-        check = Check(name="counts add up", passed=counts.sum() == (degree >= semantic.least).sum())
+    def build(self, building: Building[DegreesTable, DegreesExecution]) -> Summary:
+        degree, least = building.inputs["graph"].array("in_degree"), building.semantic.least
+        counts = np.bincount(degree[degree >= least])
+        building.writer.save("counts", counts)
+        check = Check(name="counts add up", passed=counts.sum() == (degree >= least).sum())
         return Summary(numbers={"largest": int(degree.max())}, checks=[check])
 
 

@@ -5,13 +5,14 @@ from typing import Literal
 import pytest
 
 from graphmill.assets.pipeline.file import SHIPPED, find_pipeline, load_pipeline, pipeline_files
+from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable, model_configs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class Train(TrainSchema):
     name: str
     trainer: Literal["minibatch"] = "minibatch"
     layers: int = 2
@@ -59,7 +60,7 @@ def test_a_pipeline_is_read_whole(write):
     assert pipeline.sampling == SamplingConfig(fanouts=(10, 5)) and pipeline.graph.seed == 7
     assert pipeline.graph.source == "sbm"
     assert pipeline.train == (Train(name="a"), Train(name="b", lr=1.0))
-    assert load_pipeline(path).train == ({"name": "a"}, {"name": "b", "lr": 1})
+    assert load_pipeline(path).train == ()
 
 
 def test_a_pipeline_may_stop_at_the_graph(write):
@@ -161,15 +162,15 @@ feature_table = "{"size" if features else ""}"
 
 def test_what_no_single_table_can_see(write):
     text = GOOD.replace('name = "b"', 'name = "a"\nlayers = 3')
-    assert mistakes(write(text)) == [
+    assert mistakes(write(text), TrainTable) == [
         '12: name = "a" is taken by the [[train]] of line 10; give another one',
         "13: layers = 3, but [sampling] has 2 fanouts: one is needed for each layer; one number, fanouts = 10, stands for all layers",
     ]
-    assert mistakes(write(GOOD.replace("[10, 5]", "[10]"))) == [
+    assert mistakes(write(GOOD.replace("[10, 5]", "[10]")), TrainTable) == [
         f"{line}: layers = 2, but [sampling] has 1 fanouts: one is needed for each layer; one number, fanouts = 10, stands for all layers"
         for line in (9, 11)
     ]
-    assert mistakes(write(GOOD.replace("[sampling]\nfanouts = [10, 5]\n", ""))) == [
+    assert mistakes(write(GOOD.replace("[sampling]\nfanouts = [10, 5]\n", "")), TrainTable) == [
         "7: [[train]] needs a table [sampling] with fanouts and batch_size"
     ]
 

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from graphmill.assets.building.stage import Silent
+from graphmill.assets.building.stage import Building, Silent
 from graphmill.assets.graph.read import open_graph
 from graphmill.assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, epoch_plan
 from graphmill.assets.samples.read import open_samples
@@ -228,6 +228,11 @@ def test_progress_counts_batches(tmp_path):
     assert progress.total == 28
 
 
+def building(inputs, semantic, writer, part=""):
+    execution = SamplesExecution(threads=1)
+    return Building(inputs=inputs, semantic=semantic, execution=execution, writer=writer, progress=Silent(), part=part)
+
+
 def test_the_index_holds_the_sums_of_one_part_at_a_time(tmp_path):
     """Peak memory of the parent: 32 N, 16 bytes a seed of an epoch and 100 a batch, here held against what Python and NumPy allocate."""
     from graphmill.assets.samples.build_index import build_index
@@ -238,11 +243,14 @@ def test_the_index_holds_the_sums_of_one_part_at_a_time(tmp_path):
     made = build_samples(tmp_path, graph=graph, **more)
     inputs = {"graph": graph} | {name: made.open_part(name) for name in made.parts}
     semantic = SamplesConfig(**(CONFIG | more))
-    with Store(tmp_path).writer("samples", "0" * 64) as writer:
-        build_index(inputs, semantic, list(made.parts), 1, writer, Silent())  # imports and caches
+
+    def build():
+        with Store(tmp_path).writer("samples", "0" * 64) as writer:
+            build_index(building(inputs, semantic, writer), list(made.parts))
+
+    build()  # imports and caches
     tracemalloc.start()
-    with Store(tmp_path).writer("samples", "0" * 64) as writer:
-        build_index(inputs, semantic, list(made.parts), 1, writer, Silent())
+    build()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     stored = made.summary["numbers"]["sample_bytes"]
@@ -262,7 +270,7 @@ def test_a_part_holds_a_few_batches_at_a_time(tmp_path):
 
     def build():
         with Store(tmp_path).writer("samples.parts", "0" * 64) as writer:
-            SAMPLES.build_part(name, {"graph": graph}, semantic, SamplesExecution(threads=1), writer, Silent())
+            SAMPLES.build_part(building({"graph": graph}, semantic, writer, name))
             return (writer.path("batches.npy")).stat().st_size, int(np.diff(np.load(writer.path("bounds.npy"))).max())
 
     build()

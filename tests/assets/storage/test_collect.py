@@ -202,10 +202,10 @@ class Chained(ToyStage):
     def inputs(self, semantic):
         return {"toy": "toy"}
 
-    def build(self, inputs, *rest):
+    def build(self, building):
         self.meanwhile()
-        assert inputs["toy"].verify() == []
-        return super().build(inputs, *rest)
+        assert building.inputs["toy"].verify() == []
+        return super().build(building)
 
 
 def test_an_input_that_is_to_be_collected_is_whole_to_the_end_of_the_build(store):

@@ -152,10 +152,10 @@ class Reader(ToyStage):
     def inputs(self, semantic):
         return {"toy": "toy"}
 
-    def build(self, inputs, *rest):
+    def build(self, building):
         self.during()
-        assert inputs["toy"].array("features").shape == (5, 3)
-        return super().build(inputs, *rest)
+        assert building.inputs["toy"].array("features").shape == (5, 3)
+        return super().build(building)
 
 
 def test_building_leases_inputs_and_output(tmp_path):

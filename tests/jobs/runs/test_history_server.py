@@ -194,12 +194,12 @@ def cancel_itself(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from graphmill.assets.graph.stage import GraphStage
     from graphmill.jobs.runs import cancellation
 
-    def build_from(self, opened, semantic, execution, writer, progress) -> None:
+    def build_from(self, opened, building) -> None:
         with open_instance(home) as instance:
             instance.report_run_canceling(instance.get_runs()[0])
-        progress.start("endless", None, "turns")
+        building.progress.start("endless", None, "turns")
         while True:
-            progress.advance(1)
+            building.progress.advance(1)
 
     monkeypatch.setattr(cancellation, "CANCEL_POLL_SECONDS", 0.0)
     monkeypatch.setattr(GraphStage, "build_from", build_from)

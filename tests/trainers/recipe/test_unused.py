@@ -4,7 +4,7 @@ import pytest
 
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.trainers.recipe.config import TrainTable
-from graphmill.trainers.recipe.unused import unused_attributes, unused_lines
+from graphmill.trainers.recipe.together import unused_attributes, unused_lines
 
 ALL = ("weights", "edge_types", "edge_ids")
 

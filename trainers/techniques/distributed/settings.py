@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from graphmill.assets.building.keys import KeyProblem, gbps_of, speed_problem, within
 from graphmill.kernels.errors import InputError
@@ -54,6 +54,11 @@ class DistributedSettings(Settings):
         """The speed of `rank_link` in GB/s."""
         return gbps_of(self.rank_link)
 
+    @property
+    def linked_devices(self) -> int:
+        """The number of devices between which `links` names links; as many as ranks if it names none."""
+        return parse_links(self.links).num_devices if self.links and self.links not in FOUND else self.ranks
+
     def problems(self) -> Iterator[KeyProblem]:
         """Yields links and speeds that are not written as such, and keys that need or contradict them."""
         yield from super().problems()
@@ -73,18 +78,5 @@ class DistributedSettings(Settings):
         if self.model_links and self.rank_link:
             yield KeyProblem("model_links rank_link", "model_links has the speeds of links: remove rank_link")
 
-    def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields links between fewer devices than there are ranks, and an `exchange = "peer"` that lacks an order of rows or a size."""
-        yield from super().conflicts(table, tables)
-        devices = parse_links(self.links).num_devices if self.links and self.links not in FOUND else self.ranks
-        if devices < self.ranks:
-            text = f"links has {devices} devices, and ranks = {self.ranks}: name as many devices as ranks"
-            yield (table.trainer, "links"), text
-        if self.exchange != "peer":
-            return
-        missing = [f"[{name}]" for name in ("hotness", "memory") if name not in tables]
-        if missing:
-            yield (table.trainer, "exchange"), f'exchange = "peer" needs {" and ".join(missing)}'
-        elif tables["memory"] is not None and tables["memory"].device == "auto":
-            problem = 'exchange = "peer" fills the devices of all ranks: write a size as `device` in [memory]'
-            yield (table.trainer, "exchange"), problem
+
+SETTINGS = DistributedSettings

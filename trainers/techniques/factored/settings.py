@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.trainers.recipe.settings import Settings
@@ -99,9 +99,5 @@ class FactoredSettings(Settings):
             text = f'{name} has no effect with sharing = "time", where every device samples and trains in turn: remove the key'
             yield KeyProblem(f"{name} sharing", text)
 
-    def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields a cache that is filled on the way and has no budget."""
-        yield from super().conflicts(table, tables)
-        if self.presample and "memory" not in tables:
-            text = f"presample = {self.presample} fills a cache after so many epochs"
-            yield (table.trainer, "presample"), f"{text}, but there is no budget for one: add a table [memory]"
+
+SETTINGS = FactoredSettings

@@ -88,6 +88,9 @@ class FreshSettings(Settings):
         return _steps(self.stabilise, per_epoch)
 
 
+SETTINGS = FreshSettings
+
+
 def _steps(value: int | str, per_epoch: int) -> int:
     if isinstance(value, int):
         return value

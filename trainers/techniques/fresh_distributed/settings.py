@@ -15,3 +15,6 @@ class FreshDistributedSettings(DistributedSettings, FreshSettings):
 
     # Source of feature rows: table = the shards of the ranks; packed is refused.
     rows: Literal["table", "packed"] = field(default="table", metadata={"hashed": False})
+
+
+SETTINGS = FreshDistributedSettings

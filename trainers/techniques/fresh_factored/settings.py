@@ -17,3 +17,6 @@ class FreshFactoredSettings(FactoredSettings, FreshSettings):
         if not on_device:
             return super().accelerated(cores, on_device)[0], 1
         return self.samplers or max(1, self.devices - 1), 1
+
+
+SETTINGS = FreshFactoredSettings

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from graphmill.assets.building.keys import KeyProblem, gbps_of, speed_problem, within
 from graphmill.trainers.recipe.settings import Settings
@@ -57,16 +57,5 @@ class FullGraphSettings(Settings):
                 text = f'{name} is for a graph that is cut, and mode = "device" does not cut it: remove the key'
                 yield KeyProblem(f"{name} mode", text)
 
-    def conflicts(self, table: Any, tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yields devices that cannot share the parts, or be shared by the ranks, evenly."""
-        yield from super().conflicts(table, tables)
-        partitions = tables.get("partitions")
-        if self.devices and not self.unread and partitions and partitions.parts % self.devices:
-            text = f"devices = {self.devices} does not divide [partitions] parts = {partitions.parts}: give a divisor"
-            yield (table.trainer, "devices"), text
-        if self.peer_link is not None and table.device == "cuda":
-            text = "peer_link models links between devices of the CPU, and GPUs have links of their own: remove the key"
-            yield (table.trainer, "peer_link"), text
-        if self.devices and not self.unread and self.devices % self.ranks:
-            text = f"devices = {self.devices} is not a multiple of ranks = {self.ranks}: remove the key, or give a multiple"
-            yield (table.trainer, "devices"), text
+
+SETTINGS = FullGraphSettings

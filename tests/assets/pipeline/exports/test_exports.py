@@ -9,8 +9,8 @@ import pytest
 
 from graphmill.assets.building.page import Page
 from graphmill.assets.features.read import open_features
-from graphmill.assets.graph.page import GRAPH_PAGE
 from graphmill.assets.graph.read import open_graph
+from graphmill.assets.graph.stage import GRAPH_PAGE
 from graphmill.assets.pipeline.exports.frames import node_frame, table_frame
 from graphmill.assets.pipeline.exports.graphs import to_dgl, to_pyg
 from graphmill.assets.sources.registry import TableConfig

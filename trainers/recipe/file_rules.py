@@ -1,0 +1,141 @@
+"""What a train table asks of the other tables of its file: one rule per mistake, each with its key and its sentence.
+
+trainers/recipe/options.py is the table of what a technique cannot do; these rules are about what is there. A technique has rules of its own
+beside its limits (trainers/techniques/limits.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from graphmill.assets.pipeline.rules import NO_RELATIONS
+from graphmill.assets.sampling.fanouts import by_relation, spelled
+from graphmill.trainers.recipe.options import FileCase
+
+
+class FileRule(NamedTuple):
+    """What a train table asks of the other tables of its file.
+
+    Attributes:
+        key: path below `[[train]]` of the key that is refused; * stands for the sub-table.
+        broken: what is wrong with a case; "", False or None if nothing is.
+        text: the sentence, in which {case} is the case and {found} what `broken` returned.
+    """
+
+    key: str
+    broken: Callable[[FileCase], Any]
+    text: str
+
+
+def _unknown_features(case: FileCase) -> str:
+    """Returns the names of the feature tables if the chosen one is not among them."""
+    named = getattr(case.tables.get("features"), "named", None)
+    if not case.train.feature_table or named is None or case.train.feature_table in named:
+        return ""
+    return ", ".join(named) or "(none)"
+
+
+def _needed(case: FileCase) -> str:
+    return case.missing(*(name for name in case.train.needs if name != "sampling"))
+
+
+def _unstored(case: FileCase) -> str:
+    """Returns the rest of the sentence that says why a training cannot take stored samples, "" if it can or takes none."""
+    train, samples, sampling = case.train, case.tables.get("samples"), case.tables.get("sampling")
+    if not train.stored or _needed(case):
+        return ""
+    if "samples" not in case.tables:
+        return " needs a table [samples]"
+    if train.seeds and set(train.seeds) != {case.seed} and not (sampling and sampling.sampling_seed is not None):
+        drawn = f"but samples are drawn by the pipeline's seed = {case.seed}, not by seeds = {list(train.seeds)}"
+        return f", {drawn}: set `sampling_seed` in [sampling], by which all of them draw"
+    if samples and sampling and not sampling.reuse and train.epochs > samples.epochs > 0:
+        have = f"[samples] has epochs = {samples.epochs}"
+        return f" with epochs = {train.epochs}, but {have} and [sampling] has no reuse"
+    return ""
+
+
+def _of_all_nodes(case: FileCase) -> bool:
+    """Tells whether the feature table is a file with rows of all nodes."""
+    return case.features is not None and case.features.file is not None and case.features.node_type is None
+
+
+def _of_source(case: FileCase) -> bool:
+    """Tells whether the source gives the rows of the feature table."""
+    return case.features is not None and case.features.file is None and case.features.columns is None
+
+
+SOURCE = 'source = "{case.graph.source}"'
+RULES = (
+    FileRule(
+        "feature_table",
+        lambda c: c.train.feature_table and "features" not in c.tables,
+        "feature_table needs a table [features.{case.train.feature_table}]",
+    ),
+    FileRule(
+        "feature_table",
+        _unknown_features,
+        'feature_table = "{case.train.feature_table}" is not one of {found}: add a table [features.{case.train.feature_table}]',
+    ),
+    FileRule("trainer", _needed, 'trainer = "{case.train.trainer}" needs {found}'),
+    FileRule("trainer", lambda c: c.train.technique.stored and _unstored(c), 'trainer = "{case.train.trainer}"{found}'),
+    FileRule("samples", lambda c: not c.train.technique.stored and _unstored(c), 'samples = "stored"{found}'),
+    FileRule(
+        "*.rows",
+        lambda c: c.own.rows == "packed" and c.missing("memory", "cache_plan"),
+        'rows = "packed" needs {found}',
+    ),
+    FileRule(
+        "model",
+        lambda c: c.drawn and c.drawn.by_relation and c.train.without_relations(),
+        "fanouts has numbers per relation, but {found}: give one number per layer, or take another model",
+    ),
+    FileRule(
+        "edge_weight",
+        lambda c: c.train.edge_weight and c.drawn and c.drawn.without_weights(),
+        "edge_weight = true multiplies messages by edge weights, but [sampling] {found}: remove the key",
+    ),
+    FileRule(
+        "model",
+        lambda c: c.train.reads_relations and c.drawn and c.drawn.without_relations(),
+        'model = "{case.train.model}" reads relations, but [sampling] {found}: take another model',
+    ),
+    FileRule(
+        "embedding",
+        lambda c: c.graph and c.train.embedding == "node" and _of_all_nodes(c),
+        'embedding = "node" has a row for each node of the types without features, and the file of the feature table has rows of all '
+        "nodes: remove the key, or name the node_type of the rows",
+    ),
+    FileRule(
+        "embedding",
+        lambda c: c.train.embedding == "node" and c.never("featureless") and _of_source(c),
+        f'embedding = "node" has a row for each node of the types without features, and all node types of {SOURCE} have features '
+        "here: remove the key",
+    ),
+    FileRule(
+        "model",
+        lambda c: c.train.reads_relations and c.never("edge_types"),
+        f'model = "{{case.train.model}}" has matrices per relation, and the edges of {SOURCE} have no relations here: take another '
+        "model, or give the source relations (docs/own-data.md)",
+    ),
+    FileRule(
+        "edge_weight",
+        lambda c: c.train.edge_weight and c.never("weights"),
+        f"edge_weight = true multiplies messages by edge weights, and {SOURCE} gives none here: remove the key, or name the weights "
+        "of the data (docs/own-data.md)",
+    ),
+    FileRule(
+        "input",
+        lambda c: c.train.input == "typed" and c.never("node_types"),
+        f'input = "typed" has a projection per node type, and the nodes of {SOURCE} have no types here: set input = "linear"',
+    ),
+    FileRule(
+        "fanouts",
+        lambda c: (
+            c.train.sampled_by and by_relation(c.train.fanouts) and c.never("edge_types") and spelled(c.train.fanouts)
+        ),
+        f"fanouts = {{found}} {NO_RELATIONS.replace('{source}', '{case.graph.source}')}",
+    ),
+)
+"""The rules of every technique."""
