@@ -19,7 +19,7 @@ from graphmill.assets.pipeline.schema import Problem, Tables
 from graphmill.assets.pipeline.toml_lines import KeyPath
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import by_relation, spelled
-from graphmill.assets.sources.registry import GraphConfig, TableConfig
+from graphmill.assets.sources.interface import GraphConfig, TableConfig
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names of pipelines, train tables and feature tables, which are parts of asset keys and of paths."""

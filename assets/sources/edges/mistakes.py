@@ -19,15 +19,15 @@ from graphmill.assets.sources.edges.node_tables import read_nodes
 from graphmill.assets.sources.edges.numbering import Numbering
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
 from graphmill.assets.sources.feature_blocks import FeatureBlock, blocks_type, checked_slices
+from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.assets.sources.registry import RawGraph, TableConfig
 from graphmill.kernels.errors import InputError, joined, refused_by
 
 if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
-    from graphmill.assets.sources.edges.config import EdgesConfig
+    from graphmill.assets.sources.edges.config import EdgeTableKeys
 
 READ_BYTES = 256 << 20
 """Most bytes of all files that are read again to look for further mistakes: some seconds."""
@@ -47,7 +47,7 @@ class Readable(Protocol):
         ...
 
 
-Opener = Callable[["EdgesConfig", Duck, Path], Readable]
+Opener = Callable[["EdgeTableKeys", Duck, Path], Readable]
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def told_at_once(find: Callable[[], Sequence[InputError]]) -> Iterator[None]:
         raise joined([error, *find()]) from None
 
 
-def find_mistakes(config: EdgesConfig, opener: Opener) -> list[InputError]:
+def find_mistakes(config: EdgeTableKeys, opener: Opener) -> list[InputError]:
     """Returns the mistakes of the tables, in the order of edges, nodes, features.
 
     Args:
@@ -91,7 +91,9 @@ def find_mistakes(config: EdgesConfig, opener: Opener) -> list[InputError]:
 class _Search:
     """The checks of open tables, each apart."""
 
-    def __init__(self, config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None, opener: Opener, folder: Path):
+    def __init__(
+        self, config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None, opener: Opener, folder: Path
+    ):
         self.config, self.edges, self.nodes, self.opener, self.folder = config, edges, nodes, opener, folder
         self.features: list[str] = []
 
@@ -150,7 +152,7 @@ class _Search:
         names = columns_to_check(nodes, list(dict.fromkeys(self.features)))
         return found + refused_by([lambda name=name: self._read_column(nodes, name) for name in names])
 
-    def _try(self, config: EdgesConfig) -> None:
+    def _try(self, config: EdgeTableKeys) -> None:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         with Duck(folder, config.memory_bytes * 6 // 10, 2) as duck:
             source = self.opener(config, duck, folder)

@@ -27,12 +27,12 @@ from graphmill.assets.sources.survey import Survey
 from graphmill.assets.sources.unread import unread_notes
 
 if TYPE_CHECKING:
-    from graphmill.assets.sources.edges.config import EdgesConfig
+    from graphmill.assets.sources.edges.config import EdgeTableKeys
 
 SHOWN_COLUMNS = 12
 
 
-def survey_tables(config: EdgesConfig) -> Survey:
+def survey_tables(config: EdgeTableKeys) -> Survey:
     """Describes the tables of a configuration.
 
     Raises:
@@ -65,13 +65,13 @@ def survey_tables(config: EdgesConfig) -> Survey:
         if nodes is None and config.num_nodes is None:
             contents.append(_ends_line(config, edges, num_nodes))
     types = [] if config.type_column is None else [config.type_column]
-    title = f"edges: {', '.join(map(str, config.files('edges')))}"
+    title = f"edges: {', '.join(map(str, config.patterns('edges')))}"
     return spooled_survey(
         config, types, num_nodes, num_edges, width, dtype, title=title, contents=contents, notes=notes
     )
 
 
-def _ends_line(config: EdgesConfig, edges: TableFiles, num_nodes: int) -> str:
+def _ends_line(config: EdgeTableKeys, edges: TableFiles, num_nodes: int) -> str:
     """Returns the line about ids of both ends, which are one space: users and items that are both numbered from 0 would merge."""
     names = (config.source_column, config.target_column)
     ends = " INTERSECT ".join(f"({edges.union(edges.field(name))})" for name in names)
@@ -83,7 +83,7 @@ def _ends_line(config: EdgesConfig, edges: TableFiles, num_nodes: int) -> str:
     )
 
 
-def _count_nodes(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> int:
+def _count_nodes(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None) -> int:
     if nodes is not None:
         return nodes.count()
     if config.num_nodes is not None:
@@ -130,7 +130,7 @@ def survey_files(paths: Sequence[Path]) -> list[str]:
         return [*describe_table("table", table), *(f"note: {said}" for said in (lost, triples) if said)]
 
 
-def _features(config: EdgesConfig, nodes: TableFiles | None) -> tuple[int, str, list[str]]:
+def _features(config: EdgeTableKeys, nodes: TableFiles | None) -> tuple[int, str, list[str]]:
     """Returns (number of columns, type of the stored values, notes)."""
     if nodes is None or config.features is None:
         return 1, "uint8", ["no features are read: `features` in [graph] names their columns"] if nodes else []

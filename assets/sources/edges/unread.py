@@ -12,10 +12,10 @@ from graphmill.assets.sources.unread import unread_words
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
-    from graphmill.assets.sources.edges.config import EdgesConfig
+    from graphmill.assets.sources.edges.config import EdgeTableKeys
 
 
-def unread_columns(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> list[str]:
+def unread_columns(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None) -> list[str]:
     """Returns phrases about the columns that no key of the pipeline names.
 
     Args:

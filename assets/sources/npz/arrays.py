@@ -9,6 +9,7 @@ import numpy as np
 
 from graphmill.assets.sources.classes import known_labels
 from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.named.arrays import MEANT
 from graphmill.assets.sources.readers.archive import Archive, row_ranges
 from graphmill.assets.sources.splits import is_mask, mask_ids
 from graphmill.kernels.arrays import largest
@@ -24,20 +25,6 @@ KNOWN = (
 FIX_FILE = "correct the file and run the command again"
 LISTS, MASKS = ("train", "val", "test"), ("train_masks", "val_masks", "test_masks")
 """Names of the arrays that hold a split, as ids and as masks."""
-
-
-MEANT = {
-    "x": ("features", "feature", "feats", "feat", "node_features", "node_feat", "node_attr", "attributes", "attr"),
-    "y": ("labels", "label", "node_labels", "node_label", "targets", "target", "classes"),
-    "train": ("train_idx", "train_ids", "train_id", "train_nodes", "train_index"),
-    "val": ("val_idx", "val_ids", "valid", "valid_idx", "valid_ids", "validation", "val_nodes"),
-    "test": ("test_idx", "test_ids", "test_id", "test_nodes", "test_index"),
-    "train_masks": ("train_mask",),
-    "val_masks": ("val_mask", "valid_mask", "valid_masks", "validation_mask", "validation_masks"),
-    "test_masks": ("test_mask",),
-    "class_names": ("label_names", "classnames"),
-}
-"""Names of the arrays of this format in other formats."""
 
 
 def refuse_strangers(archive: Archive) -> None:

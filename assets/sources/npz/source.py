@@ -25,12 +25,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.features import stored_type
+from graphmill.assets.sources.interface import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
 from graphmill.assets.sources.npz.arrays import (
     FIX_FILE,
     LISTS,
@@ -50,7 +51,6 @@ from graphmill.assets.sources.npz.arrays import (
 )
 from graphmill.assets.sources.npz.shown import classes_line, meant_lines, splits_line, unread_arrays
 from graphmill.assets.sources.readers.archive import Archive, Header
-from graphmill.assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
 from graphmill.assets.sources.survey import Survey, in_memory_bytes
 from graphmill.assets.sources.unread import unread_notes
 from graphmill.kernels.arrays import largest
@@ -76,6 +76,8 @@ class NpzConfig(GraphConfig):
     # row of train_masks, val_masks, test_masks, or a list of rows: one graph each; None takes the ids `train`, `val`, `test`, or row 0
     split: int | tuple[int, ...] | None = None
 
+    example: ClassVar[Mapping[str, Any]] = {"path": "graph.npz"}
+
     def brings_split(self) -> bool:
         """Tells it by the names of the arrays; the build reports an archive that cannot be read."""
         try:
@@ -84,31 +86,55 @@ class NpzConfig(GraphConfig):
         except InputError:
             return False
 
+    def files(self) -> Mapping[str, Path]:
+        """Returns the archive, which both the graph and its features need.
 
-def raw(config: NpzConfig, table: TableConfig | None) -> dict[str, str]:
-    """Returns the content digest of the whole archive, which both the graph and its features have.
+        Raises:
+            InputError: the file is missing or unreadable, or is not an archive.
+        """
+        with Archive(self.path):
+            return {"npz": self.path}
 
-    Raises:
-        InputError: the file is missing or unreadable, or is not an archive.
-    """
-    from graphmill.assets.storage.digests import sha256_file
+    @contextmanager
+    def opened(
+        self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> Iterator[EdgeListSource | AdjacencySource]:
+        """Opens the archive; only its headers are read here."""
+        with Archive(self.path) as archive:
+            adjacency = "adj_indptr" in archive and "edge_index" not in archive
+            yield AdjacencySource(self, archive) if adjacency else EdgeListSource(self, archive)
 
-    with Archive(config.path):
-        return {"npz": sha256_file(config.path)}
+    def survey(self) -> Survey:
+        """Describes the archive from the headers of its arrays.
 
-
-@contextmanager
-def opened(
-    config: NpzConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
-) -> Iterator[EdgeListSource | AdjacencySource]:
-    """Opens the archive; only its headers are read here.
-
-    Raises:
-        InputError: the file is missing or unreadable, or is not an archive.
-    """
-    with Archive(config.path) as archive:
-        adjacency = "adj_indptr" in archive and "edge_index" not in archive
-        yield AdjacencySource(config, archive) if adjacency else EdgeListSource(config, archive)
+        Raises:
+            InputError: the archive is unreadable, or has no edges.
+        """
+        split = one_split(self.split)
+        with Archive(self.path) as archive:
+            headers = {name: archive.header(name) for name in archive.names if not archive.dtype(name).hasobject}
+            contents = [f"{name} {header.dtype}{list(header.shape)}" for name, header in headers.items()]
+            edges = headers.get("edge_index", headers.get("adj_indices"))
+            if edges is None:
+                raise InputError(f"{self.path}: has no edge_index; it holds {', '.join(headers)}", FIX_FILE)
+            if len(edges.shape) not in (1, 2):
+                raise InputError(f"{self.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
+            num_nodes, width, value = _survey_nodes(archive, headers)
+            contents += [*classes_line(archive, num_nodes), *splits_line(archive, split, num_nodes)]
+            notes = [*meant_lines(archive), *unread_notes(unread_arrays(archive, split))]
+        turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
+        num_edges = edges.shape[0] if turned else edges.shape[-1]
+        stored = num_edges * (2 if self.undirected else 1)
+        return Survey(
+            title=f"npz: {self.path}",
+            contents=contents,
+            num_nodes=num_nodes,
+            num_edges=stored,
+            num_features=width,
+            dtype=stored_type(value, "as stored", self.normalize, str(self.path)),
+            memory_bytes=in_memory_bytes(num_edges, num_nodes, stored),
+            notes=[*notes, *(["edge_index is [E, 2] and cannot be built: save edge_index.T"] if turned else [])],
+        )
 
 
 class ArchiveSource:
@@ -238,38 +264,6 @@ class AdjacencySource(ArchiveSource):
         labels = to_labels(archive, "labels", num_nodes)
         names, unread = class_names(archive, labels), unread_arrays(archive, one_split(self.config.split))
         return RawGraph(num_nodes=num_nodes, src=src, dst=dst, labels=labels, class_names=names, unread=unread)
-
-
-def survey(config: NpzConfig) -> Survey:
-    """Describes the archive from the headers of its arrays.
-
-    Raises:
-        InputError: the archive is unreadable, or has no edges.
-    """
-    with Archive(config.path) as archive:
-        headers = {name: archive.header(name) for name in archive.names if not archive.dtype(name).hasobject}
-        contents = [f"{name} {header.dtype}{list(header.shape)}" for name, header in headers.items()]
-        edges = headers.get("edge_index", headers.get("adj_indices"))
-        if edges is None:
-            raise InputError(f"{config.path}: has no edge_index; it holds {', '.join(headers)}", FIX_FILE)
-        if len(edges.shape) not in (1, 2):
-            raise InputError(f"{config.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
-        num_nodes, width, value = _survey_nodes(archive, headers)
-        contents += [*classes_line(archive, num_nodes), *splits_line(archive, one_split(config.split), num_nodes)]
-        notes = [*meant_lines(archive), *unread_notes(unread_arrays(archive, one_split(config.split)))]
-    turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
-    num_edges = edges.shape[0] if turned else edges.shape[-1]
-    stored = num_edges * (2 if config.undirected else 1)
-    return Survey(
-        title=f"npz: {config.path}",
-        contents=contents,
-        num_nodes=num_nodes,
-        num_edges=stored,
-        num_features=width,
-        dtype=stored_type(value, "as stored", config.normalize, str(config.path)),
-        memory_bytes=in_memory_bytes(num_edges, num_nodes, stored),
-        notes=[*notes, *(["edge_index is [E, 2] and cannot be built: save edge_index.T"] if turned else [])],
-    )
 
 
 def _survey_nodes(archive: Archive, headers: dict[str, Header]) -> tuple[int, int, np.dtype[Any]]:

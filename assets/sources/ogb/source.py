@@ -22,13 +22,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig, one_split
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.mapped_arrays import open_plain
-from graphmill.assets.sources.registry import FEATURES_TOO, TableConfig, one_split
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, survey_typed
 from graphmill.kernels.errors import InputError
@@ -53,6 +53,8 @@ class OgbConfig(SpooledConfig):
     # folder in split/, if there are several, or a list of folders: one graph each; "random" draws a stratified split instead
     split: str | tuple[str, ...] | None = None
 
+    example: ClassVar[Mapping[str, Any]] = {"path": "ogbn_arxiv"}
+
     def problems(self) -> Iterator[KeyProblem]:
         """Yields a list of splits that names the drawn one."""
         yield from super().problems()
@@ -63,6 +65,45 @@ class OgbConfig(SpooledConfig):
     def brings_split(self) -> bool:
         """Tells whether the folder's split is used; "random" draws one instead."""
         return self.split != "random"
+
+    def files(self) -> Mapping[str, Path]:
+        """Returns the files that may be read, by their path in the folder."""
+        form(self.path)
+        tops = [self.path / name for name in ("raw", "processed", "split")]
+        paths = [path for top in tops for path in top.rglob("*") if path.suffix in (".gz", ".npz", ".npy")]
+        paths += [path for path in (self.path / SPLIT_DICT, *(self.path / "split").rglob(SPLIT_DICT)) if path.is_file()]
+        return {path.relative_to(self.path).as_posix(): path for path in sorted(paths)}
+
+    def raw(self, table: TableConfig | None) -> Mapping[str, str]:
+        """Returns one digest of the names and contents of files of the folder.
+
+        Those of the graph are all that may be read except those of features alone. Of a matrix of features only the number of its rows
+        enters: it may give the number of nodes of a type. Those of a feature table are the files with features and those that give the
+        number of nodes, edges included if only they give the number of a type.
+
+        Raises:
+            InputError: the folder is missing, or a file cannot be read.
+        """
+        found = self.files()
+        if table is not None:
+            return {"ogb": _digest({name: path for name, path in found.items() if name in _of_features(self, found)})}
+        rows = {name: len(open_plain(path)) for name, path in found.items() if path.name == "node_feat.npy"}
+        other = {name: path for name, path in found.items() if path.name not in FEATURE_FILES}
+        return {"ogb": _digest(other, rows)}
+
+    @contextmanager
+    def opened(
+        self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> Iterator[TypedSource]:
+        """Reads the folder except features and edges."""
+        with Duck(folder, self.memory_bytes * 6 // 10, execution.threads) as duck:
+            found = read(self, duck)
+            yield TypedSource(found, self, folder, lambda table: found.blocks)
+
+    def survey(self) -> Survey:
+        """Describes the folder from its counts and headers; features and edges are not read."""
+        with Duck(None, self.memory_bytes * 6 // 10, 2) as duck:
+            return survey_typed(read(self, duck), self, self.files())
 
 
 FEATURE_FILES = ("node-feat.csv.gz", "node_feat.npy")
@@ -92,33 +133,6 @@ def form(path: Path) -> str:
             return found
     inside = ", ".join(sorted(entry.name for entry in path.iterdir())[:10]) or "nothing"
     raise InputError(f"{path} holds neither raw/ nor processed/; it holds {inside}", "give an unzipped ogbn-* folder")
-
-
-def files(config: OgbConfig) -> dict[str, Path]:
-    """Returns the files that may be read, by their path in the folder."""
-    form(config.path)
-    tops = [config.path / name for name in ("raw", "processed", "split")]
-    paths = [path for top in tops for path in top.rglob("*") if path.suffix in (".gz", ".npz", ".npy")]
-    paths += [path for path in (config.path / SPLIT_DICT, *(config.path / "split").rglob(SPLIT_DICT)) if path.is_file()]
-    return {path.relative_to(config.path).as_posix(): path for path in sorted(paths)}
-
-
-def raw(config: OgbConfig, table: TableConfig | None) -> dict[str, str]:
-    """Returns one digest of the names and contents of files of the folder.
-
-    Those of the graph are all that may be read except those of features alone. Of a matrix of features only the number of its rows
-    enters: it may give the number of nodes of a type. Those of a feature table are the files with features and those that give the number
-    of nodes, edges included if only they give the number of a type.
-
-    Raises:
-        InputError: the folder is missing, or a file cannot be read.
-    """
-    found = files(config)
-    if table is not None:
-        return {"ogb": _digest({name: path for name, path in found.items() if name in _of_features(config, found)})}
-    rows = {name: len(open_plain(path)) for name, path in found.items() if path.name == "node_feat.npy"}
-    other = {name: path for name, path in found.items() if path.name not in FEATURE_FILES}
-    return {"ogb": _digest(other, rows)}
 
 
 def _of_features(config: OgbConfig, found: Mapping[str, Path]) -> set[str]:
@@ -175,23 +189,3 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
         numbers=numbers,
         unread=unread_contents(path, kind),
     )
-
-
-@contextmanager
-def opened(
-    config: OgbConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
-) -> Iterator[TypedSource]:
-    """Reads the folder except features and edges.
-
-    Raises:
-        InputError: the files are not sound.
-    """
-    with Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
-        found = read(config, duck)
-        yield TypedSource(found, config, folder, lambda table: found.blocks)
-
-
-def survey(config: OgbConfig) -> Survey:
-    """Describes the folder from its counts and headers; features and edges are not read."""
-    with Duck(None, config.memory_bytes * 6 // 10, 2) as duck:
-        return survey_typed(read(config, duck), config, files(config))

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.sources.edges.config import UNSAMPLED
+from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
-from graphmill.assets.sources.registry import FEATURES_TOO, TableConfig
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.kernels.errors import did_you_mean
 
@@ -140,8 +140,8 @@ class RelationTable(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypedTablesConfig(SpooledConfig):
-    """`[graph]` with `source = "tables"`.
+class TypedTableKeys(SpooledConfig):
+    """The keys of `[graph]` with `source = "tables"`.
 
     Raises:
         InputError: a value is outside its range, or keys contradict one another.
@@ -212,7 +212,7 @@ class TypedTablesConfig(SpooledConfig):
         nodes = {name: {key: getattr(each, key) for key in keys} for name, each in self.nodes.items()}
         return super().feature_keys(table) | {"nodes": nodes, "node_types": self.order[0]}
 
-    def sampled(self, raw: Mapping[str, str]) -> tuple[TypedTablesConfig, Mapping[str, str]]:
+    def sampled(self, raw: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
         if not self.brings_split():
             return self, raw

@@ -12,11 +12,11 @@ from graphmill.assets.sources.edges.numbering import Numbering, id_kind, number_
 from graphmill.assets.sources.edges.open_table import OF_NODES, named_by
 from graphmill.assets.sources.edges.unread import features_read, unread_of
 from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests
 from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.assets.sources.registry import RawGraph
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.tables.config import NodeTable
 from graphmill.kernels.errors import Attempts
