@@ -27,7 +27,7 @@ import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.building.needs import STEP_BYTES, Term
-from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.interface import (
     FEATURES_ONLY,
     FEATURES_TOO,
@@ -36,7 +36,6 @@ from graphmill.assets.sources.interface import (
     RawGraph,
     TableConfig,
 )
-from graphmill.assets.sources.readers.archive import row_ranges
 from graphmill.assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, range_edges, record_dtype
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.filesystem import full_disk
@@ -70,11 +69,7 @@ HIDDEN = 6
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedConfig(GraphConfig):
-    """Keys of `[graph]` that all generators have.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """Keys of `[graph]` that all generators have."""
 
     # number of nodes
     nodes: int = field(metadata=within(1, MOST_ROWS, **FEATURES_TOO))
@@ -120,7 +115,9 @@ class GeneratedConfig(GraphConfig):
         Raises:
             InputError: the disk has no space for the edges while they are sorted.
         """
-        require_scratch(self.survey(), folder)
+        scratch = self.survey().scratch_bytes
+        if scratch > shutil.disk_usage(folder).free:
+            raise full_disk(errno.ENOSPC, folder / "edges.spool", scratch)
         yield self.drawn(folder, execution.threads)
 
     def drawn(self, folder: Path, threads: int) -> OpenSource:
@@ -330,20 +327,6 @@ def with_hidden(config: GeneratedConfig, labels: Array) -> Array:
             drawn = draws(absorb_ids(name, np.arange(low, high)), 0) >> np.uint64(32)
             labels[low:high][drawn >= most] = -1
     return labels
-
-
-def require_scratch(found: Survey, folder: Path) -> None:
-    """Refuses a folder whose disk has no space for the edges while they are sorted.
-
-    Args:
-        found: the survey, with the bytes that they take.
-        folder: scratch folder for them.
-
-    Raises:
-        InputError: the disk has less.
-    """
-    if found.scratch_bytes > shutil.disk_usage(folder).free:
-        raise full_disk(errno.ENOSPC, folder / "edges.spool", found.scratch_bytes)
 
 
 def split_sizes(config: GeneratedConfig, num_nodes: int) -> tuple[int, int, int]:

@@ -99,9 +99,7 @@ class GraphConfig(Checked):
 
         Args:
             tables: the feature tables that will be read.
-            folder: scratch folder.
             execution: number of threads, `execution.threads`; no byte depends on it.
-            progress: listener.
 
         Raises:
             InputError: the content is missing or not sound.
@@ -170,11 +168,7 @@ class GraphConfig(Checked):
         return tuple(replace(self, split=each) for each in chosen) if isinstance(chosen, tuple) else (self,)  # pyright: ignore[reportCallIssue]
 
     def feature_keys(self, table: TableConfig) -> dict[str, Any]:
-        """Returns key -> value of all keys of `[graph]` that decide the rows of a feature table.
-
-        Args:
-            table: the feature table.
-        """
+        """Returns key -> value of all keys of `[graph]` that decide the rows of a feature table."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("features")}
 
     def sampled(self, raw: Mapping[str, str]) -> tuple[GraphConfig, Mapping[str, str]]:

@@ -72,15 +72,7 @@ class TypedCitationConfig(GeneratedConfig, SpooledConfig):
             )
             yield KeyProblem("nodes classes", text)
 
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes that edges get: relations, and ids if they are asked for."""
-        return (*super().attributes, "edge_types")
-
-    @property
-    def never(self) -> frozenset[str]:
-        """The attributes that the graph lacks: weights."""
-        return frozenset(("weights",))
+    typed = True
 
     @property
     def node_types(self) -> dict[str, int]:
@@ -128,7 +120,6 @@ class Drawn:
     """The parts of the graph, drawn when they are asked for.
 
     Args:
-        config: configuration of the source.
         threads: number of native threads; no byte depends on it.
     """
 

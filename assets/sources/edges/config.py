@@ -82,14 +82,14 @@ class EdgeTableKeys(SpooledConfig):
         return self.weight_column is not None
 
     @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes that edges get: of weights, edge_types, edge_ids."""
-        return (*super().attributes, *(("edge_types",) if self.type_column is not None else ()))
+    def typed(self) -> bool:
+        """Whether edges have relations: if a column of them is named."""
+        return self.type_column is not None
 
     @property
     def never(self) -> frozenset[str]:
-        """The attributes that a graph of these keys certainly lacks: nodes have no types, and edges those of columns that are named."""
-        return frozenset({*super().never, "node_types", *(() if self.type_column is not None else ("edge_types",))})
+        """The attributes that a graph of these keys certainly lacks; nodes have no types."""
+        return super().never | {"node_types"}
 
     @property
     def columns_from(self) -> Mapping[str, str]:

@@ -42,9 +42,8 @@ from graphmill.assets.sources.edges.numbering import (
     original_ids,
     refuse_lost_rows,
 )
-from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
-from graphmill.assets.sources.edges.shape import looks_like_triples
-from graphmill.assets.sources.edges.unread import unread_columns
+from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
+from graphmill.assets.sources.edges.survey import looks_like_triples, survey_tables
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck
@@ -72,7 +71,7 @@ class EdgesConfig(EdgeTableKeys):
         Raises:
             InputError: a pattern names no file, a file cannot be read, or lacks a column; with all mistakes of the tables.
         """
-        with self._told_at_once(), Duck(None, self.memory_bytes * 6 // 10, 1) as duck:
+        with self._told_at_once(), Duck(None, self.duck_bytes, 1) as duck:
             if table is not None:
                 return _raw_features(self.for_table(table), table, duck)
             return _digests(self, duck, "edges", OF_EDGES) | _digests(self, duck, "nodes", OF_NODES, apart=True)
@@ -86,13 +85,11 @@ class EdgesConfig(EdgeTableKeys):
         Raises:
             InputError: a pattern names no file, or a file has no readable header. One of the block gets all mistakes of the tables.
         """
-        with self._told_at_once(), Duck(folder, self.memory_bytes * 6 // 10, execution.threads) as duck:
-            yield TablesSource(self, duck, folder)
+        with self._told_at_once(), Duck(folder, self.duck_bytes, execution.threads) as duck:
+            yield TablesSource(self, duck)
 
     def survey(self) -> Survey:
         """Describes the tables from their headers and counts; without node tables it counts the distinct ids."""
-        from graphmill.assets.sources.edges.survey import survey_tables
-
         with self._told_at_once():
             return survey_tables(self)
 
@@ -126,21 +123,15 @@ def _digests(
     config: EdgeTableKeys, duck: Duck, key: str, roles: Sequence[str], names: Sequence[str] = (), *, apart: bool = False
 ) -> dict[str, str]:
     """Returns the digests of the files of `key`, see `table_digests`; `roles` are keys of the configuration that name columns."""
-    chosen = {role: getattr(config, role) for role in roles if getattr(config, role) is not None}
+    chosen = named_columns(config, roles)
     return table_digests(duck, config.patterns(key), key, config.text_form(key), chosen, names, apart=apart)
 
 
 class TablesSource:
-    """Edge and node tables; see `OpenSource`.
+    """Edge and node tables; see `OpenSource`."""
 
-    Args:
-        config: configuration of the source.
-        duck: the connection.
-        folder: scratch folder for the edges.
-    """
-
-    def __init__(self, config: EdgeTableKeys, duck: Duck, folder: Path):
-        self.config, self.duck, self.folder = config, duck, folder
+    def __init__(self, config: EdgeTableKeys, duck: Duck):
+        self.config, self.duck = config, duck
         self.node_types: Mapping[str, int] = {}
         self.edges, self.nodes = _tables(config, duck)
 
@@ -200,7 +191,9 @@ class TablesSource:
             checked(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
         columns = config.columns(self._relations)
         watched = config.counts_reverses(len(self._relations))
-        spool = EdgeSpool(self.folder, numbering.num_nodes, columns, undirected=config.undirected, watched=watched)
+        spool = EdgeSpool(
+            self.duck.scratch, numbering.num_nodes, columns, undirected=config.undirected, watched=watched
+        )
         spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)
         if spool.num_edges == 0:
             raise InputError(

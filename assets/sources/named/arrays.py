@@ -78,6 +78,7 @@ class NamedArrays:
         nodes: node type -> its data; None stands for data that are not read.
         edges: edge type -> its data.
         counts: node type -> number of nodes; {} if the data tell it.
+        node_names: names of all nodes, in the order of their types; None without.
         whole: phrases about data of the whole graph, which are not read.
         typed: whether there may be several types; else names of types stay out of messages.
         words: the library's words.
@@ -87,6 +88,7 @@ class NamedArrays:
     nodes: Mapping[str, Mapping[str, Any]]
     edges: Mapping[Kind, Mapping[str, Any]]
     counts: Mapping[str, int] = field(default_factory=dict)
+    node_names: Sequence[str] | None = None
     whole: Sequence[str] = ()
     typed: bool = True
     words: Words = Words()

@@ -27,7 +27,6 @@ def relations_of(data: NamedArrays, weight: str | None) -> list[Relation]:
     """Returns the relations of a graph, whose edges are read slice by slice.
 
     Args:
-        data: the data of the graph.
         weight: name of the weights, None without.
 
     Raises:

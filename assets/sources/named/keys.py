@@ -14,11 +14,7 @@ from graphmill.kernels.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class NamedKeys(SpooledConfig):
-    """Keys of `[graph]` that name data.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """Keys of `[graph]` that name data."""
 
     # names of data of nodes; None takes the library's own names if they exist
     feature: str | None = field(default=None, metadata=FEATURES_ONLY)

@@ -18,35 +18,31 @@ def read_names(data: NamedArrays, keys: NamedKeys, features: Sequence[str | None
     return [*(name or data.words.feature for name in features), keys.label or data.words.label, *MASKS]
 
 
-def name_mistakes(
-    data: NamedArrays, keys: NamedKeys, features: Sequence[str | None], *, wants_features: bool
-) -> Iterator[InputError]:
-    """Yields an error for each name that no node type has, and for data that probably mean missing features, labels or masks.
-
-    Args:
-        data: the data of the graph.
-        keys: the names that are read.
-        features: names of features; None is the library's own name if it exists.
-        wants_features: whether features are missing if the library's own name is.
-    """
-    words, prefix = data.words, data.words.data[0]
+def missing_names(data: NamedArrays, keys: NamedKeys, features: Sequence[str | None]) -> Iterator[InputError]:
+    """Yields an error for each name of features and labels that no node type has; None among `features` is the library's own name."""
     has = sorted({name for each in data.nodes.values() for name in each if name != "num_nodes"})
     for key, name in (*(("feature", name) for name in features), ("label", keys.label)):
         if name is not None and name not in has:
             hint = f"{did_you_mean(name, has, chr(39))}; they have {', '.join(has) or 'none'}"
             also = ", or `columns` in [features]" if key == "feature" else ""
-            problem = f"{data.where}: no node type has {prefix}'{name}'{hint}"
+            problem = f"{data.where}: no node type has {data.words.data[0]}'{name}'{hint}"
             yield InputError(problem, f"correct `{key}` in [graph]{also}")
+
+
+def meant_names(
+    data: NamedArrays, keys: NamedKeys, features: Sequence[str | None], *, wants_features: bool
+) -> Iterator[InputError]:
+    """Yields an error for data that probably mean missing features, if those of the library's own name are wanted, labels or masks."""
+    words, read = data.words, read_names(data, keys, features)
+    has = dict.fromkeys(name for each in data.nodes.values() for name in each)
     lacks_features = wants_features and None in features and words.feature not in has
     lacking = {
         "feature": words.features if lacks_features else (),
         "label": words.labels if keys.label is None and words.label not in has else (),
     }
-    read = read_names(data, keys, features)
-    unread = dict.fromkeys(name for each in data.nodes.values() for name in each if name not in read)
     for key, others in lacking.items():
-        for name in [name for name in unread if name.lower() in others][:1]:
-            problem = f"{data.where}: {prefix}'{name}' is not read (did you mean {key} = \"{name}\"?)"
+        for name in [name for name in has if name not in read and name.lower() in others][:1]:
+            problem = f"{data.where}: {words.data[0]}'{name}' is not read (did you mean {key} = \"{name}\"?)"
             remedy = f'set {key} = "{name}" in [graph], or leave it out of the {words.saved} that you save'
             yield InputError(problem, remedy)
     yield from _other_masks(data)

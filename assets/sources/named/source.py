@@ -22,7 +22,7 @@ from graphmill.assets.sources.interface import TableConfig, one_split
 from graphmill.assets.sources.named.arrays import MASKS, NamedArrays
 from graphmill.assets.sources.named.edges import relations_of
 from graphmill.assets.sources.named.keys import NamedKeys
-from graphmill.assets.sources.named.names import name_mistakes, read_names, unread_data
+from graphmill.assets.sources.named.names import meant_names, missing_names, read_names, unread_data
 from graphmill.assets.sources.readers.mapped_arrays import array_block
 from graphmill.assets.sources.splits import mask_ids
 from graphmill.assets.sources.survey import Survey
@@ -39,18 +39,13 @@ Blocks = Mapping[str | None, list[FeatureBlock]]
 
 @dataclass(frozen=True, kw_only=True)
 class NamedSource(NamedKeys):
-    """`[graph]` of such a source; a subclass loads the arrays.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` of such a source; a subclass loads the arrays."""
 
     @abstractmethod
     def load(self, folder: Path, features: Sequence[str | None]) -> NamedArrays:
         """Returns the arrays of the graph.
 
         Args:
-            folder: scratch folder.
             features: names of data of nodes to read as features; None is the library's own name if it exists.
 
         Raises:
@@ -79,8 +74,6 @@ def read(
     """Reads a graph but for the values of features and edges.
 
     Args:
-        config: configuration of the source.
-        folder: scratch folder.
         features: names of data of nodes to read as features; None is the library's own name if it exists.
         wants_features: whether data that probably mean features, which are missing, are refused.
 
@@ -91,8 +84,9 @@ def read(
         InputError: the file cannot be read, or data do not fit: all that were found at once.
     """
     data, attempts = config.load(folder, features), Attempts()
-    attempts.errors += name_mistakes(data, config, features, wants_features=wants_features)
+    attempts.errors += missing_names(data, config, features)
     relations = attempts(relations_of, data, config.weight)
+    attempts.errors += meant_names(data, config, features, wants_features=wants_features)
     attempts.settle()
     sized = [*read_names(data, config, [config.feature]), *config.feature_columns]
     node_types = {name: attempts(data.num_nodes, name, sized) for name in data.nodes}
@@ -114,6 +108,7 @@ def read(
         blocks=blocks[features[0]] if features else [],
         labels=labels,
         splits=splits,
+        node_names=data.node_names,
         unread=unread_data(data, config, features),
     )
     return graph, blocks

@@ -33,7 +33,6 @@ from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.features import stored_type
 from graphmill.assets.sources.interface import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
 from graphmill.assets.sources.npz.arrays import (
-    FIX_FILE,
     LISTS,
     MASKS,
     check_indptr,
@@ -41,7 +40,6 @@ from graphmill.assets.sources.npz.arrays import (
     endpoints,
     feature_blocks,
     feature_rows,
-    integers,
     num_labels,
     refuse_strangers,
     shared_ids,
@@ -51,6 +49,7 @@ from graphmill.assets.sources.npz.arrays import (
 )
 from graphmill.assets.sources.npz.shown import classes_line, meant_lines, splits_line, unread_arrays
 from graphmill.assets.sources.readers.archive import Archive, Header
+from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.survey import Survey, in_memory_bytes
 from graphmill.assets.sources.unread import unread_notes
 from graphmill.kernels.arrays import largest
@@ -141,7 +140,6 @@ class ArchiveSource:
     """An open archive of either form; see `OpenSource`.
 
     Args:
-        config: configuration of the source.
         archive: the open archive.
         form: name of dense features, prefix of the arrays of CSR ones, or None without features.
     """
@@ -184,7 +182,7 @@ class EdgeListSource(ArchiveSource):
         """Returns the number in `num_nodes` and the length of `y`; without both and without features, the largest id + 1."""
         said, archive = {}, self.archive
         if "num_nodes" in archive:
-            said["num_nodes"] = int(integers(archive, "num_nodes", 0))
+            said["num_nodes"] = int(archive.integers("num_nodes", 0))
         if "y" in archive:
             said["y"] = num_labels(archive, "y")
         return said if said or self._form else {"edge_index": int(self._edges().max()) + 1}
@@ -222,7 +220,7 @@ class EdgeListSource(ArchiveSource):
 
     def _edges(self) -> Array:
         """Reads integers [2, E]."""
-        edges, path = integers(self.archive, "edge_index", 2), self.archive.path
+        edges, path = self.archive.integers("edge_index", 2), self.archive.path
         if len(edges) != 2:
             hint, remedy = ("; it looks transposed", "save edge_index.T") if edges.shape[1] == 2 else ("", FIX_FILE)
             raise InputError(f"{path}: edge_index has shape {list(edges.shape)}, not [2, E]{hint}", remedy)
@@ -241,9 +239,9 @@ class AdjacencySource(ArchiveSource):
     def counts(self) -> dict[str, int | tuple[int, ...]]:
         """Returns the rows of the adjacency, its shape, and the number of labels."""
         archive = self.archive
-        said: dict[str, int | tuple[int, ...]] = {"adj_indptr": len(integers(archive, "adj_indptr", 1)) - 1}
+        said: dict[str, int | tuple[int, ...]] = {"adj_indptr": len(archive.integers("adj_indptr", 1)) - 1}
         if "adj_shape" in archive:
-            said["adj_shape"] = tuple(integers(archive, "adj_shape", 1).tolist())
+            said["adj_shape"] = tuple(archive.integers("adj_shape", 1).tolist())
         if "labels" in archive:
             said["labels"] = num_labels(archive, "labels")
         return said
@@ -255,7 +253,7 @@ class AdjacencySource(ArchiveSource):
             InputError: shapes, types, ids or values of the arrays are wrong.
         """
         archive, num_nodes = self.archive, self.num_nodes
-        indptr, targets = integers(archive, "adj_indptr", 1), integers(archive, "adj_indices", 1)
+        indptr, targets = archive.integers("adj_indptr", 1), archive.integers("adj_indices", 1)
         check_indptr(archive, "adj_indptr", indptr, len(targets))
         if len(targets) == 0:
             raise InputError(f"{archive.path}: adj_indices has no edges", "give a graph with at least one edge")
@@ -278,7 +276,7 @@ def _survey_nodes(archive: Archive, headers: dict[str, Header]) -> tuple[int, in
         return found
 
     if form in ("x_data", "attr_data"):
-        sizes = integers(archive, form.replace("data", "shape"), 1).tolist()
+        sizes = archive.integers(form.replace("data", "shape"), 1).tolist()
         if len(sizes) != 2:
             problem = f"{archive.path}: {form.replace('data', 'shape')} holds {sizes}, not rows and columns"
             raise InputError(problem, FIX_FILE)
@@ -286,10 +284,10 @@ def _survey_nodes(archive: Archive, headers: dict[str, Header]) -> tuple[int, in
     if form is not None:
         return (*shape(form, 2), value)  # pyright: ignore[reportReturnType]
     if "num_nodes" in headers:
-        return int(integers(archive, "num_nodes", 0)), 1, value
+        return int(archive.integers("num_nodes", 0)), 1, value
     for name in ("y", "labels"):
         if name in headers:
             return num_labels(archive, name), 1, value
     if "adj_indptr" in headers:
         return shape("adj_indptr", 1)[0] - 1, 1, value
-    return largest(integers(archive, "edge_index", 2)) + 1, 1, value
+    return largest(archive.integers("edge_index", 2)) + 1, 1, value

@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig, one_split
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
+from graphmill.assets.sources.readers.archive import Archive
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.mapped_arrays import open_plain
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, survey_typed
+from graphmill.assets.sources.unread import unread_words
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,18 +98,33 @@ class OgbConfig(SpooledConfig):
         self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
     ) -> Iterator[TypedSource]:
         """Reads the folder except features and edges."""
-        with Duck(folder, self.memory_bytes * 6 // 10, execution.threads) as duck:
+        with Duck(folder, self.duck_bytes, execution.threads) as duck:
             found = read(self, duck)
             yield TypedSource(found, self, folder, lambda table: found.blocks)
 
     def survey(self) -> Survey:
         """Describes the folder from its counts and headers; features and edges are not read."""
-        with Duck(None, self.memory_bytes * 6 // 10, 2) as duck:
+        with Duck(None, self.duck_bytes, 2) as duck:
             return survey_typed(read(self, duck), self, self.files())
 
 
 FEATURE_FILES = ("node-feat.csv.gz", "node_feat.npy")
 """Files that hold only features."""
+
+TEXT = (
+    "edge.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "triplet-type-list.csv.gz",
+    "num-node-dict.csv.gz", "nodetype-has-feat.csv.gz", "nodetype-has-label.csv.gz",
+)  # fmt: skip
+READ = {
+    "text": TEXT,
+    "typed text": TEXT,
+    "binary": ("data.npz", "node-label.npz"),
+    "arrays": ("edge_index.npy", "node_feat.npy", "node_label.npy"),
+}
+"""Form of the folder -> names of the files that are read, or that say nothing beside those."""
+
+ARRAYS = ("num_nodes_list", "num_edges_list", "edge_index", "node_feat", "node_label")
+"""Arrays of the archives that are read."""
 
 COUNT_FILES = ("num-node-list.csv.gz", "num-node-dict.csv.gz", "data.npz")
 """Files that give the number of nodes; the last holds the features as well."""
@@ -170,7 +187,6 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
     """
     from graphmill.assets.sources.ogb.binary import array_split, read_arrays, read_binary
     from graphmill.assets.sources.ogb.text import read_split, read_text, read_typed_text
-    from graphmill.assets.sources.ogb.unread import unread_contents
 
     path, kind, split, numbers = config.path, form(config.path), one_split(config.split), {}
     readers = {"text": read_text, "binary": read_binary, "typed text": read_typed_text, "arrays": read_arrays}
@@ -187,5 +203,19 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
         labels=labels,
         splits=splits,
         numbers=numbers,
-        unread=unread_contents(path, kind),
+        unread=_unread(path, kind),
     )
+
+
+def _unread(path: Path, form: str) -> list[str]:
+    """Returns phrases about the files in raw/ or processed/ that are not read, and about such arrays of archives."""
+    files = sorted(each for top in ("raw", "processed") for each in (path / top).rglob("*"))
+    data = [each for each in files if each.suffix in (".gz", ".npz", ".npy")]
+    left = [each.relative_to(path).as_posix() for each in data if each.name not in READ[form]]
+    found = unread_words("file", "files", left)
+    for each in data:
+        if each.suffix == ".npz" and each.name in READ[form]:
+            with Archive(each) as archive:
+                names = [name for name in archive.names if name not in ARRAYS]
+            found += unread_words("array", "arrays", names, f" of {each.relative_to(path).as_posix()}")
+    return found

@@ -91,7 +91,6 @@ def load_stores(path: Path, weight: str | None) -> NamedArrays:
     """Reads a file of `Data`, `HeteroData`, the dictionary of one of them, or the tuple of an `InMemoryDataset` with one graph.
 
     Args:
-        path: the file.
         weight: name of the weights among the edges' data.
 
     Raises:

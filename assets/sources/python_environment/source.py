@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from graphmill.assets.building.keys import within
-from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.interface import (
     FEATURES_ONLY,
     FEATURES_TOO,
@@ -37,7 +37,6 @@ from graphmill.assets.sources.interface import (
     TableConfig,
 )
 from graphmill.assets.sources.python_environment.parsing import parse_modules
-from graphmill.assets.sources.readers.archive import row_ranges
 from graphmill.assets.sources.survey import Survey, in_memory_bytes
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, id_dtype
@@ -133,9 +132,7 @@ class ModulesSource:
     """The modules of a folder; see `OpenSource`.
 
     Args:
-        config: configuration of the source.
         threads: number of processes that parse.
-        progress: listener.
     """
 
     node_of_row = None

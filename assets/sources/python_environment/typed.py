@@ -39,9 +39,10 @@ from graphmill.assets.sources.python_environment.source import (
     import_edges,
     labels_of,
 )
+from graphmill.assets.sources.readers.mapped_arrays import array_relation
 from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
 from graphmill.assets.sources.survey import Survey
-from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, TypedGraph, TypedSource
+from graphmill.assets.sources.typed_graph import Relation, TypedGraph, TypedSource
 from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
@@ -73,10 +74,7 @@ class TypedEnvironmentConfig(PythonEnvironmentConfig, SpooledConfig):
     # type of reverse edges: the "same" as the edge's, or one of its "own"
     reverse_types: Literal["same", "own"] = "own"
 
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes that edges get: relations, and ids if they are asked for."""
-        return (*super().attributes, "edge_types")
+    typed = True
 
     @contextmanager
     def opened(
@@ -118,7 +116,6 @@ class Environment:
     """What the modules of a folder are made of.
 
     Args:
-        config: configuration of the source.
         parsed: `modules.describe` of each module, with classes.
         modules: the modules, in order.
     """
@@ -149,7 +146,7 @@ class Environment:
         return TypedGraph(
             where=str(self.config.path),
             node_types=counts,
-            relations=[relation(*each) for each in zip(RELATIONS, edges, strict=True)],
+            relations=[_relation(*each) for each in zip(RELATIONS, edges, strict=True)],
             blocks=(),
             labels=np.concatenate([labels, np.full(counts["class"] + counts["package"], -1, np.int32)]),
             splits=None,
@@ -222,17 +219,6 @@ def pairs(found: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
     return both[:, 0], both[:, 1]
 
 
-def relation(name: str, ends: tuple[Array, Array]) -> Relation:
-    """Returns a relation whose edges are in memory.
-
-    Args:
-        name: node type, relation and node type, with slashes.
-        ends: sources and destinations within their types, [E] each.
-    """
+def _relation(name: str, ends: tuple[Array, Array]) -> Relation:
     source, word, target = name.split("/")
-    return Relation(
-        kind=(source, word, target),
-        num_edges=len(ends[0]),
-        batches=lambda: iter([EdgeBatch(*ends)]),
-        place=lambda row: f"{name}: edge {row}",
-    )
+    return array_relation(np.stack(ends), (source, word, target), name)

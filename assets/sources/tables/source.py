@@ -19,7 +19,6 @@ for the sort and, while a relation is read whose ids are not integers, a copy of
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
@@ -33,7 +32,7 @@ from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by
 from graphmill.assets.sources.edges.survey import describe_table
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
-from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.duck import Duck, scratch_duck
 from graphmill.assets.sources.tables.config import NodeTable, TypedTableKeys
 from graphmill.assets.sources.tables.node_type import NodeType
 from graphmill.assets.sources.tables.relation import RelationFiles
@@ -58,8 +57,8 @@ class TypedTablesConfig(TypedTableKeys):
             InputError: a pattern names no file, a file cannot be read, or lacks a column; with all mistakes of the tables.
         """
         found: dict[str, str] = {}
-        with self._told_at_once(), Duck(None, self.memory_bytes * 6 // 10, 1) as duck:
-            source = TypedTablesSource(self, duck, Path())
+        with self._told_at_once(), Duck(None, self.duck_bytes, 1) as duck:
+            source = TypedTablesSource(self, duck)
             if table is None:
                 for each in (*source.types.values(), *source.relations):
                     found |= each.digests()
@@ -80,17 +79,13 @@ class TypedTablesConfig(TypedTableKeys):
             InputError: a pattern names no file, a file has no readable header, or lacks a column. One of the block gets all mistakes of
                 the tables.
         """
-        with self._told_at_once(), Duck(folder, self.memory_bytes * 6 // 10, execution.threads) as duck:
-            yield TypedTablesSource(self, duck, folder)
+        with self._told_at_once(), Duck(folder, self.duck_bytes, execution.threads) as duck:
+            yield TypedTablesSource(self, duck)
 
     def survey(self) -> Survey:
         """Describes the tables from their headers and counts; ids, labels and edges are not read."""
-        with (
-            self._told_at_once(),
-            tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder,
-            Duck(Path(folder), self.memory_bytes * 6 // 10, 2) as duck,
-        ):
-            source = TypedTablesSource(self, duck, Path(folder))
+        with self._told_at_once(), scratch_duck(self.duck_bytes, "inspect") as duck:
+            source = TypedTablesSource(self, duck)
             node_types = {name: each.count() for name, each in source.types.items()}
             blocks: list[FeatureBlock] = []
             for name, first in first_ids(node_types).items():
@@ -113,17 +108,12 @@ class TypedTablesConfig(TypedTableKeys):
 class TypedTablesSource:
     """The tables of node types and relations; see `OpenSource`.
 
-    Args:
-        config: configuration of the source.
-        duck: the connection.
-        folder: scratch folder for the edges.
-
     Raises:
         InputError: all files that cannot be opened, and all columns that are missing or of a wrong type.
     """
 
-    def __init__(self, config: TypedTableKeys, duck: Duck, folder: Path):
-        self.config, self.folder, attempts = config, folder, Attempts()
+    def __init__(self, config: TypedTableKeys, duck: Duck):
+        self.config, self.duck, attempts = config, duck, Attempts()
         opened_types = [
             attempts(NodeType, duck, name, keys, number, _named_by_relations(config, keys))
             for number, (name, keys) in enumerate(config.nodes.items())
@@ -195,7 +185,7 @@ class TypedTablesSource:
         if not any(relation.num_edges for relation in found.relations):
             paths = ", ".join(str(each.table.paths[0]) for each in self.relations)
             raise InputError(f"{paths}: the edge tables have no rows", "give a graph with at least one edge")
-        return TypedSource(found, config, self.folder, self.blocks).graph(progress)
+        return TypedSource(found, config, self.duck.scratch, self.blocks).graph(progress)
 
     def edges(self) -> list[Relation]:
         """Returns the relations, whose edges are read when they are asked for."""
@@ -262,12 +252,9 @@ def find_mistakes(config: TypedTableKeys) -> list[InputError]:
 
     Values of tables of more than `READ_BYTES` are not read.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="graphmill-mistakes-") as folder,
-        Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
-    ):
+    with scratch_duck(config.duck_bytes, "mistakes") as duck:
         try:
-            source = TypedTablesSource(config, duck, Path(folder))
+            source = TypedTablesSource(config, duck)
         except InputError as error:
             return [error]
         tables = [each.table for each in (*source.types.values(), *source.relations) if each.table is not None]
