@@ -154,9 +154,6 @@ class SbmConfig(GeneratedConfig):
 
     Holland, Laskey, Leinhardt, "Stochastic blockmodels: first steps", Social Networks 1983, with a fixed number of edges.
     An edge stays inside its class with probability `p_in`; otherwise it joins two classes at random.
-
-    Raises:
-        InputError: a value is outside its range.
     """
 
     # names this kind of source
@@ -182,9 +179,6 @@ class RmatConfig(GeneratedConfig):
     leading levels, so an edge joins equal classes more often than chance exactly when a*d > b*c. Graph500's corner (0.57,
     0.19, 0.19, 0.05) has a*d < b*c: there the neighbours do not predict the class. The default here keeps the skew
     and has communities: a = 0.5, b = c = 0.1, d = 0.3.
-
-    Raises:
-        InputError: a value is outside its range.
     """
 
     # names this kind of source
@@ -219,9 +213,6 @@ class CitationConfig(GeneratedConfig):
 
     Nodes come one after the other and cite earlier ones, mostly of their own class; some citations are copied from the
     cited papers. In-degrees have a heavy tail whose weight `p_copy` sets.
-
-    Raises:
-        InputError: a value is outside its range.
     """
 
     # names this kind of source

@@ -43,11 +43,7 @@ CITATIONS, AFFILIATIONS = 0.7508, 0.0258
 
 @dataclass(frozen=True, kw_only=True)
 class TypedCitationConfig(GeneratedConfig, SpooledConfig):
-    """`[graph]` with `source = "typed_citation"`: papers, authors and institutions, with three relations.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "typed_citation"`: papers, authors and institutions, with three relations."""
 
     # names this kind of source
     source: str = field(default="typed_citation", metadata=FEATURES_TOO)
@@ -72,7 +68,10 @@ class TypedCitationConfig(GeneratedConfig, SpooledConfig):
             )
             yield KeyProblem("nodes classes", text)
 
-    typed = True
+    @property
+    def typed(self) -> bool:
+        """Whether edges have relations: they do."""
+        return True
 
     @property
     def node_types(self) -> dict[str, int]:

@@ -49,11 +49,7 @@ WORDS = Words(
 
 @dataclass(frozen=True, kw_only=True)
 class DglConfig(NamedSource):
-    """`[graph]` with `source = "dgl"`.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "dgl"`."""
 
     # names this kind of source
     source: str = field(default="dgl", metadata=FEATURES_TOO)
@@ -81,7 +77,7 @@ class DglConfig(NamedSource):
         return NamedArrays(
             where=str(self.path),
             nodes={each["kind"]: _data(each, folder) for each in found["nodes"]},
-            edges={tuple(each["kind"]): _data(each, folder) for each in found["edges"]},
+            edges={(a, b, c): _data(each, folder) for each in found["edges"] for a, b, c in [each["kind"]]},
             counts={each["kind"]: each["count"] for each in found["nodes"]},
             whole=[f"'{name}' of whole graphs" for name in found["beside"]],
             words=WORDS,

@@ -27,11 +27,7 @@ NAMES = {"edges": ("src", "dst"), "nodes": ("id",), "feature_entries": ("node", 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeTableKeys(SpooledConfig):
-    """The keys of `[graph]` with `source = "edges"`.
-
-    Raises:
-        InputError: a value is outside its range, or keys contradict one another.
-    """
+    """The keys of `[graph]` with `source = "edges"`."""
 
     # names this kind of source
     source: str = field(default="edges", metadata=FEATURES_TOO)

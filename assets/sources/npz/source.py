@@ -62,11 +62,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NpzConfig(GraphConfig):
-    """`[graph]` with `source = "npz"`.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "npz"`."""
 
     # names this kind of source
     source: str = field(default="npz", metadata=FEATURES_TOO)

@@ -42,11 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OgbConfig(SpooledConfig):
-    """`[graph]` with `source = "ogb"`.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "ogb"`."""
 
     # names this kind of source
     source: str = field(default="ogb", metadata=FEATURES_TOO)

@@ -31,11 +31,7 @@ from graphmill.assets.sources.pyg.stores import load_stores
 
 @dataclass(frozen=True, kw_only=True)
 class PygConfig(NamedSource):
-    """`[graph]` with `source = "pyg"`.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "pyg"`."""
 
     # names this kind of source
     source: str = field(default="pyg", metadata=FEATURES_TOO)

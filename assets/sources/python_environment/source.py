@@ -52,11 +52,7 @@ def installed_packages() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class PythonEnvironmentConfig(GraphConfig):
-    """`[graph]` with `source = "python-environment"`.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "python-environment"`."""
 
     # names this kind of source
     source: str = field(default="python-environment", metadata=FEATURES_TOO)

@@ -61,11 +61,7 @@ USUAL_CLASSES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class TypedEnvironmentConfig(PythonEnvironmentConfig, SpooledConfig):
-    """`[graph]` with `source = "typed-python-environment"`.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "typed-python-environment"`."""
 
     # names this kind of source
     source: str = field(default="typed-python-environment", metadata=FEATURES_TOO)
@@ -74,7 +70,10 @@ class TypedEnvironmentConfig(PythonEnvironmentConfig, SpooledConfig):
     # type of reverse edges: the "same" as the edge's, or one of its "own"
     reverse_types: Literal["same", "own"] = "own"
 
-    typed = True
+    @property
+    def typed(self) -> bool:
+        """Whether edges have relations: they do."""
+        return True
 
     @contextmanager
     def opened(

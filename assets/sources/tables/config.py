@@ -109,11 +109,7 @@ class NodeTable(TableKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class RelationTable(TableKeys):
-    """`[graph.edges.NAME]`: the edges of one relation.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph.edges.NAME]`: the edges of one relation."""
 
     path: Path | tuple[Path, ...] = field(metadata={"hashed": False})
     # Node types of the two ends.
@@ -135,11 +131,7 @@ class RelationTable(TableKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class TypedTableKeys(SpooledConfig):
-    """The keys of `[graph]` with `source = "tables"`.
-
-    Raises:
-        InputError: a value is outside its range, or keys contradict one another.
-    """
+    """The keys of `[graph]` with `source = "tables"`."""
 
     # Names this kind of source.
     source: str = field(default="tables", metadata=FEATURES_TOO)
