@@ -33,7 +33,8 @@ from benchmarks.record import record
 from graphmill.assets.budgets.config import MemoryConfig
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.sources.registry import GraphConfig, config_class
+from graphmill.assets.sources.interface import GraphConfig
+from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure

@@ -34,7 +34,8 @@ from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
 from graphmill.assets.shards.stage import SHARDS
-from graphmill.assets.sources.registry import GraphConfig, config_class
+from graphmill.assets.sources.interface import GraphConfig
+from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure

@@ -32,12 +32,8 @@ class Variable:
     meaning: str
 
 
-HOME, PIPELINES, STORE, CACHE_BYTES = (
-    "GRAPHMILL_HOME",
-    "GRAPHMILL_PIPELINES",
-    "GRAPHMILL_STORE",
-    "GRAPHMILL_CACHE_BYTES",
-)
+HOME, PIPELINES = "GRAPHMILL_HOME", "GRAPHMILL_PIPELINES"
+STORE, CACHE_BYTES = "GRAPHMILL_STORE", "GRAPHMILL_CACHE_BYTES"
 EXAMPLES, PROCESSOR = "GRAPHMILL_EXAMPLES", "GRAPHMILL_PROCESSOR"
 UI, UI_PORT, UI_NAMES = "GRAPHMILL_UI", "GRAPHMILL_UI_PORT", "GRAPHMILL_UI_NAMES"
 RANKS_LISTENER, RANK_ERRORS = "GRAPHMILL_RANKS_LISTENER", "GRAPHMILL_RANK_ERRORS"
@@ -52,20 +48,12 @@ CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_")
 """Beginnings of the variables that an object store's client reads."""
 
 ROWS = (
-    (
-        HOME,
-        USER,
-        "Folder of artifacts and history; `.graphmill` in the current folder without it. `--home` overrides it.",
-    ),
+    (HOME, USER, "Folder of artifacts and history; `.graphmill` in the current folder without it. `--home` overrides it."),
     (PIPELINES, USER, "Folder of your pipeline files; `pipelines` in the current folder without it."),
     (STORE, USER, "URL of the object store that homes share, such as s3://BUCKET/PREFIX; no object store without it."),
     (CACHE_BYTES, USER, "Most bytes of artifacts that are fetched into the home, such as 200GiB; no bound without it."),
     (EXAMPLES, USER, "0 shows none of the shipped pipelines in the web UI, 1 all; those that ran without it."),
-    (
-        PROCESSOR,
-        USER,
-        "Highest level of instructions for the kernels, x86-64-v3 or x86-64-v4; the processor's without it.",
-    ),
+    (PROCESSOR, USER, "Highest level of instructions for the kernels, x86-64-v3 or x86-64-v4; the processor's without it."),
     (TEMPORARY, USER, "Folder of temporary files; /tmp without it."),
     (VISIBLE_GPUS, USER, "GPUs that a process may use, separated by commas; all without it. Ranks get theirs by it."),
     (CACHES, USER, "Folder of caches, such as compiled CUDA kernels; ~/.cache without it."),
@@ -99,7 +87,7 @@ ROWS = (
     ("PMI_SIZE", MPI, "Number of processes (MPICH, Intel MPI)."),
     ("PMIX_RANK", MPI, "Number of this process (PMIx)."),
     *((f"{prefix}...", USER, "Credentials and settings of the object store's client.") for prefix in CREDENTIALS),
-)
+)  # fmt: skip
 VARIABLES = {name: Variable(name=name, set_by=who, meaning=meaning) for name, who, meaning in ROWS}
 
 LAUNCHERS = (
@@ -202,11 +190,7 @@ def answers(address: str, port: str) -> bool:
     try:
         with socket.create_connection((address, int(port)), timeout=ANSWER_SECONDS):
             return True
-    except (
-        OSError,
-        ValueError,
-        OverflowError,
-    ):  # a name that cannot be looked up may be a UnicodeError, which is a ValueError
+    except (OSError, ValueError, OverflowError):  # UnicodeError, of a name that cannot be looked up, is a ValueError
         return False
 
 

@@ -13,7 +13,7 @@ from graphmill.assets.features.read import open_features
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.graph.stage import GRAPH
-from graphmill.assets.sources.registry import GraphConfig
+from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.storage.artifact import Artifact, read_artifact
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.table import FeatureTable

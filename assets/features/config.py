@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphmill.assets.sources.registry import GraphConfig, TableConfig
+from graphmill.assets.sources.interface import GraphConfig, TableConfig
 
 MAIN = "features"
 """Step name of the main feature table; that of `[features.NAME]` is features.NAME."""

@@ -22,7 +22,7 @@ from graphmill.assets.sources.feature_blocks import (
     watches,
     write_blocks,
 )
-from graphmill.assets.sources.registry import GraphConfig, OpenSource, TableConfig, source_module
+from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
 from graphmill.assets.sources.rounding import Rounding, rounded_words
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.storage.arrays import open_array
@@ -135,7 +135,7 @@ class FeaturesStage(SourceStage):
         if semantic.table.file is not None:
             refuse_managed([semantic.table.file])
         file = {} if semantic.table.file is None else {"file": sha256_file(semantic.table.file)}
-        return file | source_module(semantic.graph.source).raw(semantic.graph, semantic.table)
+        return {**file, **self.source_digests(semantic)}
 
     def require_sound(self, opened: OpenSource, semantic: FeaturesConfig) -> Sound:
         """Reads all rows and checks each value; returns the checks that warn."""

@@ -16,8 +16,8 @@ import numpy as np
 from graphmill.assets.building.stage import Check
 from graphmill.assets.graph.checks import SLICE_EDGES
 from graphmill.assets.sources.directions import Directions
+from graphmill.assets.sources.interface import GraphConfig, RawGraph
 from graphmill.assets.sources.markers import LIMITS, UNLABELLED, is_bound, marked_numbers, marked_texts
-from graphmill.assets.sources.registry import GraphConfig, RawGraph
 from graphmill.assets.sources.splits import PARTS
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array

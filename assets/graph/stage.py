@@ -16,7 +16,8 @@ from graphmill.assets.graph.checks import SHARED, describe, node_checks, topolog
 from graphmill.assets.graph.need import graph_need
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.graph.remarks import REMARKS, degrees, remarks, watch_directions
-from graphmill.assets.sources.registry import SOURCES, GraphConfig, OpenSource, RawGraph, config_class, source_module
+from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph
+from graphmill.assets.sources.registry import config_class, sound_classes, source_names
 from graphmill.assets.sources.splits import checked, stratified
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.sources.unread import named_columns
@@ -108,7 +109,7 @@ class GraphStage(SourceStage):
 
     def parse(self, raw: Mapping[str, Any], tables: Any, seed: int) -> tuple[Any, list[Any]]:
         """Checks the table by the schema of its source; the pipeline's seed is the seed of splits and generators."""
-        graph, choices = raw.get("graph"), ", ".join(SOURCES)
+        graph, choices = raw.get("graph"), ", ".join(source_names())
         if not isinstance(graph, Mapping):
             return None, [
                 tables.problem(("graph",), f"the file lacks the table [graph] with source = one of {choices}")
@@ -118,8 +119,8 @@ class GraphStage(SourceStage):
         try:
             schema = config_class(graph["source"])
         except InputError as error:
-            unknown = [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
-            return None, unknown + _unknown_everywhere(graph, tables)
+            wrong = [tables.problem(("graph", "source"), f"{error.problem}; {error.remedy}")]
+            return None, wrong if graph["source"] in source_names() else wrong + _unknown_everywhere(graph, tables)
         config, problems = tables.parse(schema, graph, ("graph",), {"seed": seed})
         if config is None:
             return None, problems
@@ -149,7 +150,7 @@ class GraphStage(SourceStage):
         Raises:
             InputError: the content is missing or unreadable.
         """
-        return source_module(semantic.source).raw(semantic, None)
+        return self.source_digests(semantic)
 
     def require_sound(self, opened: OpenSource, semantic: GraphConfig) -> Sound:
         """Reads everything except features and checks ids, labels and split, without compressing edges."""
@@ -268,7 +269,7 @@ def _draw(topology: Topology, numbers: Mapping[str, Any], writer: Writer) -> dic
 def _unknown_everywhere(graph: Mapping[str, Any], tables: Any) -> list[Any]:
     """Returns the mistakes of a `[graph]` with an unknown source: keys that no source has, and wrong values of common keys."""
     shared = {field.name for field in fields(GraphConfig)}
-    known = shared.union(*({field.name for field in fields(config_class(name))} for name in SOURCES))
+    known = shared.union(*({field.name for field in fields(each)} for each in sound_classes()))
     strange = [
         tables.problem(("graph", key), f"[graph] has no key {key}, whatever the source")
         for key in graph

@@ -40,7 +40,7 @@ from graphmill.assets.pipeline.toml_lines import KeyPath, key_lines, toml_text
 from graphmill.assets.pipeline.train_schema import FileTables, TrainSchema, completed, parse_train
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.sources.registry import GraphConfig
+from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.storage.filesystem import read_whole_file
 from graphmill.assets.storage.home import ROOT
 from graphmill.kernels import environment

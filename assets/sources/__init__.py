@@ -1,1 +1,1 @@
-"""The sources of graphs: each kind is a module or a folder, named in `graphmill.assets.sources.registry.SOURCES`."""
+"""The sources of graphs: each kind is a class of its keys, which `graphmill.assets.sources.registry` finds by its name."""

@@ -36,6 +36,16 @@ if TYPE_CHECKING:
     from graphmill.assets.storage.writer import Writer
 
 
+SLICE_BYTES = 8 << 20
+"""Bytes of one slice of rows."""
+
+
+def row_ranges(num_rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yields (first row, end) of consecutive slices of a table, of about 8 MiB each."""
+    step = max(1, SLICE_BYTES // max(1, row_bytes))
+    yield from ((low, min(low + step, num_rows)) for low in range(0, num_rows, step))
+
+
 @dataclass(frozen=True, kw_only=True)
 class FeatureBlock:
     """The features of a range of nodes.

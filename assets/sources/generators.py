@@ -21,15 +21,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.building.needs import STEP_BYTES, Term
-from graphmill.assets.sources.feature_blocks import FeatureBlock
-from graphmill.assets.sources.readers.archive import row_ranges
-from graphmill.assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
+from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.interface import (
+    FEATURES_ONLY,
+    FEATURES_TOO,
+    GraphConfig,
+    OpenSource,
+    RawGraph,
+    TableConfig,
+)
 from graphmill.assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, range_edges, record_dtype
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.filesystem import full_disk
@@ -55,17 +61,15 @@ HELD_EDGES = 1 << 25
 """Most drawn edges of a graph that is built in memory."""
 SORT_BYTES = 512 << 20
 """Memory of the sort of more edges."""
+EXAMPLE: Mapping[str, Any] = {"nodes": 20000, "edges": 160000, "features": 32, "classes": 8, "p_in": 0.6}
+"""Keys of a new pipeline file."""
 HIDDEN = 6
 """The word after the stream for nodes without a label; kernels/graph/generate.py has the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedConfig(GraphConfig):
-    """Keys of `[graph]` that all generators have.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """Keys of `[graph]` that all generators have."""
 
     # number of nodes
     nodes: int = field(metadata=within(1, MOST_ROWS, **FEATURES_TOO))
@@ -79,6 +83,9 @@ class GeneratedConfig(GraphConfig):
     labelled: float = field(default=1.0, metadata=within(0, 1, hashed="unless default"))
     # deviation of the feature noise, relative to that between the class centroids
     noise: float = field(default=4.0, metadata=within(0, LARGEST_NOISE, **FEATURES_ONLY))
+
+    generated, inspected = True, False
+    example: ClassVar[Mapping[str, Any]] = EXAMPLE
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields more classes than nodes."""
@@ -99,6 +106,47 @@ class GeneratedConfig(GraphConfig):
     def draw_edges(self, threads: int, lo: int, hi: int) -> tuple[Array, Array]:
         """Returns src, dst, ids[hi - lo] each, of edges lo to hi - 1; no byte depends on the number of native threads."""
 
+    @contextmanager
+    def opened(
+        self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> Iterator[OpenSource]:
+        """Generates with `execution.threads` threads; reads nothing.
+
+        Raises:
+            InputError: the disk has no space for the edges while they are sorted.
+        """
+        scratch = self.survey().scratch_bytes
+        if scratch > shutil.disk_usage(folder).free:
+            raise full_disk(errno.ENOSPC, folder / "edges.spool", scratch)
+        yield self.drawn(folder, execution.threads)
+
+    def drawn(self, folder: Path, threads: int) -> OpenSource:
+        """Returns the graph, which is drawn when it is asked for."""
+        return GeneratedSource(self, threads, folder)
+
+    def survey(self) -> Survey:
+        """Describes the graph that would be made."""
+        stored = self.edges * (2 if self.undirected else 1)
+        scratch, (phases, held) = 0, _held_phases(self, stored)
+        if self.edges > HELD_EDGES:
+            scratch = (self.edges + stored) * record_dtype(self.nodes, EdgeColumns()).itemsize
+            phases, held = _spooled_phases(self, stored)
+        return Survey(
+            title=f"{self.source}: generated from seed {self.seed}",
+            contents=[f"{self.nodes:,} nodes, {self.edges:,} edges, {self.classes} classes, noise {self.noise}"],
+            num_nodes=self.nodes,
+            num_edges=stored,
+            num_features=self.features,
+            dtype="float32",
+            memory_bytes=STEP_BYTES + max(sum(term.num_bytes for term in phase) for phase in phases),
+            scratch_bytes=scratch,
+            num_classes=self.classes,
+            num_split=split_sizes(self, self.nodes),
+            phases=phases,
+            held_after=held,
+            features_memory=(_labels(replace(self, labelled=1.0)),),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class SbmConfig(GeneratedConfig):
@@ -106,9 +154,6 @@ class SbmConfig(GeneratedConfig):
 
     Holland, Laskey, Leinhardt, "Stochastic blockmodels: first steps", Social Networks 1983, with a fixed number of edges.
     An edge stays inside its class with probability `p_in`; otherwise it joins two classes at random.
-
-    Raises:
-        InputError: a value is outside its range.
     """
 
     # names this kind of source
@@ -134,9 +179,6 @@ class RmatConfig(GeneratedConfig):
     leading levels, so an edge joins equal classes more often than chance exactly when a*d > b*c. Graph500's corner (0.57,
     0.19, 0.19, 0.05) has a*d < b*c: there the neighbours do not predict the class. The default here keeps the skew
     and has communities: a = 0.5, b = c = 0.1, d = 0.3.
-
-    Raises:
-        InputError: a value is outside its range.
     """
 
     # names this kind of source
@@ -145,6 +187,8 @@ class RmatConfig(GeneratedConfig):
     a: float = 0.5
     b: float = 0.1
     c: float = 0.1
+
+    example: ClassVar[Mapping[str, Any]] = {key: value for key, value in EXAMPLE.items() if key != "p_in"}
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields shares that are not probabilities."""
@@ -169,9 +213,6 @@ class CitationConfig(GeneratedConfig):
 
     Nodes come one after the other and cite earlier ones, mostly of their own class; some citations are copied from the
     cited papers. In-degrees have a heavy tail whose weight `p_copy` sets.
-
-    Raises:
-        InputError: a value is outside its range.
     """
 
     # names this kind of source
@@ -279,38 +320,6 @@ def with_hidden(config: GeneratedConfig, labels: Array) -> Array:
     return labels
 
 
-def raw(config: GeneratedConfig, table: TableConfig | None) -> dict[str, str]:
-    """Returns no digests: everything comes from the configuration."""
-    return {}
-
-
-@contextmanager
-def opened(
-    config: GeneratedConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
-) -> Iterator[GeneratedSource]:
-    """Generates with `execution.threads` threads; reads nothing.
-
-    Raises:
-        InputError: the disk has no space for the edges while they are sorted.
-    """
-    require_scratch(survey(config), folder)
-    yield GeneratedSource(config, execution.threads, folder)
-
-
-def require_scratch(found: Survey, folder: Path) -> None:
-    """Refuses a folder whose disk has no space for the edges while they are sorted.
-
-    Args:
-        found: the survey, with the bytes that they take.
-        folder: scratch folder for them.
-
-    Raises:
-        InputError: the disk has less.
-    """
-    if found.scratch_bytes > shutil.disk_usage(folder).free:
-        raise full_disk(errno.ENOSPC, folder / "edges.spool", found.scratch_bytes)
-
-
 def split_sizes(config: GeneratedConfig, num_nodes: int) -> tuple[int, int, int]:
     """Returns the most nodes that each part of a drawn split has.
 
@@ -322,30 +331,6 @@ def split_sizes(config: GeneratedConfig, num_nodes: int) -> tuple[int, int, int]
     drawn = (num_nodes * config.labelled * share for share in shares)
     train, valid, test = (ceil(each + config.classes) if each else 0 for each in drawn)
     return train, valid, test
-
-
-def survey(config: GeneratedConfig) -> Survey:
-    """Describes the graph that a generator would make."""
-    stored = config.edges * (2 if config.undirected else 1)
-    scratch, (phases, held) = 0, _held_phases(config, stored)
-    if config.edges > HELD_EDGES:
-        scratch = (config.edges + stored) * record_dtype(config.nodes, EdgeColumns()).itemsize
-        phases, held = _spooled_phases(config, stored)
-    return Survey(
-        title=f"{config.source}: generated from seed {config.seed}",
-        contents=[f"{config.nodes:,} nodes, {config.edges:,} edges, {config.classes} classes, noise {config.noise}"],
-        num_nodes=config.nodes,
-        num_edges=stored,
-        num_features=config.features,
-        dtype="float32",
-        memory_bytes=STEP_BYTES + max(sum(term.num_bytes for term in phase) for phase in phases),
-        scratch_bytes=scratch,
-        num_classes=config.classes,
-        num_split=split_sizes(config, config.nodes),
-        phases=phases,
-        held_after=held,
-        features_memory=(_labels(replace(config, labelled=1.0)),),
-    )
 
 
 Phases = tuple[tuple[tuple[Term, ...], ...], tuple[Term, ...]]

@@ -1,38 +1,25 @@
-"""The interface of graph sources: their configuration, their results, and the list of sources.
+"""The sources of graphs by name: those of graphmill, and those of installed packages.
 
-A source is a module with four names:
-
-- `Config`: a frozen dataclass, a subclass of `GraphConfig`, whose fields are the keys of the flat `[graph]` table;
-- `raw(config, table)`: digests of the external content that the graph is made from, or a feature table if one is given, `{name: sha256}`;
-  a generator has none;
-- `opened(config, tables, folder, execution, progress)`: a context manager that opens the external content, once for the graph and the
-  wanted feature tables, and yields an `OpenSource`;
-- `survey(config)`: the `Survey` that `graphmill inspect` prints, from headers and counts; nothing is built.
-
-The modules are imported when their source is first needed, so reading a pipeline file imports only its own source.
+A package brings a source by an entry point of the group `graphmill.sources`, which names its class (docs/own-sources.md). Those of
+graphmill are entries of the same form. A class is imported when its source is first needed: reading a pipeline file imports its own source.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+import dataclasses
+import hashlib
+import sys
+import typing
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-import numpy as np
-
-from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.sources.interface import GraphConfig
+from graphmill.assets.storage.digests import sha256_file
 from graphmill.kernels.errors import InputError, did_you_mean
-from graphmill.kernels.types import Array
 
-if TYPE_CHECKING:
-    from graphmill.assets.building.stage import Progress
-    from graphmill.assets.sources.directions import Directions
-    from graphmill.assets.sources.feature_blocks import FeatureBlock
-    from graphmill.assets.sources.spool import EdgeSpool
-
+GROUP = "graphmill.sources"
 SOURCES: Mapping[str, str] = {
     "citation": "graphmill.assets.sources.generators:CitationConfig",
     "dgl": "graphmill.assets.sources.dgl.source:DglConfig",
@@ -47,279 +34,95 @@ SOURCES: Mapping[str, str] = {
     "typed-python-environment": "graphmill.assets.sources.python_environment.typed:TypedEnvironmentConfig",
     "typed_citation": "graphmill.assets.sources.typed_citation:TypedCitationConfig",
 }
-"""Source name -> the module that reads it, and its class of `[graph]`."""
-
-GENERATORS = ("citation", "rmat", "sbm", "typed_citation")
-"""Sources that read nothing from outside."""
-
-UNCHECKED = (*GENERATORS, "python-environment", "typed-python-environment")
-"""Sources whose content has no mistakes that `graphmill inspect` could look for."""
+"""Source of graphmill -> its class of `[graph]`."""
 
 
-PLAIN = frozenset(("weights", "edge_types", "node_types"))
-"""Attributes of a graph that a training may need, and that a source without weights and types lacks."""
-
-Split = TypeVar("Split", int, str)
-
-FEATURES_ONLY: Mapping[str, Any] = {"hashed": False, "features": True}
-"""Metadata of a key that decides only feature rows."""
-
-FEATURES_TOO: Mapping[str, Any] = {"features": True}
-"""Metadata of a key that decides the graph and feature rows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphConfig(Checked):
-    """The keys of `[graph]` that every source has; a source's own `Config` adds its keys.
-
-    A `Path` names a place, not its content: it stays out of the artifact's version, which the content digests of `raw` enter instead. A
-    field with `metadata={"key": False}` is not a key of `[graph]`. Most keys decide the graph. One with `metadata=FEATURES_ONLY` decides
-    only feature rows, one with `metadata=FEATURES_TOO` decides both.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
-
-    # names the kind of source, see graphmill.assets.sources.registry.SOURCES
-    source: str = field(metadata=FEATURES_TOO)
-    # the seed of the pipeline, for splits and generators; not a key of [graph]
-    seed: int = field(default=0, metadata=within(0, 2**64 - 1, key=False))
-    # adds the reverse of every edge
-    undirected: bool = True
-    # "merge" stores an edge that occurs several times once
-    duplicates: Literal["merge", "keep"] = "merge"
-    # columns that the feature tables of the pipeline read beside those that [graph] names; not a key of [graph]
-    feature_columns: tuple[str, ...] = field(default=(), metadata={"key": False, "hashed": False})
-    # a model adds its own self term, so the graph holds no self-loops unless the key says "keep"
-    self_loops: Literal["drop", "keep"] = "drop"
-    # "row" divides each feature row by its sum of absolute values; the features are then float32, or the type that [features] names
-    normalize: Literal["none", "row"] = field(default="none", metadata=FEATURES_ONLY)
-    # shares of the labelled nodes of each class in the random split; the rest is for testing. Unused if the source has splits
-    train_ratio: float = 0.6
-    valid_ratio: float = 0.2
-
-    remedy = ""
-
-    def problems(self) -> Iterator[KeyProblem]:
-        """Yields shares that do not split the nodes, and the problems of the key `split`, see `by_split`."""
-        train, valid = self.train_ratio, self.valid_ratio
-        if not (train > 0 and valid >= 0 and train + valid <= 1):
-            text = f"train_ratio = {train} and valid_ratio = {valid} do not split the nodes"
-            yield KeyProblem(
-                "train_ratio valid_ratio", f"{text}: give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1"
-            )
-        yield from _split_problems(getattr(self, "split", None))
-
-    @property
-    def weighted(self) -> bool:
-        """Whether edges get weights."""
-        return False
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes that edges get, as far as the keys tell: of weights, edge_types, edge_ids."""
-        return ("weights",) if self.weighted else ()
-
-    @property
-    def never(self) -> frozenset[str]:
-        """The attributes that a graph of these keys certainly lacks: of weights, edge_types, node_types, featureless (node types)."""
-        return PLAIN
-
-    @property
-    def columns_from(self) -> Mapping[str, str]:
-        """Column of the graph's table of nodes -> column of the source that decides it, for a source of tables."""
-        return {}
-
-    def counts_reverses(self, num_types: int) -> bool:
-        """Tells whether edges that the source has in both directions count twice, since reverse ones are added and do not merge with them.
-
-        Args:
-            num_types: number of relations, 0 for a graph without.
-        """
-        return self.undirected and self.duplicates == "keep"
-
-    def brings_split(self) -> bool:
-        """Tells whether the source has a split of its own, as far as that is known without reading it; otherwise one is drawn."""
-        return False
-
-    def without_unused(self) -> GraphConfig:
-        """Returns the configuration with defaults for unused keys, so that these change no version."""
-        if not self.brings_split():
-            return self
-        unused = ("seed", "train_ratio", "valid_ratio")
-        return replace(self, **{each.name: each.default for each in fields(self) if each.name in unused})  # pyright: ignore[reportArgumentType]
-
-    def by_split(self) -> tuple[GraphConfig, ...]:
-        """Returns a configuration for each split of the key `split`, which sources with several splits have; a list means a graph each."""
-        chosen = getattr(self, "split", None)
-        return tuple(replace(self, split=each) for each in chosen) if isinstance(chosen, tuple) else (self,)  # pyright: ignore[reportCallIssue]
-
-    def feature_keys(self, table: TableConfig) -> dict[str, Any]:
-        """Returns key -> value of all keys of `[graph]` that decide the rows of a feature table.
-
-        Args:
-            table: the feature table.
-        """
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("features")}
-
-    def sampled(self, raw: Mapping[str, str]) -> tuple[GraphConfig, Mapping[str, str]]:
-        """Returns the configuration and raw digests that decide edges and splits.
-
-        Args:
-            raw: digests of the content that the graph is made from.
-        """
-        return self, raw
-
-    def for_table(self, table: TableConfig) -> GraphConfig:
-        """Returns the configuration that reads a feature table: with its columns, if it names columns.
-
-        Raises:
-            InputError: the source has no named columns.
-        """
-        if table.columns is not None:
-            raise InputError(
-                f"columns = {table.columns!r}, but source = '{self.source}' has one feature table", "leave columns out"
-            )
-        return self
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableConfig(Checked):
-    """The keys of `[features]` and of each `[features.NAME]`: one feature table of the graph's nodes.
-
-    Raises:
-        InputError: keys contradict one another.
-    """
-
-    # type of the stored values; "as stored" keeps that of the source if it is float16, float32, float64, int8 or uint8
-    dtype: Literal["as stored", "float16", "bfloat16", "float32"] = "as stored"
-    # columns of the node tables (source = "edges") or name of data (source = "dgl", "pyg"), in place of those that [graph] names
-    columns: str | tuple[str, ...] | None = None
-    # a .npy or .safetensors file with the rows, in place of the source's; in the order of the node tables, or of the node ids
-    file: Path | None = None
-    # the tensor of a .safetensors file that holds several
-    tensor: str | None = None
-    # the node type whose rows the file has; the nodes of other types have no features
-    node_type: str | None = None
-
-    remedy = ""
-
-    def problems(self) -> Iterator[KeyProblem]:
-        """Yields keys that need a file, or exclude one."""
-        if self.file is None:
-            for key in ("tensor", "node_type"):
-                if getattr(self, key) is not None:
-                    yield KeyProblem(key, f"{key} = {getattr(self, key)!r} needs a file: give `file`, or leave it out")
-        elif self.columns is not None:
-            yield KeyProblem("columns file", f"columns = {self.columns!r} beside a file: give one of them")
-
-
-class OpenSource(Protocol):
-    """A source whose files are open. Data that both the graph and its feature tables need are read once.
-
-    Attributes:
-        num_nodes: number of nodes N.
-        node_types: name -> number of nodes, in the order of their ids; empty if nodes have no types.
-        node_of_row: i64[N] node ids of the rows of the node tables, None if they are in order.
-    """
-
-    @property
-    def num_nodes(self) -> int: ...  # noqa: D102
-    @property
-    def node_types(self) -> Mapping[str, int]: ...  # noqa: D102
-    @property
-    def node_of_row(self) -> Array | None: ...  # noqa: D102
-
-    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
-        """Returns the rows of a feature table that the source itself has; none if it has no features.
-
-        Raises:
-            InputError: the rows are not sound, here or when their slices are read.
-        """
-        ...
-
-    def graph(self, progress: Progress) -> RawGraph:
-        """Reads everything except features.
-
-        Raises:
-            InputError: the graph is not sound.
-        """
-        ...
-
-
-@dataclass(kw_only=True)
-class RawGraph:
-    """A source's graph before it is compressed, without its features.
-
-    Attributes:
-        num_nodes: number of nodes N.
-        src, dst: ids[M], the edges as the source has them, src -> dst, in any order; empty if `spool` holds them.
-        spool: the edges of a source that may not fit in memory, with their attributes.
-        memory_bytes: working memory for sorting the spool.
-        labels: i32[N], -1 for unknown.
-        class_names: C names, label order.
-        splits: train, valid and test node ids, or None: stratified at random from the seed.
-        node_names: N names, or None.
-        original_ids: N ids as the source wrote them (a sequence or Polars series), or None if they are 0 to N-1.
-        node_type_ptr: i64[T+1] ranges of ids of the node types; None if nodes have no types.
-        numbers: numbers that the source puts into the summary (files skipped, edges outside the graph).
-        unread: phrases about the contents that neither the graph nor a feature table of the pipeline reads.
-        remarks: sentences about what the content looks like where that is something else than the keys say.
-        directions: samples of the edges of each relation; None if it does not matter whether they come in both directions.
-    """
-
-    num_nodes: int
-    labels: Array
-    class_names: Sequence[str]
-    src: Array = field(default_factory=lambda: np.zeros(0, np.int32))
-    dst: Array = field(default_factory=lambda: np.zeros(0, np.int32))
-    spool: EdgeSpool | None = None
-    memory_bytes: int = 0
-    splits: tuple[Array, Array, Array] | None = None
-    node_names: Sequence[str] | None = None
-    original_ids: Any = None
-    node_type_ptr: Array | None = None
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    unread: Sequence[str] = ()
-    remarks: Sequence[str] = ()
-    directions: Directions | None = None
-
-
-def _split_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:
-    """Yields the problems of one split or a list of distinct ones; numbers of splits count from 0."""
-    chosen = split if isinstance(split, tuple) else (split,)
-    if not chosen:
-        yield KeyProblem("split", "split = [] names no split: give a list such as [0, 1, 2], or leave the key out")
-    negative = [each for each in chosen if isinstance(each, int) and each < 0]
-    if negative:
-        yield KeyProblem("split", f"split = {negative[0]} is negative: count from 0")
-    if len(set(chosen)) != len(chosen):
-        yield KeyProblem("split", f"split = {list(chosen)} names a split twice: name each split once")
-
-
-def one_split(split: Split | tuple[Split, ...] | None) -> Split | None:
-    """Returns the key `split` of a configuration that is built; `GraphConfig.by_split` has taken lists apart before."""
-    assert not isinstance(split, tuple), "a graph has one split"
-    return split
-
-
-def source_module(source: str) -> ModuleType:
-    """Imports the module of a source.
-
-    Raises:
-        InputError: the source is unknown.
-    """
-    if source not in tuple(SOURCES):  # a file may give a list, which no mapping looks up
-        hint = did_you_mean(source, SOURCES, "'")
-        raise InputError(f"source = '{source}' is not known{hint}", f"give one of: {', '.join(SOURCES)}")
-    return importlib.import_module(SOURCES[source].partition(":")[0])
+def source_names() -> list[str]:
+    """Returns the names of all sources, sorted."""
+    return sorted({each.name for each in _entries()})
 
 
 def config_class(source: str) -> type[GraphConfig]:
-    """Returns the configuration class of a source: `config_class("npz")` has the keys of `[graph]` with `source =
-    "npz"`.
+    """Returns the class of a source: `config_class("npz")` has the keys of `[graph]` with `source = "npz"`.
 
     Raises:
-        InputError: the source is unknown.
+        InputError: the source is unknown or has several classes, or the package that brings it is not sound.
     """
-    return getattr(source_module(source), SOURCES[source].partition(":")[2])
+    found = [each for each in _entries() if each.name == source]
+    if not found:
+        hint = did_you_mean(source, names := source_names(), "'")
+        raise InputError(f"source = '{source}' is not known{hint}", f"give one of: {', '.join(names)}")
+    if len(found) > 1:
+        brought = " and by ".join(_bringer(each) for each in found)
+        others = " or ".join(each.dist.name for each in found if each.dist is not None)
+        raise InputError(f"source = '{source}' is brought by {brought}", f"uninstall {others}")
+    return found[0].load() if found[0].dist is None else _of_package(found[0])
+
+
+def sound_classes() -> Iterator[type[GraphConfig]]:
+    """Yields the classes of all sources but those of packages that are not sound."""
+    for name in source_names():
+        try:
+            yield config_class(name)
+        except InputError:
+            continue
+
+
+def code_digest(source: str) -> dict[str, str]:
+    """Returns the digest of a package's version and of the module of its class, by a name; none for a source of graphmill."""
+    (entry,) = [each for each in _entries() if each.name == source]
+    if entry.dist is None:
+        return {}
+    file = sys.modules[config_class(source).__module__].__file__
+    code = f"{entry.dist.name} {entry.dist.version} {sha256_file(Path(file)) if file else ''}"
+    return {"package": hashlib.sha256(code.encode()).hexdigest()}
+
+
+def _entries() -> tuple[EntryPoint, ...]:
+    return _found(tuple(sys.path))
+
+
+@lru_cache(maxsize=1)
+def _found(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Returns the entries of graphmill and of the packages on Python's path."""
+    own = (EntryPoint(name, value, GROUP) for name, value in SOURCES.items())
+    return (*own, *entry_points(group=GROUP))
+
+
+def _bringer(entry: EntryPoint) -> str:
+    return "graphmill" if entry.dist is None else f"the package {entry.dist.name} {entry.dist.version}"
+
+
+def _of_package(entry: EntryPoint) -> type[GraphConfig]:
+    """Imports the class of a package's source.
+
+    Raises:
+        InputError: the import fails, or the entry point names something else than the class of a source.
+    """
+    assert entry.dist is not None, "a source of graphmill"
+    where, name = f"source = '{entry.name}' of {_bringer(entry)}", entry.dist.name
+    try:
+        found = entry.load()
+    except Exception as error:
+        problem = f"{where}: importing {entry.value} failed: {type(error).__name__}: {error}"
+        raise InputError(problem, f"correct the package, or uninstall it: pip uninstall {name}") from error
+    if wrong := _why_no_source(found, entry.name):
+        raise InputError(f"{where}: {entry.value} {wrong}", f"correct {name}: docs/own-sources.md has an example")
+    return found
+
+
+def _why_no_source(found: object, name: str) -> str:
+    """Returns why an object is not the class of a source; "" if it is one."""
+    if not (isinstance(found, type) and issubclass(found, GraphConfig)):
+        return "is not a subclass of GraphConfig"
+    if "__dataclass_fields__" not in vars(found):
+        return "is not a dataclass: write @dataclass(frozen=True, kw_only=True) above it"
+    if {each.name: each.default for each in dataclasses.fields(found)}["source"] != name:
+        return f"has another name: write source: str = field(default='{name}', metadata=FEATURES_TOO)"
+    if lacking := [each for each in dir(found) if getattr(getattr(found, each), "__isabstractmethod__", False)]:
+        return f"has no method {' and no method '.join(lacking)}"
+    try:
+        typing.get_type_hints(found)
+    except Exception as error:
+        return f"has keys whose types cannot be read: {type(error).__name__}: {error}"
+    return ""

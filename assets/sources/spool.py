@@ -68,7 +68,6 @@ class EdgeSpool:
     Args:
         folder: scratch folder of the writer.
         num_nodes: number of nodes N.
-        columns: the attributes.
         undirected: whether reverse edges will be added; the histogram counts them.
         watched: whether `directions` samples the edges.
     """

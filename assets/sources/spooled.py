@@ -9,7 +9,7 @@ from typing import Any, Literal
 from graphmill.assets.building.keys import KeyProblem, size_problem
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.sources.features import array_type
-from graphmill.assets.sources.registry import GraphConfig
+from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.sources.spool import EdgeColumns, record_dtype
 from graphmill.assets.sources.survey import BASE_BYTES, Survey
 
@@ -20,11 +20,7 @@ BATCH_ROWS = 131_072
 
 @dataclass(frozen=True, kw_only=True)
 class SpooledConfig(GraphConfig):
-    """Keys of `[graph]` that sources with attributes of edges have.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """Keys of `[graph]` that sources with attributes of edges have."""
 
     # stores the row of each edge in its table, for edge features; rows are counted over all files or relations
     edge_ids: bool = False
@@ -52,14 +48,27 @@ class SpooledConfig(GraphConfig):
         return parse_size(self.memory_limit)
 
     @property
+    def duck_bytes(self) -> int:
+        """The share of the limit that DuckDB gets."""
+        return self.memory_bytes * 6 // 10
+
+    @property
+    def typed(self) -> bool | None:
+        """Whether edges have relations; None if that shows when the data are read."""
+        return None
+
+    @property
     def attributes(self) -> tuple[str, ...]:
         """The attributes that edges get, as far as the keys tell: of weights, edge_types, edge_ids."""
-        return (*super().attributes, *(("edge_ids",) if self.edge_ids else ()))
+        chosen = {"edge_ids": self.edge_ids, "edge_types": self.typed}
+        return (*super().attributes, *(name for name, given in chosen.items() if given))
 
     @property
     def never(self) -> frozenset[str]:
-        """The attributes that a graph of these keys certainly lacks; types show when the data are read."""
-        return frozenset(() if self.weighted else ("weights",))
+        """The attributes that a graph of these keys certainly lacks."""
+        plain = self.typed is False
+        lacking = {"weights": not self.weighted, "edge_types": plain, "node_types": plain}
+        return frozenset(name for name, lacks in lacking.items() if lacks)
 
     def counts_reverses(self, num_types: int) -> bool:
         """Tells whether edges that the source has in both directions count twice: also as weights that are added, or in two relations."""
@@ -99,7 +108,6 @@ def spooled_survey(
     """Returns the survey of a graph and of its artifacts.
 
     Args:
-        config: configuration of the source.
         relations: names of the edge types.
         num_nodes, num_edges: number of nodes N, and of edges of the source.
         width, dtype: number of feature columns, and type of the stored values.

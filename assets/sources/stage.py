@@ -15,9 +15,10 @@ from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Check, OnePass, Progress, Silent, Stage
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.features import stored_type
+from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
 from graphmill.assets.sources.readers.array_files import check_matrix
 from graphmill.assets.sources.readers.mapped_arrays import open_rows
-from graphmill.assets.sources.registry import GENERATORS, GraphConfig, OpenSource, TableConfig, source_module
+from graphmill.assets.sources.registry import code_digest
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.machine import require_memory
 from graphmill.assets.storage.patterns import bytes_named
@@ -80,7 +81,7 @@ class SourceStage(OnePass):
             InputError: the external content is missing, or the source cannot read it.
         """
         source, table = self.source(semantic), self.feature_table(semantic)
-        found = source_module(source.source).survey(source if table is None else source.for_table(table))
+        found = (source if table is None else source.for_table(table)).survey()
         if table is None:
             return found
         if table.file is not None:
@@ -120,7 +121,7 @@ class SourceStage(OnePass):
         tables = [stage.feature_table(semantic) for stage, semantic in asked if isinstance(stage, SourceStage)]
         wanted, num_nodes = [table for table in tables if table is not None], 0
         try:
-            with source_module(sources[0].source).opened(sources[0], wanted, folder, execution, progress) as source:
+            with sources[0].opened(wanted, folder, execution, progress) as source:
                 num_nodes = source.num_nodes
                 if source.num_nodes >= MANY_NODES:
                     what = f"a graph of {source.num_nodes:,} nodes"
@@ -140,7 +141,16 @@ class SourceStage(OnePass):
         """Returns "raw"; "" for a generated graph without a file of features."""
         table = self.feature_table(semantic)
         beside = table is not None and table.file is not None
-        return "raw" if beside or self.source(semantic).source not in GENERATORS else ""
+        return "raw" if beside or not self.source(semantic).generated else ""
+
+    def source_digests(self, semantic: Any) -> Mapping[str, str]:
+        """Returns the digests of the content that the source reads for this stage, and of the code of a package's source.
+
+        Raises:
+            InputError: the content is missing or unreadable.
+        """
+        source = self.source(semantic)
+        return {**source.raw(self.feature_table(semantic)), **code_digest(source.source)}
 
     def require_unchanged(self, semantic: Any, writer: Writer) -> None:
         """Compares the content that was read with that of the version.
@@ -161,17 +171,17 @@ def _found_by_all(asked: Sequence[tuple[Stage, Any]], execution: Any) -> list[In
     wanted, found = [table for table in tables if table is not None], []
 
     def try_all() -> None:
-        with source_module(source.source).opened(source, wanted, Path(folder), execution, Silent()) as opened:
+        with source.opened(wanted, Path(folder), execution, Silent()) as opened:
             found.extend(refused_by([lambda each=each: each[0].require_sound(opened, each[1]) for each in stages]))
 
     with tempfile.TemporaryDirectory(prefix="graphmill-mistakes-") as folder:
         return refused_by([try_all]) or found
 
 
-def _needed(source: Any) -> str:
+def _needed(source: GraphConfig) -> str:
     """Returns in words how much memory building from a source takes, "" if that cannot be computed any more."""
     try:
-        needed = source_module(source.source).survey(source).memory_bytes
+        needed = source.survey().memory_bytes
     except Exception:
         return ""
     return f"building from this source takes about {format_bytes(needed)}"

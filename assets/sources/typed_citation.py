@@ -14,18 +14,17 @@ Peak memory: 4 bytes per node for the labels, 4 per paper for the classes, a bat
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.sources.feature_blocks import FeatureBlock
-from graphmill.assets.sources.generators import GeneratedConfig, class_block, require_scratch, split_sizes, with_hidden
-from graphmill.assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
+from graphmill.assets.sources.generators import GeneratedConfig, class_block, split_sizes, with_hidden
+from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from graphmill.assets.sources.spool import BATCH_EDGES
 from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
 from graphmill.assets.sources.survey import Survey
@@ -33,9 +32,6 @@ from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, TypedGraph
 from graphmill.kernels.graph.generate import citation_edges, citation_labels
 from graphmill.kernels.rng import absorb_ids, draws, key
 from graphmill.kernels.types import Array, Stream
-
-if TYPE_CHECKING:
-    from graphmill.assets.building.stage import Progress
 
 WRITES, AFFILIATED = 7, 8
 """The words after the stream for two relations; kernels/graph/generate.py has the others."""
@@ -47,11 +43,7 @@ CITATIONS, AFFILIATIONS = 0.7508, 0.0258
 
 @dataclass(frozen=True, kw_only=True)
 class TypedCitationConfig(GeneratedConfig, SpooledConfig):
-    """`[graph]` with `source = "typed_citation"`: papers, authors and institutions, with three relations.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "typed_citation"`: papers, authors and institutions, with three relations."""
 
     # names this kind of source
     source: str = field(default="typed_citation", metadata=FEATURES_TOO)
@@ -77,14 +69,9 @@ class TypedCitationConfig(GeneratedConfig, SpooledConfig):
             yield KeyProblem("nodes classes", text)
 
     @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes that edges get: relations, and ids if they are asked for."""
-        return (*super().attributes, "edge_types")
-
-    @property
-    def never(self) -> frozenset[str]:
-        """The attributes that the graph lacks: weights."""
-        return frozenset(("weights",))
+    def typed(self) -> bool:
+        """Whether edges have relations: they do."""
+        return True
 
     @property
     def node_types(self) -> dict[str, int]:
@@ -103,12 +90,35 @@ class TypedCitationConfig(GeneratedConfig, SpooledConfig):
         """Returns the classes of the papers, i32[P]."""
         return citation_labels(self.node_types["paper"], self.classes, self.seed, threads=threads)
 
+    def drawn(self, folder: Path, threads: int) -> TypedSource:
+        """Returns the graph, which is drawn when it is asked for."""
+        drawn = Drawn(self, threads)
+        return TypedSource(drawn.graph(), self, folder, drawn.blocks)
+
+    def survey(self) -> Survey:
+        """Describes the graph that would be made."""
+        contents = [f"nodes of type '{name}': {count:,}" for name, count in self.node_types.items()]
+        contents += [f"edges {name}: {count:,}" for name, count in self.relations.items()]
+        contents += [f"{self.classes} classes of papers, noise {self.noise}"]
+        return spooled_survey(
+            self,
+            list(self.relations),
+            self.nodes,
+            self.edges,
+            self.features,
+            "float16",
+            title=f"{self.source}: generated from seed {self.seed}",
+            contents=contents,
+            num_without_features=self.nodes - self.node_types["paper"],
+            num_classes=self.classes,
+            num_split=split_sizes(self, self.node_types["paper"]),
+        )
+
 
 class Drawn:
     """The parts of the graph, drawn when they are asked for.
 
     Args:
-        config: configuration of the source.
         threads: number of native threads; no byte depends on it.
     """
 
@@ -197,43 +207,3 @@ class Drawn:
 def _below(drawn: Array, count: Array | int) -> Array:
     """Returns i64[n] in 0 to count - 1 from draws u64[n], by the high half of a product; counts are below 2^31."""
     return ((drawn >> np.uint64(33)).astype(np.int64) * count) >> 31
-
-
-def raw(config: TypedCitationConfig, table: TableConfig | None) -> dict[str, str]:
-    """Returns no digests: everything comes from the configuration."""
-    return {}
-
-
-@contextmanager
-def opened(
-    config: TypedCitationConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
-) -> Iterator[TypedSource]:
-    """Generates with `execution.threads` threads; reads nothing.
-
-    Raises:
-        InputError: the disk has no space for the edges while they are sorted.
-    """
-    require_scratch(survey(config), folder)
-    drawn = Drawn(config, execution.threads)
-    yield TypedSource(drawn.graph(), config, folder, drawn.blocks)
-
-
-def survey(config: TypedCitationConfig) -> Survey:
-    """Describes the graph that would be made."""
-    papers = config.node_types["paper"]
-    contents = [f"nodes of type '{name}': {count:,}" for name, count in config.node_types.items()]
-    contents += [f"edges {name}: {count:,}" for name, count in config.relations.items()]
-    contents += [f"{config.classes} classes of papers, noise {config.noise}"]
-    return spooled_survey(
-        config,
-        list(config.relations),
-        config.nodes,
-        config.edges,
-        config.features,
-        "float16",
-        title=f"{config.source}: generated from seed {config.seed}",
-        contents=contents,
-        num_without_features=config.nodes - papers,
-        num_classes=config.classes,
-        num_split=split_sizes(config, papers),
-    )

@@ -14,7 +14,7 @@ import numpy as np
 
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.feature_blocks import FeatureBlock, blocks_type, blocks_width
-from graphmill.assets.sources.registry import RawGraph, TableConfig
+from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.spool import EdgeSpool
 from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
@@ -107,7 +107,6 @@ class TypedSource:
 
     Args:
         found: result of the reader.
-        config: configuration of the source.
         folder: scratch folder for the edges.
         blocks_of: feature table -> blocks whose ids are global.
     """
@@ -200,7 +199,6 @@ def survey_typed(
 
     Args:
         graph: the graph.
-        config: configuration of the source.
         files: the files by name.
         contents: lines about the source, None for those about the graph and the files.
     """
@@ -219,7 +217,8 @@ def survey_typed(
 
 
 def _contents(graph: TypedGraph, files: Mapping[str, Path]) -> list[str]:
-    lines = [f"{len(files)} files, {format_bytes(sum(path.stat().st_size for path in files.values()))}"]
+    size = format_bytes(sum(path.stat().st_size for path in files.values()))
+    lines = [f"{len(files)} files, {size}"] if files else []
     for name, count in graph.node_types.items():
         lines.append(f"nodes of type '{name}': {count:,}")
     for relation in graph.relations:

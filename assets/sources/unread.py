@@ -14,7 +14,6 @@ def unread_words(one: str, several: str, names: Iterable[str], where: str = "") 
 
     Args:
         one, several: the word for one of them, and for several.
-        names: the names.
         where: end of the phrase.
     """
     listed = list(names)

@@ -13,7 +13,6 @@ from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.stage import Silent
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.stage import GRAPH
-from graphmill.assets.sources.registry import UNCHECKED
 from graphmill.assets.sources.stage import SourceStage
 from graphmill.assets.sources.survey import Survey, TableSize
 from graphmill.kernels.errors import InputError, each_mistake, joined, refused_by
@@ -74,7 +73,7 @@ def with_problems(survey: Survey, passes: Sequence[Asked]) -> Survey:
     Args:
         passes: what each pass over the source builds: one for each split.
     """
-    if GRAPH.source(passes[0][-1][1]).source in UNCHECKED:
+    if not GRAPH.source(passes[0][-1][1]).inspected:
         return survey
     if survey.num_edges > CHECKED_EDGES:
         return replace(survey, not_checked="edges, labels, split and values of features, which a build checks")

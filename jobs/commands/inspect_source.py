@@ -78,7 +78,7 @@ def survey_of(source: str) -> Survey:
     from graphmill.assets.features.stage import FEATURES
     from graphmill.assets.graph.stage import GRAPH
     from graphmill.assets.pipeline.file import load_pipeline
-    from graphmill.assets.sources.registry import config_class, source_module
+    from graphmill.assets.sources.registry import config_class
     from graphmill.jobs.commands.inspect_pipeline import survey_pipeline, with_problems
     from graphmill.trainers.recipe.config import TrainTable
 
@@ -89,8 +89,7 @@ def survey_of(source: str) -> Survey:
         problem = f"{source} has no columns that are named like the ends of edges"
         raise InputError(problem, "name them in a [graph] table (docs/own-data.md), and inspect that pipeline file")
     config = config_class(kind)(**keys)
-    survey = source_module(kind).survey(config)
-    return with_problems(survey, [[(FEATURES, features_config(config)), (GRAPH, config)]])
+    return with_problems(config.survey(), [[(FEATURES, features_config(config)), (GRAPH, config)]])
 
 
 def print_source_json(source: str, home: Path | None, settings: Sequence[str] = ()) -> None:

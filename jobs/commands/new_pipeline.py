@@ -9,23 +9,10 @@ from typing import Any
 
 from graphmill.assets.pipeline.file import load_pipeline, pipelines_folder
 from graphmill.assets.pipeline.rules import NAME
-from graphmill.assets.sources.registry import SOURCES
+from graphmill.assets.sources.registry import config_class, source_names
 from graphmill.assets.storage.patterns import matches
 from graphmill.jobs.commands.inspect_source import column_names, recognise, require_local
 from graphmill.kernels.errors import InputError
-
-FILES: dict[str, dict[str, Any]] = {
-    "npz": {"path": "graph.npz"},
-    "edges": {"edges": "edges.parquet", "nodes": "nodes.parquet"},
-    "ogb": {"path": "ogbn_arxiv"},
-    "dgl": {"path": "graph.dgl"},
-    "pyg": {"path": "graph.pt"},
-    "python-environment": {},
-    "tables": {},
-    "typed-python-environment": {},
-}
-SIZES: dict[str, Any] = {"nodes": 20000, "edges": 160000, "features": 32, "classes": 8}
-"""Keys of `[graph]` in a new file: of sources that read files, and of generators."""
 
 TABLES = """
 [graph.nodes.user]           # a table for each node type; ids are those of the type
@@ -122,8 +109,8 @@ def planned_pipeline(path: Path, home: Path | None, report: Callable[[str], Any]
 
 def _graph_table(source: str, folder: Path) -> str:
     """Returns the lines of `[graph]` that name a source; a path is relative to the folder of the pipeline file."""
-    if source in SOURCES:
-        kind, keys = source, FILES.get(source, SIZES | ({} if source == "rmat" else {"p_in": 0.6}))
+    if source in source_names():
+        kind, keys = source, config_class(source).example
         named = [f"{key} = {_toml(value)}" for key, value in keys.items()]
         if any(isinstance(value, str) for value in keys.values()):
             named[0] += "    # a path in quotes, relative to this file"
@@ -131,7 +118,7 @@ def _graph_table(source: str, folder: Path) -> str:
     data = Path(source).absolute()
     require_local(source)
     if not matches(data):
-        kinds = ", ".join(SOURCES)
+        kinds = ", ".join(source_names())
         raise InputError(f"{source} is neither data nor a kind of source", f"give a path, or one of: {kinds}")
     kind, keys = recognise(data)
     if kind == "table":

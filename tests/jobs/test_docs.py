@@ -12,7 +12,8 @@ from graphmill.assets.pipeline.notes import Notes
 from graphmill.assets.pipeline.schedule import RunTable, ScheduleTable
 from graphmill.assets.samples.config import SamplesTable
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.sources.registry import SOURCES, TableConfig, config_class
+from graphmill.assets.sources.interface import TableConfig
+from graphmill.assets.sources.registry import SOURCES, config_class
 from graphmill.trainers.recipe.config import TrainTable
 
 DOCS = Path(__file__).parents[2] / "docs"

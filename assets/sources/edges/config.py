@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import KeyProblem, within
+from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
-from graphmill.assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from graphmill.assets.sources.spooled import SpooledConfig
 
 MOST_FEATURES = 1 << 24
@@ -26,12 +26,8 @@ NAMES = {"edges": ("src", "dst"), "nodes": ("id",), "feature_entries": ("node", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgesConfig(SpooledConfig):
-    """`[graph]` with `source = "edges"`.
-
-    Raises:
-        InputError: a value is outside its range, or keys contradict one another.
-    """
+class EdgeTableKeys(SpooledConfig):
+    """The keys of `[graph]` with `source = "edges"`."""
 
     # names this kind of source
     source: str = field(default="edges", metadata=FEATURES_TOO)
@@ -74,20 +70,22 @@ class EdgesConfig(SpooledConfig):
     # beginning of the lines above a table that are left out, "" for none; None finds # and %
     comment: str | None = field(default=None, metadata=LATER)
 
+    example: ClassVar[Mapping[str, Any]] = {"edges": "edges.parquet", "nodes": "nodes.parquet"}
+
     @property
     def weighted(self) -> bool:
         """Whether edges get weights."""
         return self.weight_column is not None
 
     @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes that edges get: of weights, edge_types, edge_ids."""
-        return (*super().attributes, *(("edge_types",) if self.type_column is not None else ()))
+    def typed(self) -> bool:
+        """Whether edges have relations: if a column of them is named."""
+        return self.type_column is not None
 
     @property
     def never(self) -> frozenset[str]:
-        """The attributes that a graph of these keys certainly lacks: nodes have no types, and edges those of columns that are named."""
-        return frozenset({*super().never, "node_types", *(() if self.type_column is not None else ("edge_types",))})
+        """The attributes that a graph of these keys certainly lacks; nodes have no types."""
+        return super().never | {"node_types"}
 
     @property
     def columns_from(self) -> Mapping[str, str]:
@@ -153,14 +151,14 @@ class EdgesConfig(SpooledConfig):
             found |= {key: getattr(self, key) for key in ("source_column", "target_column", "num_nodes")}
         return found
 
-    def sampled(self, raw: Mapping[str, str]) -> tuple[EdgesConfig, Mapping[str, str]]:
+    def sampled(self, raw: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
         if self.split_column is None:
             return self, raw
         config = replace(self, label_column=None, labels="numbers", no_label=(), name_column=None)
         return config, {name: digest for name, digest in raw.items() if not name.endswith(UNSAMPLED)}
 
-    def for_table(self, table: TableConfig) -> EdgesConfig:
+    def for_table(self, table: TableConfig) -> Self:
         """Returns the configuration that reads a feature table from its columns."""
         if table.columns is None:
             return self
@@ -171,7 +169,7 @@ class EdgesConfig(SpooledConfig):
         header = self.header if self.header is None or isinstance(self.header, bool) else key in self.header
         return TextForm(self.delimiter, header, self.comment, NAMES[key])
 
-    def files(self, key: str) -> tuple[Path, ...]:
+    def patterns(self, key: str) -> tuple[Path, ...]:
         """Returns the patterns of `edges`, `nodes` or `feature_entries`."""
         value = getattr(self, key)
         return () if value is None else (value,) if isinstance(value, Path) else tuple(value)

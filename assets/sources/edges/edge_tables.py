@@ -19,7 +19,7 @@ from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
-    from graphmill.assets.sources.edges.config import EdgesConfig
+    from graphmill.assets.sources.edges.config import EdgeTableKeys
 
 EXAMPLES = 3
 
@@ -137,7 +137,7 @@ def stage_edges(
 
 def spool_edges(
     edges: TableFiles,
-    config: EdgesConfig,
+    config: EdgeTableKeys,
     relations: list[str],
     numbering: Numbering,
     staged: list[int] | None,

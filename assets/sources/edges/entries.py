@@ -19,10 +19,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from graphmill.assets.sources.edges.config import MOST_FEATURES, EdgesConfig
+from graphmill.assets.sources.edges.config import MOST_FEATURES, EdgeTableKeys
 from graphmill.assets.sources.edges.numbering import Numbering, id_kind, locate, no_id, require_one_sort, stage
-from graphmill.assets.sources.feature_blocks import FeatureBlock
-from graphmill.assets.sources.readers.archive import row_ranges
+from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.readers.table_features import rounded_values
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles
@@ -34,7 +33,7 @@ NODE, FEATURE, VALUE = COLUMNS = ("node", "feature", "value")
 """Names of the columns if the configuration names none; `value` is read if the table has it."""
 
 
-def entry_columns(table: TableFiles, config: EdgesConfig) -> list[str]:
+def entry_columns(table: TableFiles, config: EdgeTableKeys) -> list[str]:
     """Returns the names of the columns of node, feature and, if there are values, value.
 
     Raises:
@@ -51,7 +50,7 @@ def entry_type(names: Sequence[str]) -> str:
     return "float32" if len(names) == 3 else "uint8"
 
 
-def has_names(table: TableFiles, config: EdgesConfig) -> bool:
+def has_names(table: TableFiles, config: EdgeTableKeys) -> bool:
     """Tells whether features are names instead of numbers of columns.
 
     Raises:
@@ -81,7 +80,7 @@ class FeatureEntries:
         InputError: a node, feature or value is missing or not valid, with the first such row.
     """
 
-    def __init__(self, table: TableFiles, config: EdgesConfig, numbering: Numbering, kind: str):
+    def __init__(self, table: TableFiles, config: EdgeTableKeys, numbering: Numbering, kind: str):
         self.duck, self.table, self.numbering = table.duck, table, numbering
         self.names = entry_columns(table, config)
         if not any(table.duck.rows(f"SELECT 1 FROM {table.source(n)} LIMIT 1") for n in range(len(table.paths))):
@@ -148,7 +147,7 @@ class FeatureEntries:
     def _refuse(self, row: int, name: str, wanted: str, remedy: str = FIX_FILE) -> None:
         raise self.table.refusal(*locate(self.files, row), name, f"not {wanted}", remedy)
 
-    def _named_width(self, config: EdgesConfig) -> int:
+    def _named_width(self, config: EdgeTableKeys) -> int:
         """Numbers the names of the features in ascending order; returns their number."""
         if config.num_features is not None:
             problem = f"num_features = {config.num_features}, but column '{self.names[1]}' holds names"
@@ -163,7 +162,7 @@ class FeatureEntries:
             self._too_many(f"{width:,} different names")
         return width
 
-    def _width(self, config: EdgesConfig) -> int:
+    def _width(self, config: EdgeTableKeys) -> int:
         """Returns the number of features: that of the configuration, or one more than the largest feature."""
         most = config.num_features or MOST_FEATURES
         row = self._first(f"feature < 0 OR feature >= {most}")
@@ -265,7 +264,7 @@ def _clipped(number: str) -> str:
     return f"CAST(CASE WHEN {number} < 0 THEN -1 WHEN {number} > {MOST_FEATURES} THEN {MOST_FEATURES} ELSE {number} END AS INTEGER)"
 
 
-def survey_entries(table: TableFiles, config: EdgesConfig) -> tuple[int, str]:
+def survey_entries(table: TableFiles, config: EdgeTableKeys) -> tuple[int, str]:
     """Returns (number of features, type of their values); counts the features if the configuration does not give their number."""
     names = entry_columns(table, config)
     if config.num_features is not None:

@@ -12,22 +12,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from graphmill.assets.building.stage import Silent
 from graphmill.assets.sources.edges.node_tables import read_nodes
 from graphmill.assets.sources.edges.numbering import Numbering
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
 from graphmill.assets.sources.feature_blocks import FeatureBlock, blocks_type, checked_slices
-from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.interface import OpenSource, TableConfig
+from graphmill.assets.sources.readers.duck import Duck, scratch_duck
 from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.assets.sources.registry import RawGraph, TableConfig
 from graphmill.kernels.errors import InputError, joined, refused_by
 
 if TYPE_CHECKING:
-    from graphmill.assets.building.stage import Progress
-    from graphmill.assets.sources.edges.config import EdgesConfig
+    from graphmill.assets.sources.edges.config import EdgeTableKeys
 
 READ_BYTES = 256 << 20
 """Most bytes of all files that are read again to look for further mistakes: some seconds."""
@@ -35,19 +34,7 @@ READ_BYTES = 256 << 20
 Check = Callable[[], object]
 
 
-class Readable(Protocol):
-    """The part of an open source of tables that is tried."""
-
-    def graph(self, progress: Progress) -> RawGraph:
-        """Reads everything except features."""
-        ...
-
-    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
-        """Returns the features."""
-        ...
-
-
-Opener = Callable[["EdgesConfig", Duck, Path], Readable]
+Opener = Callable[["EdgeTableKeys", Duck], OpenSource]
 
 
 @contextmanager
@@ -65,17 +52,13 @@ def told_at_once(find: Callable[[], Sequence[InputError]]) -> Iterator[None]:
         raise joined([error, *find()]) from None
 
 
-def find_mistakes(config: EdgesConfig, opener: Opener) -> list[InputError]:
+def find_mistakes(config: EdgeTableKeys, opener: Opener) -> list[InputError]:
     """Returns the mistakes of the tables, in the order of edges, nodes, features.
 
     Args:
-        config: configuration of the source.
-        opener: opens the tables of a configuration: (configuration, connection, scratch folder).
+        opener: opens the tables of a configuration: (configuration, connection).
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="graphmill-mistakes-") as folder,
-        Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
-    ):
+    with scratch_duck(config.duck_bytes, "mistakes") as duck:
         tables: dict[str, TableFiles] = {}
         keys = ["edges", *(["nodes"] if config.nodes is not None else [])]
 
@@ -85,14 +68,14 @@ def find_mistakes(config: EdgesConfig, opener: Opener) -> list[InputError]:
         wrong = refused_by([lambda key=key: try_open(key) for key in keys])
         if wrong:
             return wrong
-        return _Search(config, tables["edges"], tables.get("nodes"), opener, Path(folder)).errors()
+        return _Search(config, tables["edges"], tables.get("nodes"), opener).errors()
 
 
 class _Search:
     """The checks of open tables, each apart."""
 
-    def __init__(self, config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None, opener: Opener, folder: Path):
-        self.config, self.edges, self.nodes, self.opener, self.folder = config, edges, nodes, opener, folder
+    def __init__(self, config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None, opener: Opener):
+        self.config, self.edges, self.nodes, self.opener = config, edges, nodes, opener
         self.features: list[str] = []
 
     def errors(self) -> list[InputError]:
@@ -135,7 +118,7 @@ class _Search:
         needed = [config.source_column, config.target_column, *([] if self.nodes is None else [config.id_column])]
         if None in needed:
             weight = config.weight_column
-            return [] if weight is None else refused_by([lambda: self._read_column(self.edges, weight)])
+            return [] if weight is None else refused_by([lambda: read_column(self.edges, weight)])
         tried = [config, replace(config, weight_column=None), replace(config, weight_column=None, type_column=None)]
         return refused_by([lambda each=each: self._try(each) for each in tried])
 
@@ -148,18 +131,15 @@ class _Search:
             ]
         )
         names = columns_to_check(nodes, list(dict.fromkeys(self.features)))
-        return found + refused_by([lambda name=name: self._read_column(nodes, name) for name in names])
+        return found + refused_by([lambda name=name: read_column(nodes, name) for name in names])
 
-    def _try(self, config: EdgesConfig) -> None:
-        folder = Path(tempfile.mkdtemp(dir=self.folder))
-        with Duck(folder, config.memory_bytes * 6 // 10, 2) as duck:
-            source = self.opener(config, duck, folder)
+    def _try(self, config: EdgeTableKeys) -> None:
+        folder = Path(tempfile.mkdtemp(dir=self.edges.duck.folder))
+        with Duck(folder, config.duck_bytes, 2) as duck:
+            source = self.opener(config, duck)
             source.graph(Silent())
             for block in source.blocks(TableConfig()):
                 read_block(block)
-
-    def _read_column(self, table: TableFiles, name: str) -> None:
-        read_column(table, name)
 
 
 def read_column(table: TableFiles, name: str) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 
 from graphmill.assets.sources.classes import CLASSIFIES
 from graphmill.assets.sources.edges.numbering import Numbering
+from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import literal, quoted
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles
-from graphmill.assets.sources.registry import RawGraph
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 

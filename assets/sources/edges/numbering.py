@@ -82,7 +82,6 @@ def number_by_nodes(nodes: TableFiles, column: str, kind: str, id_type: str, sta
     """Numbers the rows of the node tables.
 
     Args:
-        nodes: the node tables.
         column: name of the column of ids.
         kind: "integer", or the SQL type of the ids.
         id_type: the key of the configuration; with "auto", text that looks like a number is refused.
@@ -156,7 +155,6 @@ def no_id(table: TableFiles, file: int, row: int, column: str, section: str) -> 
     """Returns the error of a row whose id is missing or not a whole number.
 
     Args:
-        table: the files.
         file, row, column: place of the id.
         section: the table of the pipeline file whose `id_type` decides the ids, "" without one.
     """
@@ -224,7 +222,6 @@ def require_one_sort(
     """Refuses ids of a CSV file that look like numbers if ids are text: 1 and 01, or 1 and 1.0, would be two nodes.
 
     Args:
-        table: the files.
         files: number of rows of each file.
         staged: table of DuckDB that holds the rows.
         columns: column of that table -> column of the files.
@@ -280,7 +277,6 @@ def refuse_lost_rows(table: TableFiles, columns: Sequence[str], staged: str) -> 
     """Refuses a first line of text that was taken for names of columns, but names nodes: it would be lost.
 
     Args:
-        table: the files.
         columns: names of the columns of ids.
         staged: DuckDB's table of the ids.
 

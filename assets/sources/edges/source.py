@@ -22,14 +22,14 @@ the id map, labels, degrees and the node table. Disk while building, with M edge
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphmill.assets.sources.edges.config import EdgesConfig
+from graphmill.assets.sources.edges.config import EdgeTableKeys
 from graphmill.assets.sources.edges.edge_tables import spool_edges, stage_edges, type_names
 from graphmill.assets.sources.edges.entries import KEY, FeatureEntries, entry_columns
 from graphmill.assets.sources.edges.mistakes import find_mistakes, told_at_once
@@ -42,15 +42,14 @@ from graphmill.assets.sources.edges.numbering import (
     original_ids,
     refuse_lost_rows,
 )
-from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
-from graphmill.assets.sources.edges.shape import looks_like_triples
-from graphmill.assets.sources.edges.unread import unread_columns
+from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
+from graphmill.assets.sources.edges.survey import looks_like_triples, survey_tables
 from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests
 from graphmill.assets.sources.readers.table_features import feature_columns, table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.assets.sources.registry import RawGraph, TableConfig
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.spool import EdgeSpool
 from graphmill.kernels.errors import InputError
@@ -61,21 +60,44 @@ if TYPE_CHECKING:
     from graphmill.assets.sources.survey import Survey
 
 
-def raw(config: EdgesConfig, table: TableConfig | None) -> dict[str, str]:
-    """Returns a digest of each table file's data: of the columns that are read if it is Parquet, else of the whole file.
+class EdgesConfig(EdgeTableKeys):
+    """`[graph]` with `source = "edges"`."""
 
-    A feature table reads its columns and the ids of the nodes.
+    def raw(self, table: TableConfig | None) -> Mapping[str, str]:
+        """Returns a digest of each table file's data: of the columns that are read if it is Parquet, else of the whole file.
 
-    Raises:
-        InputError: a pattern names no file, a file cannot be read, or lacks a column; with all mistakes of the tables.
-    """
-    with told_at_once(_mistakes(config)), Duck(None, config.memory_bytes * 6 // 10, 1) as duck:
-        if table is not None:
-            return _raw_features(config.for_table(table), table, duck)
-        return _digests(config, duck, "edges", OF_EDGES) | _digests(config, duck, "nodes", OF_NODES, apart=True)
+        A feature table reads its columns and the ids of the nodes.
+
+        Raises:
+            InputError: a pattern names no file, a file cannot be read, or lacks a column; with all mistakes of the tables.
+        """
+        with self._told_at_once(), Duck(None, self.duck_bytes, 1) as duck:
+            if table is not None:
+                return _raw_features(self.for_table(table), table, duck)
+            return _digests(self, duck, "edges", OF_EDGES) | _digests(self, duck, "nodes", OF_NODES, apart=True)
+
+    @contextmanager
+    def opened(
+        self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> Iterator[TablesSource]:
+        """Opens the tables; their rows are read when they are first needed.
+
+        Raises:
+            InputError: a pattern names no file, or a file has no readable header. One of the block gets all mistakes of the tables.
+        """
+        with self._told_at_once(), Duck(folder, self.duck_bytes, execution.threads) as duck:
+            yield TablesSource(self, duck)
+
+    def survey(self) -> Survey:
+        """Describes the tables from their headers and counts; without node tables it counts the distinct ids."""
+        with self._told_at_once():
+            return survey_tables(self)
+
+    def _told_at_once(self) -> AbstractContextManager[None]:
+        return told_at_once(lambda: find_mistakes(self, TablesSource))
 
 
-def _raw_features(config: EdgesConfig, table: TableConfig, duck: Duck) -> dict[str, str]:
+def _raw_features(config: EdgeTableKeys, table: TableConfig, duck: Duck) -> dict[str, str]:
     edges, nodes = _tables(config, duck)
     # The type of the ids decides their order.
     found = {"ids": hashlib.sha256(agree_on_ids(config, edges, nodes).encode()).hexdigest()}
@@ -92,43 +114,24 @@ def _raw_features(config: EdgesConfig, table: TableConfig, duck: Duck) -> dict[s
     return found | left_out_digest(nodes, read, "nodes") | _digests(config, duck, "nodes", ("id_column",), names)
 
 
-def _tables(config: EdgesConfig, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
+def _tables(config: EdgeTableKeys, duck: Duck) -> tuple[TableFiles, TableFiles | None]:
     """Opens edge tables, and node tables if there are any."""
     return open_table(config, duck, "edges"), None if config.nodes is None else open_table(config, duck, "nodes")
 
 
 def _digests(
-    config: EdgesConfig, duck: Duck, key: str, roles: Sequence[str], names: Sequence[str] = (), *, apart: bool = False
+    config: EdgeTableKeys, duck: Duck, key: str, roles: Sequence[str], names: Sequence[str] = (), *, apart: bool = False
 ) -> dict[str, str]:
     """Returns the digests of the files of `key`, see `table_digests`; `roles` are keys of the configuration that name columns."""
-    chosen = {role: getattr(config, role) for role in roles if getattr(config, role) is not None}
-    return table_digests(duck, config.files(key), key, config.text_form(key), chosen, names, apart=apart)
-
-
-@contextmanager
-def opened(
-    config: EdgesConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
-) -> Iterator[TablesSource]:
-    """Opens the tables; their rows are read when they are first needed.
-
-    Raises:
-        InputError: a pattern names no file, or a file has no readable header. One of the block gets all mistakes of the tables.
-    """
-    with told_at_once(_mistakes(config)), Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
-        yield TablesSource(config, duck, folder)
+    chosen = named_columns(config, roles)
+    return table_digests(duck, config.patterns(key), key, config.text_form(key), chosen, names, apart=apart)
 
 
 class TablesSource:
-    """Edge and node tables; see `OpenSource`.
+    """Edge and node tables; see `OpenSource`."""
 
-    Args:
-        config: configuration of the source.
-        duck: the connection.
-        folder: scratch folder for the edges.
-    """
-
-    def __init__(self, config: EdgesConfig, duck: Duck, folder: Path):
-        self.config, self.duck, self.folder = config, duck, folder
+    def __init__(self, config: EdgeTableKeys, duck: Duck):
+        self.config, self.duck = config, duck
         self.node_types: Mapping[str, int] = {}
         self.edges, self.nodes = _tables(config, duck)
 
@@ -188,7 +191,9 @@ class TablesSource:
             checked(raw.splits, raw.labels, f"{self.nodes.paths[0]}: column '{config.split_column}'")
         columns = config.columns(self._relations)
         watched = config.counts_reverses(len(self._relations))
-        spool = EdgeSpool(self.folder, numbering.num_nodes, columns, undirected=config.undirected, watched=watched)
+        spool = EdgeSpool(
+            self.duck.scratch, numbering.num_nodes, columns, undirected=config.undirected, watched=watched
+        )
         spool_edges(self.edges, config, self._relations, numbering, staged, spool, progress)
         if spool.num_edges == 0:
             raise InputError(
@@ -235,7 +240,7 @@ class TablesSource:
         return stage_edges(edges, config, self._relations, (kind, kind), (strict, strict), sections)
 
 
-def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> str:
+def agree_on_ids(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None) -> str:
     """Returns "integer" or the SQL type of all three id columns.
 
     Raises:
@@ -256,15 +261,3 @@ def agree_on_ids(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | Non
     if typed:
         return next(iter(typed))  # a CSV file has no types of its own
     return "integer" if set(found.values()) == {"integer"} else "VARCHAR"
-
-
-def survey(config: EdgesConfig) -> Survey:
-    """Describes the tables from their headers and counts; without node tables it counts the distinct ids."""
-    from graphmill.assets.sources.edges.survey import survey_tables
-
-    with told_at_once(_mistakes(config)):
-        return survey_tables(config)
-
-
-def _mistakes(config: EdgesConfig) -> Callable[[], Sequence[InputError]]:
-    return lambda: find_mistakes(config, TablesSource)

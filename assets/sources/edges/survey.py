@@ -1,9 +1,11 @@
-"""The survey of edge and node tables: headers and counts. CSV files are read once to count their rows."""
+"""The survey of edge and node tables: headers and counts, and what the first rows look like if that is something else than the keys say.
+
+CSV files are read once to count their rows.
+"""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,42 +16,41 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.edges.config import NAMES
 from graphmill.assets.sources.edges.entries import KEY, survey_entries
 from graphmill.assets.sources.edges.node_tables import require_class_numbers
-from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, open_table
-from graphmill.assets.sources.edges.shape import looks_like_triples, lost_first_line
-from graphmill.assets.sources.edges.unread import unread_columns
+from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
 from graphmill.assets.sources.features import stored_type
-from graphmill.assets.sources.readers.duck import Duck
+from graphmill.assets.sources.readers.duck import Duck, literal, scratch_duck
 from graphmill.assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.assets.sources.readers.text_layout import TextForm
+from graphmill.assets.sources.readers.text_layout import NUMBER, TextForm
 from graphmill.assets.sources.spooled import spooled_survey
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.sources.unread import unread_notes
 
 if TYPE_CHECKING:
-    from graphmill.assets.sources.edges.config import EdgesConfig
+    from graphmill.assets.sources.edges.config import EdgeTableKeys
 
 SHOWN_COLUMNS = 12
+LOOKED_AT = 100_000
+"""Rows of the first file that are looked at."""
+MOST_RELATIONS = 256
+"""Most relations of a graph."""
+SHARE, FEWER = 0.3, 8
+"""Share of ids that heads and tails have in common if all columns are numbers, and how many times fewer relations there are."""
 
 
-def survey_tables(config: EdgesConfig) -> Survey:
+def survey_tables(config: EdgeTableKeys) -> Survey:
     """Describes the tables of a configuration.
 
     Raises:
         InputError: a file cannot be read, or lacks a column that the configuration names.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder,
-        Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
-    ):
+    with scratch_duck(config.duck_bytes, "inspect") as duck:
         edges = open_table(config, duck, "edges")
-        for key in OF_EDGES:
-            if getattr(config, key) is not None:
-                edges.require(key, getattr(config, key))
+        for key, name in named_columns(config, OF_EDGES).items():
+            edges.require(key, name)
         nodes = None if config.nodes is None else open_table(config, duck, "nodes")
-        for key in OF_NODES:
-            if nodes is not None and getattr(config, key) is not None:
-                nodes.require(key, getattr(config, key))
+        for key, name in named_columns(config, OF_NODES).items() if nodes is not None else ():
+            nodes.require(key, name)
         if nodes is not None and config.label_column is not None and config.labels == "numbers":
             require_class_numbers(nodes, config.label_column, config.no_label)
         contents = describe_table("edges", edges) + (describe_table("nodes", nodes) if nodes else [])
@@ -65,13 +66,13 @@ def survey_tables(config: EdgesConfig) -> Survey:
         if nodes is None and config.num_nodes is None:
             contents.append(_ends_line(config, edges, num_nodes))
     types = [] if config.type_column is None else [config.type_column]
-    title = f"edges: {', '.join(map(str, config.files('edges')))}"
+    title = f"edges: {', '.join(map(str, config.patterns('edges')))}"
     return spooled_survey(
         config, types, num_nodes, num_edges, width, dtype, title=title, contents=contents, notes=notes
     )
 
 
-def _ends_line(config: EdgesConfig, edges: TableFiles, num_nodes: int) -> str:
+def _ends_line(config: EdgeTableKeys, edges: TableFiles, num_nodes: int) -> str:
     """Returns the line about ids of both ends, which are one space: users and items that are both numbered from 0 would merge."""
     names = (config.source_column, config.target_column)
     ends = " INTERSECT ".join(f"({edges.union(edges.field(name))})" for name in names)
@@ -83,7 +84,7 @@ def _ends_line(config: EdgesConfig, edges: TableFiles, num_nodes: int) -> str:
     )
 
 
-def _count_nodes(config: EdgesConfig, edges: TableFiles, nodes: TableFiles | None) -> int:
+def _count_nodes(config: EdgeTableKeys, edges: TableFiles, nodes: TableFiles | None) -> int:
     if nodes is not None:
         return nodes.count()
     if config.num_nodes is not None:
@@ -130,7 +131,7 @@ def survey_files(paths: Sequence[Path]) -> list[str]:
         return [*describe_table("table", table), *(f"note: {said}" for said in (lost, triples) if said)]
 
 
-def _features(config: EdgesConfig, nodes: TableFiles | None) -> tuple[int, str, list[str]]:
+def _features(config: EdgeTableKeys, nodes: TableFiles | None) -> tuple[int, str, list[str]]:
     """Returns (number of columns, type of the stored values, notes)."""
     if nodes is None or config.features is None:
         return 1, "uint8", ["no features are read: `features` in [graph] names their columns"] if nodes else []
@@ -138,3 +139,63 @@ def _features(config: EdgesConfig, nodes: TableFiles | None) -> tuple[int, str, 
     value = feature_type(nodes, names)
     stored = stored_type(np.dtype(SQL_TYPES[value]), "as stored", config.normalize, str(nodes.paths[0]))
     return sum(column_widths(nodes, names)), stored, []
+
+
+def lost_first_line(table: TableFiles) -> str:
+    """Returns a sentence about a first line that is taken for names of columns and looks like a row; "" if it looks like names."""
+    if not table.is_csv or table.form.header is not None or not table.layouts[0].header:
+        return ""
+    numbers, looked_at = [name for name in table.columns if NUMBER.fullmatch(name)], list(table.columns)[:3]
+    fields = ", ".join(table.field(name) for name in looked_at)
+    counts = ", ".join(f"count(*) FILTER ({literal(name)} IN ({fields}))" for name in looked_at)
+    found = table.duck.rows(f"SELECT {counts} FROM ({_first_rows(table)})", str(table.paths[0]))[0]
+    again = [name for name, count in zip(looked_at, found, strict=True) if count]
+    if not numbers and not again:
+        return ""
+    what = f"'{again[0]}' is also a value of a column" if again else f"'{numbers[0]}' is a number"
+    names = ", ".join(NAMES["edges"] + tuple(f"c{place}" for place in range(2, len(table.columns))))
+    return (
+        f"the first line is taken for names of columns and looks like a row: {what}. "
+        f"If it is a row, set header = false in {table.section}; the columns are then called {names}"
+    )
+
+
+def looks_like_triples(table: TableFiles, source: str, target: str, names: Sequence[str] = ()) -> str:
+    """Returns a sentence about triples (head, relation, tail) of which the relation is read as the target; "" if it does not look so.
+
+    Args:
+        source, target: names of the columns of the ends.
+        names: names of all columns, as the sentence is to call them; () for those of the table.
+    """
+    shown = dict(zip(table.columns, names or table.columns, strict=True))
+    for tail in table.columns:
+        if tail not in (source, target) and _are_triples(table, source, target, tail):
+            keys = f'target_column = "{shown[tail]}" and type_column = "{shown[target]}"'
+            return (
+                f"the edges look like triples of head, relation and tail: column '{shown[target]}' has few values, and '{shown[tail]}' "
+                f"shares ids with '{shown[source]}'. If they are, set {keys} in {table.section}"
+            )
+    return ""
+
+
+def _first_rows(table: TableFiles) -> str:
+    return f"SELECT * FROM {table.source(0)} LIMIT {LOOKED_AT}"
+
+
+def _are_triples(table: TableFiles, head: str, relation: str, tail: str) -> bool:
+    columns = {name: f"CAST({table.field(name)} AS VARCHAR)" for name in (head, relation, tail)}
+    rows = f"WITH t AS (SELECT {columns[head]} AS h, {columns[relation]} AS r, {columns[tail]} AS t FROM ({_first_rows(table)}))"
+    number = "regexp_full_match(r, '[+-]?[0-9]+')"
+    counts = (
+        "(SELECT count(DISTINCT h) FROM t), (SELECT count(DISTINCT r) FROM t), (SELECT count(DISTINCT t) FROM t), "
+        "(SELECT count(*) FROM (SELECT h FROM t INTERSECT SELECT t FROM t)), "
+        "(SELECT count(*) FROM ((SELECT h FROM t UNION SELECT t FROM t) INTERSECT SELECT r FROM t)), "
+        f"(SELECT coalesce(bool_and({number}), false) FROM t), (SELECT count(*) FROM t)"
+    )
+    heads, relations, tails, shared, mixed, numbers, total = table.duck.rows(
+        f"{rows} SELECT {counts}", str(table.paths[0])
+    )[0]
+    few = 0 < relations <= MOST_RELATIONS and relations < min(heads, tails) and 2 * relations <= total
+    if numbers:  # numbers of relations and of entities are the same ones
+        return few and FEWER * relations <= min(heads, tails) and shared >= SHARE * min(heads, tails)
+    return few and shared > 0 and mixed == 0

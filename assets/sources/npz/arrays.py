@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from graphmill.assets.sources.classes import known_labels
-from graphmill.assets.sources.feature_blocks import FeatureBlock
-from graphmill.assets.sources.readers.archive import Archive, row_ranges
+from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.named.arrays import MEANT
+from graphmill.assets.sources.readers.archive import Archive
+from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.splits import is_mask, mask_ids
-from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import Attempts, InputError
 from graphmill.kernels.types import Array, id_dtype
 
@@ -21,23 +22,8 @@ KNOWN = (
 )  # fmt: skip
 """Arrays of the `edge_index` form."""
 
-FIX_FILE = "correct the file and run the command again"
 LISTS, MASKS = ("train", "val", "test"), ("train_masks", "val_masks", "test_masks")
 """Names of the arrays that hold a split, as ids and as masks."""
-
-
-MEANT = {
-    "x": ("features", "feature", "feats", "feat", "node_features", "node_feat", "node_attr", "attributes", "attr"),
-    "y": ("labels", "label", "node_labels", "node_label", "targets", "target", "classes"),
-    "train": ("train_idx", "train_ids", "train_id", "train_nodes", "train_index"),
-    "val": ("val_idx", "val_ids", "valid", "valid_idx", "valid_ids", "validation", "val_nodes"),
-    "test": ("test_idx", "test_ids", "test_id", "test_nodes", "test_index"),
-    "train_masks": ("train_mask",),
-    "val_masks": ("val_mask", "valid_mask", "valid_masks", "validation_mask", "validation_masks"),
-    "test_masks": ("test_mask",),
-    "class_names": ("label_names", "classnames"),
-}
-"""Names of the arrays of this format in other formats."""
 
 
 def refuse_strangers(archive: Archive) -> None:
@@ -65,52 +51,6 @@ def meant_by(name: str, archive: Archive) -> str | None:
     missing = [known for known in KNOWN if known not in archive]
     meant = [known for known in missing if name.lower() in MEANT.get(known, ())]
     return next(iter(meant or difflib.get_close_matches(name, missing, n=1, cutoff=0.85)), None)
-
-
-def integers(archive: Archive, name: str, dims: int) -> Array:
-    """Reads an array of integers.
-
-    Args:
-        archive: the open archive.
-        name: name of the array.
-        dims: 0 for a number (or an array of one element), else the number of dimensions.
-
-    Raises:
-        InputError: the array is missing, or has another type or number of dimensions.
-    """
-    if name not in archive:
-        raise InputError(f"{archive.path}: has no array '{name}'; it has {', '.join(archive.names)}", FIX_FILE)
-    header = archive.header(name)
-    if header.dtype.kind not in "iu":
-        text = header.dtype.kind not in "fb"
-        remedy = (
-            f"number them: {name} = np.unique({name}, return_inverse=True)[1]"
-            if text
-            else f"save {name}.astype(np.int64)"
-        )
-        raise InputError(f"{archive.path}: {name} is {header.dtype}, not integers", remedy)
-    if dims == 0 and header.shape in ((), (1,)):
-        return _signed(archive, name).reshape(())
-    if len(header.shape) != dims:
-        problem = f"{archive.path}: {name} has shape {list(header.shape)}, not {dims} dimensions"
-        flat = dims == 1 and sum(size != 1 for size in header.shape) <= 1
-        raise InputError(problem, f"save {name}.reshape(-1)" if flat else FIX_FILE)
-    return _signed(archive, name)
-
-
-def _signed(archive: Archive, name: str) -> Array:
-    """Reads integers; those of uint64 become int64, since NumPy counts the former with int64 as floats.
-
-    Raises:
-        InputError: a value is beyond the range of int64.
-    """
-    values = archive.read(name)
-    if values.dtype.kind == "i" or values.dtype.itemsize < 8:
-        return values
-    if (most := largest(values)) >= 2**63:
-        problem = f"{archive.path}: {name} holds {most}, which is no number of a node: it is {most - 2**64} of int64"
-        raise InputError(problem, f"leave out what has no node, and save {name}.astype(np.int64)")
-    return values.view(values.dtype.str.replace("u", "i"))
 
 
 def endpoints(archive: Archive, edges: Array | Sequence[Array], num_nodes: int) -> tuple[Array, Array]:
@@ -184,7 +124,7 @@ def feature_blocks(archive: Archive, form: str | None, num_nodes: int) -> Sequen
         header = archive.header(form)
         width, dtype = header.shape[1], header.dtype
     else:
-        shape = integers(archive, f"{form}_shape", 1).tolist()
+        shape = archive.integers(f"{form}_shape", 1).tolist()
         if len(shape) != 2 or shape[0] != num_nodes or shape[1] < 0:
             raise InputError(f"{archive.path}: {form}_shape is {shape}, not [{num_nodes}, F]", FIX_FILE)
         width, dtype = shape[1], archive.header(f"{form}_data").dtype
@@ -197,7 +137,7 @@ def feature_blocks(archive: Archive, form: str | None, num_nodes: int) -> Sequen
 
 def _dense_slices(archive: Archive, form: str, num_nodes: int, width: int) -> Iterator[tuple[int, Array]]:
     """Yields (first row, rows[n, F]) of CSR features."""
-    indptr, columns = integers(archive, f"{form}_indptr", 1), integers(archive, f"{form}_indices", 1)
+    indptr, columns = archive.integers(f"{form}_indptr", 1), archive.integers(f"{form}_indices", 1)
     data = archive.read(f"{form}_data")
     if data.shape != columns.shape:
         raise InputError(f"{archive.path}: {form}_data has {data.shape} values for {columns.shape} columns", FIX_FILE)
@@ -317,4 +257,4 @@ def _listed(archive: Archive, name: str, num_nodes: int) -> Array:
     """Returns the ids of a part, which is saved as ids or as a mask."""
     if archive.header(name).dtype.kind in "biuf" and is_mask(values := archive.read(name), num_nodes):
         return mask_ids(values, num_nodes, None, f"{archive.path}: {name}", name)
-    return integers(archive, name, 1)
+    return archive.integers(name, 1)

@@ -25,14 +25,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.features import stored_type
+from graphmill.assets.sources.interface import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
 from graphmill.assets.sources.npz.arrays import (
-    FIX_FILE,
     LISTS,
     MASKS,
     check_indptr,
@@ -40,7 +40,6 @@ from graphmill.assets.sources.npz.arrays import (
     endpoints,
     feature_blocks,
     feature_rows,
-    integers,
     num_labels,
     refuse_strangers,
     shared_ids,
@@ -50,7 +49,7 @@ from graphmill.assets.sources.npz.arrays import (
 )
 from graphmill.assets.sources.npz.shown import classes_line, meant_lines, splits_line, unread_arrays
 from graphmill.assets.sources.readers.archive import Archive, Header
-from graphmill.assets.sources.registry import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
+from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.survey import Survey, in_memory_bytes
 from graphmill.assets.sources.unread import unread_notes
 from graphmill.kernels.arrays import largest
@@ -63,11 +62,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NpzConfig(GraphConfig):
-    """`[graph]` with `source = "npz"`.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "npz"`."""
 
     # names this kind of source
     source: str = field(default="npz", metadata=FEATURES_TOO)
@@ -75,6 +70,8 @@ class NpzConfig(GraphConfig):
     path: Path
     # row of train_masks, val_masks, test_masks, or a list of rows: one graph each; None takes the ids `train`, `val`, `test`, or row 0
     split: int | tuple[int, ...] | None = None
+
+    example: ClassVar[Mapping[str, Any]] = {"path": "graph.npz"}
 
     def brings_split(self) -> bool:
         """Tells it by the names of the arrays; the build reports an archive that cannot be read."""
@@ -84,38 +81,61 @@ class NpzConfig(GraphConfig):
         except InputError:
             return False
 
+    def files(self) -> Mapping[str, Path]:
+        """Returns the archive, which both the graph and its features need.
 
-def raw(config: NpzConfig, table: TableConfig | None) -> dict[str, str]:
-    """Returns the content digest of the whole archive, which both the graph and its features have.
+        Raises:
+            InputError: the file is missing or unreadable, or is not an archive.
+        """
+        with Archive(self.path):
+            return {"npz": self.path}
 
-    Raises:
-        InputError: the file is missing or unreadable, or is not an archive.
-    """
-    from graphmill.assets.storage.digests import sha256_file
+    @contextmanager
+    def opened(
+        self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> Iterator[EdgeListSource | AdjacencySource]:
+        """Opens the archive; only its headers are read here."""
+        with Archive(self.path) as archive:
+            adjacency = "adj_indptr" in archive and "edge_index" not in archive
+            yield AdjacencySource(self, archive) if adjacency else EdgeListSource(self, archive)
 
-    with Archive(config.path):
-        return {"npz": sha256_file(config.path)}
+    def survey(self) -> Survey:
+        """Describes the archive from the headers of its arrays.
 
-
-@contextmanager
-def opened(
-    config: NpzConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
-) -> Iterator[EdgeListSource | AdjacencySource]:
-    """Opens the archive; only its headers are read here.
-
-    Raises:
-        InputError: the file is missing or unreadable, or is not an archive.
-    """
-    with Archive(config.path) as archive:
-        adjacency = "adj_indptr" in archive and "edge_index" not in archive
-        yield AdjacencySource(config, archive) if adjacency else EdgeListSource(config, archive)
+        Raises:
+            InputError: the archive is unreadable, or has no edges.
+        """
+        split = one_split(self.split)
+        with Archive(self.path) as archive:
+            headers = {name: archive.header(name) for name in archive.names if not archive.dtype(name).hasobject}
+            contents = [f"{name} {header.dtype}{list(header.shape)}" for name, header in headers.items()]
+            edges = headers.get("edge_index", headers.get("adj_indices"))
+            if edges is None:
+                raise InputError(f"{self.path}: has no edge_index; it holds {', '.join(headers)}", FIX_FILE)
+            if len(edges.shape) not in (1, 2):
+                raise InputError(f"{self.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
+            num_nodes, width, value = _survey_nodes(archive, headers)
+            contents += [*classes_line(archive, num_nodes), *splits_line(archive, split, num_nodes)]
+            notes = [*meant_lines(archive), *unread_notes(unread_arrays(archive, split))]
+        turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
+        num_edges = edges.shape[0] if turned else edges.shape[-1]
+        stored = num_edges * (2 if self.undirected else 1)
+        return Survey(
+            title=f"npz: {self.path}",
+            contents=contents,
+            num_nodes=num_nodes,
+            num_edges=stored,
+            num_features=width,
+            dtype=stored_type(value, "as stored", self.normalize, str(self.path)),
+            memory_bytes=in_memory_bytes(num_edges, num_nodes, stored),
+            notes=[*notes, *(["edge_index is [E, 2] and cannot be built: save edge_index.T"] if turned else [])],
+        )
 
 
 class ArchiveSource:
     """An open archive of either form; see `OpenSource`.
 
     Args:
-        config: configuration of the source.
         archive: the open archive.
         form: name of dense features, prefix of the arrays of CSR ones, or None without features.
     """
@@ -158,7 +178,7 @@ class EdgeListSource(ArchiveSource):
         """Returns the number in `num_nodes` and the length of `y`; without both and without features, the largest id + 1."""
         said, archive = {}, self.archive
         if "num_nodes" in archive:
-            said["num_nodes"] = int(integers(archive, "num_nodes", 0))
+            said["num_nodes"] = int(archive.integers("num_nodes", 0))
         if "y" in archive:
             said["y"] = num_labels(archive, "y")
         return said if said or self._form else {"edge_index": int(self._edges().max()) + 1}
@@ -196,7 +216,7 @@ class EdgeListSource(ArchiveSource):
 
     def _edges(self) -> Array:
         """Reads integers [2, E]."""
-        edges, path = integers(self.archive, "edge_index", 2), self.archive.path
+        edges, path = self.archive.integers("edge_index", 2), self.archive.path
         if len(edges) != 2:
             hint, remedy = ("; it looks transposed", "save edge_index.T") if edges.shape[1] == 2 else ("", FIX_FILE)
             raise InputError(f"{path}: edge_index has shape {list(edges.shape)}, not [2, E]{hint}", remedy)
@@ -215,9 +235,9 @@ class AdjacencySource(ArchiveSource):
     def counts(self) -> dict[str, int | tuple[int, ...]]:
         """Returns the rows of the adjacency, its shape, and the number of labels."""
         archive = self.archive
-        said: dict[str, int | tuple[int, ...]] = {"adj_indptr": len(integers(archive, "adj_indptr", 1)) - 1}
+        said: dict[str, int | tuple[int, ...]] = {"adj_indptr": len(archive.integers("adj_indptr", 1)) - 1}
         if "adj_shape" in archive:
-            said["adj_shape"] = tuple(integers(archive, "adj_shape", 1).tolist())
+            said["adj_shape"] = tuple(archive.integers("adj_shape", 1).tolist())
         if "labels" in archive:
             said["labels"] = num_labels(archive, "labels")
         return said
@@ -229,7 +249,7 @@ class AdjacencySource(ArchiveSource):
             InputError: shapes, types, ids or values of the arrays are wrong.
         """
         archive, num_nodes = self.archive, self.num_nodes
-        indptr, targets = integers(archive, "adj_indptr", 1), integers(archive, "adj_indices", 1)
+        indptr, targets = archive.integers("adj_indptr", 1), archive.integers("adj_indices", 1)
         check_indptr(archive, "adj_indptr", indptr, len(targets))
         if len(targets) == 0:
             raise InputError(f"{archive.path}: adj_indices has no edges", "give a graph with at least one edge")
@@ -238,38 +258,6 @@ class AdjacencySource(ArchiveSource):
         labels = to_labels(archive, "labels", num_nodes)
         names, unread = class_names(archive, labels), unread_arrays(archive, one_split(self.config.split))
         return RawGraph(num_nodes=num_nodes, src=src, dst=dst, labels=labels, class_names=names, unread=unread)
-
-
-def survey(config: NpzConfig) -> Survey:
-    """Describes the archive from the headers of its arrays.
-
-    Raises:
-        InputError: the archive is unreadable, or has no edges.
-    """
-    with Archive(config.path) as archive:
-        headers = {name: archive.header(name) for name in archive.names if not archive.dtype(name).hasobject}
-        contents = [f"{name} {header.dtype}{list(header.shape)}" for name, header in headers.items()]
-        edges = headers.get("edge_index", headers.get("adj_indices"))
-        if edges is None:
-            raise InputError(f"{config.path}: has no edge_index; it holds {', '.join(headers)}", FIX_FILE)
-        if len(edges.shape) not in (1, 2):
-            raise InputError(f"{config.path}: the edges have the shape {list(edges.shape)}", FIX_FILE)
-        num_nodes, width, value = _survey_nodes(archive, headers)
-        contents += [*classes_line(archive, num_nodes), *splits_line(archive, one_split(config.split), num_nodes)]
-        notes = [*meant_lines(archive), *unread_notes(unread_arrays(archive, one_split(config.split)))]
-    turned = len(edges.shape) == 2 and edges.shape[1] == 2 and edges.shape[0] != 2
-    num_edges = edges.shape[0] if turned else edges.shape[-1]
-    stored = num_edges * (2 if config.undirected else 1)
-    return Survey(
-        title=f"npz: {config.path}",
-        contents=contents,
-        num_nodes=num_nodes,
-        num_edges=stored,
-        num_features=width,
-        dtype=stored_type(value, "as stored", config.normalize, str(config.path)),
-        memory_bytes=in_memory_bytes(num_edges, num_nodes, stored),
-        notes=[*notes, *(["edge_index is [E, 2] and cannot be built: save edge_index.T"] if turned else [])],
-    )
 
 
 def _survey_nodes(archive: Archive, headers: dict[str, Header]) -> tuple[int, int, np.dtype[Any]]:
@@ -284,7 +272,7 @@ def _survey_nodes(archive: Archive, headers: dict[str, Header]) -> tuple[int, in
         return found
 
     if form in ("x_data", "attr_data"):
-        sizes = integers(archive, form.replace("data", "shape"), 1).tolist()
+        sizes = archive.integers(form.replace("data", "shape"), 1).tolist()
         if len(sizes) != 2:
             problem = f"{archive.path}: {form.replace('data', 'shape')} holds {sizes}, not rows and columns"
             raise InputError(problem, FIX_FILE)
@@ -292,10 +280,10 @@ def _survey_nodes(archive: Archive, headers: dict[str, Header]) -> tuple[int, in
     if form is not None:
         return (*shape(form, 2), value)  # pyright: ignore[reportReturnType]
     if "num_nodes" in headers:
-        return int(integers(archive, "num_nodes", 0)), 1, value
+        return int(archive.integers("num_nodes", 0)), 1, value
     for name in ("y", "labels"):
         if name in headers:
             return num_labels(archive, name), 1, value
     if "adj_indptr" in headers:
         return shape("adj_indptr", 1)[0] - 1, 1, value
-    return largest(integers(archive, "edge_index", 2)) + 1, 1, value
+    return largest(archive.integers("edge_index", 2)) + 1, 1, value

@@ -9,14 +9,13 @@ import numpy as np
 
 from graphmill.assets.sources.classes import known_labels
 from graphmill.assets.sources.feature_blocks import FeatureBlock
-from graphmill.assets.sources.npz.arrays import integers
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.ogb.split_dict import in_range, load_split
 from graphmill.assets.sources.ogb.text import ONLY, Parts, read_split, required
 from graphmill.assets.sources.readers.archive import Archive
 from graphmill.assets.sources.readers.array_files import check_matrix
 from graphmill.assets.sources.readers.duck import FIX_FILE, Duck
-from graphmill.assets.sources.readers.mapped_arrays import STEP_EDGES, array_block, mapped_relation, open_plain
+from graphmill.assets.sources.readers.mapped_arrays import STEP_EDGES, array_block, array_relation, open_plain
 from graphmill.assets.sources.splits import PARTS
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
 from graphmill.kernels.arrays import largest
@@ -38,7 +37,7 @@ def read_binary(path: Path, duck: Duck) -> Parts:
 
 
 def _one_count(archive: Archive, name: str) -> int:
-    counts = integers(archive, name, 1)
+    counts = archive.integers(name, 1)
     if len(counts) != 1 or counts[0] < 0:
         raise InputError(
             f"{archive.path}: {name} has {len(counts)} counts, not one", "give a folder with one graph (ogbn-*)"
@@ -98,7 +97,7 @@ def read_arrays(path: Path, duck: Duck) -> Parts:
         raise InputError(f"{folder} holds no folder SOURCE___RELATION___DESTINATION", "restore the folder")
     for source, name, target in triplets:
         file = folder / "___".join((source, name, target)) / "edge_index.npy"
-        relations.append(mapped_relation(file, (source, name, target), str(file)))
+        relations.append(array_relation(open_plain(file), (source, name, target), str(file)))
     node_types = _count_nodes(folder, relations)
     starts, blocks = first_ids(node_types), []
     labels = np.full(sum(node_types.values()), -1, np.int32)

@@ -22,15 +22,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig, one_split
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
+from graphmill.assets.sources.readers.archive import Archive
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.mapped_arrays import open_plain
-from graphmill.assets.sources.registry import FEATURES_TOO, TableConfig, one_split
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, survey_typed
+from graphmill.assets.sources.unread import unread_words
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,11 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OgbConfig(SpooledConfig):
-    """`[graph]` with `source = "ogb"`.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "ogb"`."""
 
     # names this kind of source
     source: str = field(default="ogb", metadata=FEATURES_TOO)
@@ -52,6 +50,8 @@ class OgbConfig(SpooledConfig):
     path: Path
     # folder in split/, if there are several, or a list of folders: one graph each; "random" draws a stratified split instead
     split: str | tuple[str, ...] | None = None
+
+    example: ClassVar[Mapping[str, Any]] = {"path": "ogbn_arxiv"}
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields a list of splits that names the drawn one."""
@@ -64,9 +64,63 @@ class OgbConfig(SpooledConfig):
         """Tells whether the folder's split is used; "random" draws one instead."""
         return self.split != "random"
 
+    def files(self) -> Mapping[str, Path]:
+        """Returns the files that may be read, by their path in the folder."""
+        form(self.path)
+        tops = [self.path / name for name in ("raw", "processed", "split")]
+        paths = [path for top in tops for path in top.rglob("*") if path.suffix in (".gz", ".npz", ".npy")]
+        paths += [path for path in (self.path / SPLIT_DICT, *(self.path / "split").rglob(SPLIT_DICT)) if path.is_file()]
+        return {path.relative_to(self.path).as_posix(): path for path in sorted(paths)}
+
+    def raw(self, table: TableConfig | None) -> Mapping[str, str]:
+        """Returns one digest of the names and contents of files of the folder.
+
+        Those of the graph are all that may be read except those of features alone. Of a matrix of features only the number of its rows
+        enters: it may give the number of nodes of a type. Those of a feature table are the files with features and those that give the
+        number of nodes, edges included if only they give the number of a type.
+
+        Raises:
+            InputError: the folder is missing, or a file cannot be read.
+        """
+        found = self.files()
+        if table is not None:
+            return {"ogb": _digest({name: path for name, path in found.items() if name in _of_features(self, found)})}
+        rows = {name: len(open_plain(path)) for name, path in found.items() if path.name == "node_feat.npy"}
+        other = {name: path for name, path in found.items() if path.name not in FEATURE_FILES}
+        return {"ogb": _digest(other, rows)}
+
+    @contextmanager
+    def opened(
+        self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> Iterator[TypedSource]:
+        """Reads the folder except features and edges."""
+        with Duck(folder, self.duck_bytes, execution.threads) as duck:
+            found = read(self, duck)
+            yield TypedSource(found, self, folder, lambda table: found.blocks)
+
+    def survey(self) -> Survey:
+        """Describes the folder from its counts and headers; features and edges are not read."""
+        with Duck(None, self.duck_bytes, 2) as duck:
+            return survey_typed(read(self, duck), self, self.files())
+
 
 FEATURE_FILES = ("node-feat.csv.gz", "node_feat.npy")
 """Files that hold only features."""
+
+TEXT = (
+    "edge.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "triplet-type-list.csv.gz",
+    "num-node-dict.csv.gz", "nodetype-has-feat.csv.gz", "nodetype-has-label.csv.gz",
+)  # fmt: skip
+READ = {
+    "text": TEXT,
+    "typed text": TEXT,
+    "binary": ("data.npz", "node-label.npz"),
+    "arrays": ("edge_index.npy", "node_feat.npy", "node_label.npy"),
+}
+"""Form of the folder -> names of the files that are read, or that say nothing beside those."""
+
+ARRAYS = ("num_nodes_list", "num_edges_list", "edge_index", "node_feat", "node_label")
+"""Arrays of the archives that are read."""
 
 COUNT_FILES = ("num-node-list.csv.gz", "num-node-dict.csv.gz", "data.npz")
 """Files that give the number of nodes; the last holds the features as well."""
@@ -92,33 +146,6 @@ def form(path: Path) -> str:
             return found
     inside = ", ".join(sorted(entry.name for entry in path.iterdir())[:10]) or "nothing"
     raise InputError(f"{path} holds neither raw/ nor processed/; it holds {inside}", "give an unzipped ogbn-* folder")
-
-
-def files(config: OgbConfig) -> dict[str, Path]:
-    """Returns the files that may be read, by their path in the folder."""
-    form(config.path)
-    tops = [config.path / name for name in ("raw", "processed", "split")]
-    paths = [path for top in tops for path in top.rglob("*") if path.suffix in (".gz", ".npz", ".npy")]
-    paths += [path for path in (config.path / SPLIT_DICT, *(config.path / "split").rglob(SPLIT_DICT)) if path.is_file()]
-    return {path.relative_to(config.path).as_posix(): path for path in sorted(paths)}
-
-
-def raw(config: OgbConfig, table: TableConfig | None) -> dict[str, str]:
-    """Returns one digest of the names and contents of files of the folder.
-
-    Those of the graph are all that may be read except those of features alone. Of a matrix of features only the number of its rows
-    enters: it may give the number of nodes of a type. Those of a feature table are the files with features and those that give the number
-    of nodes, edges included if only they give the number of a type.
-
-    Raises:
-        InputError: the folder is missing, or a file cannot be read.
-    """
-    found = files(config)
-    if table is not None:
-        return {"ogb": _digest({name: path for name, path in found.items() if name in _of_features(config, found)})}
-    rows = {name: len(open_plain(path)) for name, path in found.items() if path.name == "node_feat.npy"}
-    other = {name: path for name, path in found.items() if path.name not in FEATURE_FILES}
-    return {"ogb": _digest(other, rows)}
 
 
 def _of_features(config: OgbConfig, found: Mapping[str, Path]) -> set[str]:
@@ -156,7 +183,6 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
     """
     from graphmill.assets.sources.ogb.binary import array_split, read_arrays, read_binary
     from graphmill.assets.sources.ogb.text import read_split, read_text, read_typed_text
-    from graphmill.assets.sources.ogb.unread import unread_contents
 
     path, kind, split, numbers = config.path, form(config.path), one_split(config.split), {}
     readers = {"text": read_text, "binary": read_binary, "typed text": read_typed_text, "arrays": read_arrays}
@@ -173,25 +199,19 @@ def read(config: OgbConfig, duck: Duck) -> TypedGraph:
         labels=labels,
         splits=splits,
         numbers=numbers,
-        unread=unread_contents(path, kind),
+        unread=_unread(path, kind),
     )
 
 
-@contextmanager
-def opened(
-    config: OgbConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
-) -> Iterator[TypedSource]:
-    """Reads the folder except features and edges.
-
-    Raises:
-        InputError: the files are not sound.
-    """
-    with Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
-        found = read(config, duck)
-        yield TypedSource(found, config, folder, lambda table: found.blocks)
-
-
-def survey(config: OgbConfig) -> Survey:
-    """Describes the folder from its counts and headers; features and edges are not read."""
-    with Duck(None, config.memory_bytes * 6 // 10, 2) as duck:
-        return survey_typed(read(config, duck), config, files(config))
+def _unread(path: Path, form: str) -> list[str]:
+    """Returns phrases about the files in raw/ or processed/ that are not read, and about such arrays of archives."""
+    files = sorted(each for top in ("raw", "processed") for each in (path / top).rglob("*"))
+    data = [each for each in files if each.suffix in (".gz", ".npz", ".npy")]
+    left = [each.relative_to(path).as_posix() for each in data if each.name not in READ[form]]
+    found = unread_words("file", "files", left)
+    for each in data:
+        if each.suffix == ".npz" and each.name in READ[form]:
+            with Archive(each) as archive:
+                names = [name for name in archive.names if name not in ARRAYS]
+            found += unread_words("array", "arrays", names, f" of {each.relative_to(path).as_posix()}")
+    return found

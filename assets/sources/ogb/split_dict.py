@@ -27,7 +27,6 @@ def load_split(path: Path, remedy: str) -> IdsByPart:
     """Reads a dictionary of NumPy arrays or tensors, without running code from it.
 
     Args:
-        path: the file.
         remedy: what to do about a file that cannot be read so.
 
     Raises:
@@ -54,7 +53,6 @@ def split_by_dict(
     """Returns the global ids of a `split_dict.pt` of DatasetSaver.
 
     Args:
-        path: the file.
         node_types, firsts: number of nodes of each type, and its first id.
         typed: whether the graph has types, and the parts ids by type.
 

@@ -7,21 +7,16 @@ of its versions is read alike.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphmill.assets.sources.named.arrays import Kind, NamedArrays
+from graphmill.assets.sources.named.edges import SAVE_EDGES
 from graphmill.assets.sources.readers.torch_file import Allowed, load_saved
+from graphmill.assets.sources.unread import unread_words
 from graphmill.kernels.errors import InputError
 
 SAVE_AGAIN = "copy it again, or save it again: torch.save(data.to_dict(), PATH)"
-SAVE_EDGES = (
-    "save edge_index: row, col, _ = data.adj_t.t().coo(); data.edge_index = torch.stack([row, col]); del data.adj_t"
-)
-
-Kind = tuple[str, str, str]
-"""Node type, relation, node type."""
-
 ONE_TYPE = "node"
 """Name of the node type of a `Data` object."""
 ONE_RELATION: Kind = (ONE_TYPE, "edge", ONE_TYPE)
@@ -67,23 +62,6 @@ CLASSES: Mapping[type[StandIn], tuple[str, ...]] = {
 """Stand-in -> names in `torch_geometric.data` of the classes that it stands for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stores:
-    """The data of one graph, by name.
-
-    Attributes:
-        nodes: node type -> its data.
-        edges: edge type -> its data.
-        whole: names of data of the whole graph.
-        typed: whether the file has several types, a `HeteroData`; else a `Data`, whose data all have one type.
-    """
-
-    nodes: dict[str, dict[str, Any]]
-    edges: dict[Kind, dict[str, Any]]
-    whole: list[str] = field(default_factory=list)
-    typed: bool = True
-
-
 def _plain_dict(*arguments: Any) -> dict[Any, Any]:
     return {}
 
@@ -109,11 +87,10 @@ def _remedy(name: str) -> str:
     return "save plain tensors alone: torch.save(data.to_dict(), PATH)"
 
 
-def load_stores(path: Path, weight: str | None) -> Stores:
+def load_stores(path: Path, weight: str | None) -> NamedArrays:
     """Reads a file of `Data`, `HeteroData`, the dictionary of one of them, or the tuple of an `InMemoryDataset` with one graph.
 
     Args:
-        path: the file.
         weight: name of the weights among the edges' data.
 
     Raises:
@@ -128,7 +105,7 @@ def load_stores(path: Path, weight: str | None) -> Stores:
     if isinstance(found, DataObject):
         state = _dict(found.state, path)
         # Versions before 2.0 keep the data in the object itself.
-        return _of_data(_mapping(state.get("_store", state), path), weight)
+        return _of_data(_mapping(state.get("_store", state), path), path, weight)
     if isinstance(found, HeteroObject):
         state = _dict(found.state, path)
         by_type = {**_dict(state.get("_node_store_dict"), path), **_dict(state.get("_edge_store_dict"), path)}
@@ -137,7 +114,7 @@ def load_stores(path: Path, weight: str | None) -> Stores:
         by_type = {key: value for key, value in found.items() if key != "_global_store"}
         return _of_types(by_type, found.get("_global_store", {}), path)
     if isinstance(found, dict) and any(name in found for name in ("edge_index", "adj_t")):
-        return _of_data(_mapping(found, path), weight)
+        return _of_data(_mapping(found, path), path, weight)
     what = f"a {type(found).__name__}"
     if isinstance(found, dict):
         what = f"a dictionary of {', '.join(map(str, [*found][:5])) or 'nothing'}"
@@ -172,17 +149,18 @@ def _mapping(store: Any, path: Path) -> dict[str, Any]:
     return {str(name): value for name, value in found.items() if value is not None and not str(name).startswith("_")}
 
 
-def _of_data(data: dict[str, Any], weight: str | None) -> Stores:
+def _of_data(data: dict[str, Any], path: Path, weight: str | None) -> NamedArrays:
     """Returns the data of a `Data` object: those of edges have names that begin so."""
     of_edges = {name for name in data if name == weight or name.startswith(("edge_", "adj"))}
-    return Stores(
+    return NamedArrays(
+        where=str(path),
         nodes={ONE_TYPE: {name: value for name, value in data.items() if name not in of_edges}},
         edges={ONE_RELATION: {name: data[name] for name in data if name in of_edges}},
         typed=False,
     )
 
 
-def _of_types(by_type: dict[Any, Any], whole: Any, path: Path) -> Stores:
+def _of_types(by_type: dict[Any, Any], whole: Any, path: Path) -> NamedArrays:
     """Returns the data of a `HeteroData` object; a node type that only edges name has none."""
     nodes: dict[str, dict[str, Any]] = {}
     edges: dict[Kind, dict[str, Any]] = {}
@@ -197,4 +175,6 @@ def _of_types(by_type: dict[Any, Any], whole: Any, path: Path) -> Stores:
     for source, _, target in edges:
         nodes.setdefault(source, {})
         nodes.setdefault(target, {})
-    return Stores(nodes=nodes, edges=edges, whole=sorted(_mapping(whole, path)))
+    names = [f"'{name}'" for name in sorted(_mapping(whole, path))]
+    unread = unread_words("data", "data", names, " of the whole graph")
+    return NamedArrays(where=str(path), nodes=nodes, edges=edges, whole=unread)

@@ -27,10 +27,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from graphmill.assets.building.keys import within
-from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.interface import (
+    FEATURES_ONLY,
+    FEATURES_TOO,
+    GraphConfig,
+    OpenSource,
+    RawGraph,
+    TableConfig,
+)
 from graphmill.assets.sources.python_environment.parsing import parse_modules
-from graphmill.assets.sources.readers.archive import row_ranges
-from graphmill.assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig
 from graphmill.assets.sources.survey import Survey, in_memory_bytes
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, id_dtype
@@ -46,11 +52,7 @@ def installed_packages() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class PythonEnvironmentConfig(GraphConfig):
-    """`[graph]` with `source = "python-environment"`.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "python-environment"`."""
 
     # names this kind of source
     source: str = field(default="python-environment", metadata=FEATURES_TOO)
@@ -60,6 +62,52 @@ class PythonEnvironmentConfig(GraphConfig):
     features: int = field(default=128, metadata=within(1, 2**20, **FEATURES_ONLY))
     # a distribution with fewer modules is not a class: its modules have label -1
     min_class: int = field(default=20, metadata=within(1))
+
+    inspected = False
+
+    def raw(self, table: TableConfig | None) -> Mapping[str, str]:
+        """Returns one digest over the grammar's version and (distribution, version, relative path, file digest) of every module, whose
+        text decides both its imports and its features.
+
+        Raises:
+            InputError: the folder is missing or holds no modules.
+        """
+        digest = hashlib.sha256(f"python {sys.version_info[0]}.{sys.version_info[1]}\n".encode())
+        for module in find_modules(self.path):
+            try:
+                file_digest = hashlib.sha256((self.path / module.relative_path).read_bytes()).hexdigest()
+            except OSError:
+                file_digest = ""
+            line = "\0".join((module.distribution, module.version, module.relative_path, file_digest))
+            digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
+        return {"modules": digest.hexdigest()}
+
+    @contextmanager
+    def opened(
+        self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> Iterator[OpenSource]:
+        """Lists all modules; they are parsed in `execution.threads` processes when they are first needed.
+
+        Raises:
+            InputError: the folder holds no modules.
+        """
+        yield ModulesSource(self, execution.threads, progress)
+
+    def survey(self) -> Survey:
+        """Describes the installed modules; they are not parsed, so the edges are an estimate."""
+        modules = find_modules(self.path)
+        distributions = len({module.distribution for module in modules})
+        num_edges = USUAL_IMPORTS * len(modules) * (2 if self.undirected else 1)
+        return Survey(
+            title=f"python-environment: {self.path}",
+            contents=[f"{len(modules):,} modules of {distributions} distributions"],
+            num_nodes=len(modules),
+            num_edges=num_edges,
+            num_features=self.features,
+            dtype="uint8" if self.normalize == "none" else "float32",
+            memory_bytes=in_memory_bytes(num_edges, len(modules), num_edges),
+            notes=[f"edges are estimated at {USUAL_IMPORTS} imports a module; parsing tells"],
+        )
 
 
 USUAL_IMPORTS = 8
@@ -76,44 +124,11 @@ class Module(NamedTuple):
     is_package: bool
 
 
-def raw(config: PythonEnvironmentConfig, table: TableConfig | None) -> dict[str, str]:
-    """Returns one digest over the grammar's version and (distribution, version, relative path, file digest) of every module, whose text
-    decides both its imports and its features.
-
-    Raises:
-        InputError: the folder is missing or holds no modules.
-    """
-    modules = find_modules(config.path)
-    digest = hashlib.sha256(f"python {sys.version_info[0]}.{sys.version_info[1]}\n".encode())
-    for module in modules:
-        try:
-            file_digest = hashlib.sha256((config.path / module.relative_path).read_bytes()).hexdigest()
-        except OSError:
-            file_digest = ""
-        line = "\0".join((module.distribution, module.version, module.relative_path, file_digest))
-        digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
-    return {"modules": digest.hexdigest()}
-
-
-@contextmanager
-def opened(
-    config: PythonEnvironmentConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
-) -> Iterator[ModulesSource]:
-    """Lists all modules; they are parsed in `execution.threads` processes when they are first needed.
-
-    Raises:
-        InputError: the folder holds no modules.
-    """
-    yield ModulesSource(config, execution.threads, progress)
-
-
 class ModulesSource:
     """The modules of a folder; see `OpenSource`.
 
     Args:
-        config: configuration of the source.
         threads: number of processes that parse.
-        progress: listener.
     """
 
     node_of_row = None
@@ -257,20 +272,3 @@ def feature_slices(rows: Sequence[tuple[list[int], list[int]]], width: int) -> I
         for place, (columns, values) in enumerate(rows[low:high]):
             out[place, columns] = values
         yield low, out
-
-
-def survey(config: PythonEnvironmentConfig) -> Survey:
-    """Describes the installed modules; they are not parsed, so the edges are an estimate."""
-    modules = find_modules(config.path)
-    distributions = len({module.distribution for module in modules})
-    num_edges = USUAL_IMPORTS * len(modules) * (2 if config.undirected else 1)
-    return Survey(
-        title=f"python-environment: {config.path}",
-        contents=[f"{len(modules):,} modules of {distributions} distributions"],
-        num_nodes=len(modules),
-        num_edges=num_edges,
-        num_features=config.features,
-        dtype="uint8" if config.normalize == "none" else "float32",
-        memory_bytes=in_memory_bytes(num_edges, len(modules), num_edges),
-        notes=[f"edges are estimated at {USUAL_IMPORTS} imports a module; parsing tells"],
-    )

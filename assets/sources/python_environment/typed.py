@@ -27,6 +27,7 @@ import numpy as np
 
 from graphmill.assets.building.keys import within
 from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, OpenSource, TableConfig
 from graphmill.assets.sources.python_environment.base_classes import BaseClasses
 from graphmill.assets.sources.python_environment.parsing import parse_modules
 from graphmill.assets.sources.python_environment.source import (
@@ -38,11 +39,10 @@ from graphmill.assets.sources.python_environment.source import (
     import_edges,
     labels_of,
 )
-from graphmill.assets.sources.python_environment.source import raw as raw
-from graphmill.assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, TableConfig
+from graphmill.assets.sources.readers.mapped_arrays import array_relation
 from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
 from graphmill.assets.sources.survey import Survey
-from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, TypedGraph, TypedSource
+from graphmill.assets.sources.typed_graph import Relation, TypedGraph, TypedSource
 from graphmill.kernels.types import Array
 
 if TYPE_CHECKING:
@@ -61,11 +61,7 @@ USUAL_CLASSES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class TypedEnvironmentConfig(PythonEnvironmentConfig, SpooledConfig):
-    """`[graph]` with `source = "typed-python-environment"`.
-
-    Raises:
-        InputError: a value is outside its range.
-    """
+    """`[graph]` with `source = "typed-python-environment"`."""
 
     # names this kind of source
     source: str = field(default="typed-python-environment", metadata=FEATURES_TOO)
@@ -75,16 +71,50 @@ class TypedEnvironmentConfig(PythonEnvironmentConfig, SpooledConfig):
     reverse_types: Literal["same", "own"] = "own"
 
     @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes that edges get: relations, and ids if they are asked for."""
-        return (*super().attributes, "edge_types")
+    def typed(self) -> bool:
+        """Whether edges have relations: they do."""
+        return True
+
+    @contextmanager
+    def opened(
+        self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> Iterator[OpenSource]:
+        """Parses all modules in `execution.threads` processes.
+
+        Raises:
+            InputError: the folder holds no modules, or no distribution is large enough for a class of labels.
+        """
+        modules = find_modules(self.path)
+        widths = self.features, self.class_features
+        tasks = [(str(self.path / m.relative_path), m.name, m.is_package, *widths) for m in modules]
+        environment = Environment(self, modules, parse_modules(tasks, execution.threads, progress))
+        yield TypedSource(environment.graph(), self, folder, environment.blocks)
+
+    def survey(self) -> Survey:
+        """Describes the installed modules; they are not parsed, so classes and edges are an estimate."""
+        modules = find_modules(self.path)
+        packages, distributions = len(packages_of(modules)), len({module.distribution for module in modules})
+        classes = USUAL_CLASSES * len(modules)
+        return spooled_survey(
+            self,
+            RELATIONS,
+            len(modules) + classes + packages,
+            (USUAL_IMPORTS + 1) * len(modules) + 2 * classes + packages,
+            max(self.features, self.class_features),
+            "uint8" if self.normalize == "none" else "float32",
+            title=f"{self.source}: {self.path}",
+            contents=[f"{len(modules):,} modules of {distributions} distributions, in {packages:,} packages"],
+            num_without_features=packages,
+            notes=[
+                f"classes and edges are estimated at {USUAL_CLASSES} classes and {USUAL_IMPORTS} imports a module; parsing tells"
+            ],
+        )
 
 
 class Environment:
     """What the modules of a folder are made of.
 
     Args:
-        config: configuration of the source.
         parsed: `modules.describe` of each module, with classes.
         modules: the modules, in order.
     """
@@ -115,7 +145,7 @@ class Environment:
         return TypedGraph(
             where=str(self.config.path),
             node_types=counts,
-            relations=[relation(*each) for each in zip(RELATIONS, edges, strict=True)],
+            relations=[_relation(*each) for each in zip(RELATIONS, edges, strict=True)],
             blocks=(),
             labels=np.concatenate([labels, np.full(counts["class"] + counts["package"], -1, np.int32)]),
             splits=None,
@@ -188,54 +218,6 @@ def pairs(found: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
     return both[:, 0], both[:, 1]
 
 
-def relation(name: str, ends: tuple[Array, Array]) -> Relation:
-    """Returns a relation whose edges are in memory.
-
-    Args:
-        name: node type, relation and node type, with slashes.
-        ends: sources and destinations within their types, [E] each.
-    """
+def _relation(name: str, ends: tuple[Array, Array]) -> Relation:
     source, word, target = name.split("/")
-    return Relation(
-        kind=(source, word, target),
-        num_edges=len(ends[0]),
-        batches=lambda: iter([EdgeBatch(*ends)]),
-        place=lambda row: f"{name}: edge {row}",
-    )
-
-
-@contextmanager
-def opened(
-    config: TypedEnvironmentConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
-) -> Iterator[TypedSource]:
-    """Parses all modules in `execution.threads` processes.
-
-    Raises:
-        InputError: the folder holds no modules, or no distribution is large enough for a class of labels.
-    """
-    modules = find_modules(config.path)
-    widths = config.features, config.class_features
-    tasks = [(str(config.path / m.relative_path), m.name, m.is_package, *widths) for m in modules]
-    environment = Environment(config, modules, parse_modules(tasks, execution.threads, progress))
-    yield TypedSource(environment.graph(), config, folder, environment.blocks)
-
-
-def survey(config: TypedEnvironmentConfig) -> Survey:
-    """Describes the installed modules; they are not parsed, so classes and edges are an estimate."""
-    modules = find_modules(config.path)
-    packages, distributions = len(packages_of(modules)), len({module.distribution for module in modules})
-    classes = USUAL_CLASSES * len(modules)
-    return spooled_survey(
-        config,
-        RELATIONS,
-        len(modules) + classes + packages,
-        (USUAL_IMPORTS + 1) * len(modules) + 2 * classes + packages,
-        max(config.features, config.class_features),
-        "uint8" if config.normalize == "none" else "float32",
-        title=f"{config.source}: {config.path}",
-        contents=[f"{len(modules):,} modules of {distributions} distributions, in {packages:,} packages"],
-        num_without_features=packages,
-        notes=[
-            f"classes and edges are estimated at {USUAL_CLASSES} classes and {USUAL_IMPORTS} imports a module; parsing tells"
-        ],
-    )
+    return array_relation(np.stack(ends), (source, word, target), name)

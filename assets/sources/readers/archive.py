@@ -20,21 +20,16 @@ from typing import IO, Any
 
 import numpy as np
 
+from graphmill.assets.sources.feature_blocks import SLICE_BYTES, row_ranges
+from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.storage.arrays import BAD_HEADER, READING
 from graphmill.assets.storage.machine import require_plain_file
+from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
-SLICE_BYTES = 8 << 20
-"""Bytes of one slice of rows."""
-
-
-def row_ranges(num_rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yields (first row, end) of consecutive slices of a table, of about 8 MiB each."""
-    step = max(1, SLICE_BYTES // max(1, row_bytes))
-    yield from ((low, min(low + step, num_rows)) for low in range(0, num_rows, step))
-
-
+BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError, struct.error)
+"""The errors that wrong bytes of a zip archive cause."""
 SAVE_REMEDY = "save it again with np.savez(path, name=array, ...) from plain numeric arrays"
 
 
@@ -160,6 +155,38 @@ class Archive:
             if end == math.prod(header.shape):
                 _check_end(stream)
 
+    def integers(self, name: str, dims: int) -> Array:
+        """Reads an array of integers; those of uint64 become int64, since NumPy counts the former with int64 as floats.
+
+        Args:
+            name: name of the array.
+            dims: 0 for a number (or an array of one element), else the number of dimensions.
+
+        Raises:
+            InputError: the array is missing, has another type or number of dimensions, or a value beyond the range of int64.
+        """
+        if name not in self:
+            raise InputError(f"{self.path}: has no array '{name}'; it has {', '.join(self.names)}", FIX_FILE)
+        shape, dtype = self.header(name).shape, self.header(name).dtype
+        if dtype.kind not in "iu":
+            number = f"number them: {name} = np.unique({name}, return_inverse=True)[1]"
+            remedy = f"save {name}.astype(np.int64)" if dtype.kind in "fb" else number
+            raise InputError(f"{self.path}: {name} is {dtype}, not integers", remedy)
+        single = dims == 0 and shape in ((), (1,))
+        if len(shape) != dims and not single:
+            flat = dims == 1 and sum(size != 1 for size in shape) <= 1
+            problem = f"{self.path}: {name} has shape {list(shape)}, not {dims} dimensions"
+            raise InputError(problem, f"save {name}.reshape(-1)" if flat else FIX_FILE)
+        values = self.read(name)
+        if values.dtype.kind == "u" and values.dtype.itemsize == 8:
+            if (most := largest(values)) >= 2**63:
+                problem = (
+                    f"{self.path}: {name} holds {most}, which is no number of a node: it is {most - 2**64} of int64"
+                )
+                raise InputError(problem, f"leave out what has no node, and save {name}.astype(np.int64)")
+            values = values.view(values.dtype.str.replace("u", "i"))
+        return values.reshape(()) if single else values
+
     @contextmanager
     def _stream(self, name: str) -> Iterator[IO[bytes]]:
         """Opens a member; any error of its bytes becomes one InputError."""
@@ -170,15 +197,7 @@ class Archive:
         try:
             with self._zip.open(self._members[name]) as stream:
                 yield stream
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            NotImplementedError,
-            RuntimeError,
-            ValueError,
-            OSError,
-        ) as error:
+        except BAD_ARCHIVE as error:
             # A damaged directory sends the reader to places before the file's beginning; other errors of the system do not come from the
             # bytes.
             if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):

@@ -68,7 +68,6 @@ def no_array(path: Path, error: Exception) -> InputError:
     """Returns the error of a file that cannot be mapped as an array.
 
     Args:
-        path: the file.
         error: NumPy's error.
     """
     start, where = first_of(path), f"{path}: is no array of plain numbers"

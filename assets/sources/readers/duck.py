@@ -32,16 +32,8 @@ ROW_HAS, QUOTES = (
 AS_NUMBER = "write a number, such as the days since a day, or leave the column out"
 """The remedy for a date that has to be a number."""
 NOT_PARQUET = (
-    "magic bytes",
-    "too small to be a parquet",
-    "parquet file",
-    "thrift",
-    "tprotocol",
-    "footer",
-    "snappy",
-    "page header",
-    "decompress",
-)
+    "magic bytes", "too small to be a parquet", "parquet file", "thrift", "tprotocol", "footer", "snappy", "page header", "decompress",
+)  # fmt: skip
 """Words of DuckDB's errors about damaged Parquet files."""
 DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?|\d{1,2}:\d{2}.*")
 DECIMAL_POINT = "write numbers with a decimal point, such as 0.5"
@@ -133,6 +125,14 @@ class Duck:
                     "raise memory_limit in [graph]",
                 ) from error
             raise explained(str(error), where) from error
+
+
+@contextmanager
+def scratch_duck(memory_bytes: int, purpose: str) -> Iterator[Duck]:
+    """Yields a database in a folder of its own, which has the purpose in its name and is removed at the end."""
+    prefix = f"graphmill-{purpose}-"
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder, Duck(Path(folder), memory_bytes, 2) as duck:
+        yield duck
 
 
 class _Stream:

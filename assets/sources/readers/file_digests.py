@@ -28,7 +28,6 @@ def table_digests(
     """Returns KEY/NUMBER -> digest of each file of a table, or KEY/NUMBER/ROLE -> digest of each column.
 
     Args:
-        duck: connection that reads the footers of Parquet files.
         patterns, key, form: the files, as for `TableFiles`.
         roles: key of the configuration -> the column that it names.
         names: names of more columns.

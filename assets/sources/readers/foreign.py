@@ -22,55 +22,39 @@ _NODE_LINK = (
 _FROM_NUMPY = "python -c \"import numpy; numpy.savetxt('edges.txt', numpy.load({path!r}).T, '%d')\""
 _ENTRIES = "keep its entries alone: grep -v '^%' {shell} | tail -n +2 > edges.txt"
 _NEIGHBOURS = "awk '!/^%/ && n++ {{for (i = {first}; i <= NF; i += {step}) print n - 1, $i}}' {shell} > edges.txt"
-METIS = "a graph of METIS"
-DIMACS = (
-    "a graph of DIMACS",
-    'keep its edges alone: awk \'$1 == "a" || $1 == "e" {print $2, $3, $4}\' {shell} > edges.txt',
-)
-TGF = ("a graph in TGF", "keep its edges alone: sed '1,/^#/d' {shell} > edges.txt")
-FOREIGN = {
-    ".feather": ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
-    ".arrow": ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
-    ".ipc": ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
-    ".jsonl": ("lines of JSON", _TO_PARQUET.replace("{read}", "read_ndjson")),
-    ".ndjson": ("lines of JSON", _TO_PARQUET.replace("{read}", "read_ndjson")),
-    ".json": ("JSON", _TO_PARQUET.replace("{read}", "read_json")),
-    ".avro": ("Avro", _TO_PARQUET.replace("{read}", "read_avro")),
-    ".orc": ("ORC", "write it as Parquet with the program that wrote it"),
-    ".xlsx": ("a spreadsheet", "save its table as CSV"),
-    ".xls": ("a spreadsheet", "save its table as CSV"),
-    ".ods": ("a spreadsheet", "save its table as CSV"),
-    ".zip": ("a zip archive", "unpack it: python -m zipfile -e {path!r} ."),
-    ".tar": ("a tar archive", "unpack it: python -m tarfile -e {path!r} ."),
-    ".tar.gz": ("a tar archive", "unpack it: python -m tarfile -e {path!r} ."),
-    ".tgz": ("a tar archive", "unpack it: python -m tarfile -e {path!r} ."),
-    ".lz4": ("packed by lz4", "unpack it: lz4 -d {path!r}"),
-    ".npy": ("an array of NumPy", f"write the edges [2, E] as text: {_FROM_NUMPY}"),
-    ".npz": ("an archive of NumPy", 'a graph in it is read with source = "npz" and path'),
-    ".pt": ("a file of torch", 'a graph of PyG in it is read with source = "pyg" and path'),
-    ".pkl": ("a pickle of Python", "write its table with the program that wrote it, as Parquet or CSV"),
-    ".pickle": ("a pickle of Python", "write its table with the program that wrote it, as Parquet or CSV"),
-    ".h5": ("an HDF5 file", "write its table as Parquet or CSV, for example with pandas.read_hdf"),
-    ".hdf5": ("an HDF5 file", "write its table as Parquet or CSV, for example with pandas.read_hdf"),
-    ".mat": ("a file of MATLAB", "write its edges as text: scipy.io.loadmat reads it, and numpy.savetxt writes them"),
-    ".sqlite": ("a database of SQLite", "write its table as CSV: sqlite3 -header -csv {shell} 'SELECT * FROM NAME' > NAME.csv"),
-    ".mtx": ("a matrix of Matrix Market", _ENTRIES),
-    ".graph": (METIS, _NEIGHBOURS.format(first=1, step=1, shell="{shell}")),
-    ".metis": (METIS, _NEIGHBOURS.format(first=1, step=1, shell="{shell}")),
-    ".adjlist": ("an adjacency list", "awk '!/^#/ {for (i = 2; i <= NF; i++) print $1, $i}' {shell} > edges.txt"),
-    ".gr": DIMACS,
-    ".dimacs": DIMACS,
-    ".tgf": TGF,
-    ".graphml": ("GraphML", _TO_TEXT.replace("{form}", "graphml")),
-    ".gexf": ("GEXF", _TO_TEXT.replace("{form}", "gexf")),
-    ".gml": ("GML", _TO_TEXT.replace("{form}", "gml")),
-    ".net": ("a network of Pajek", _TO_TEXT.replace("{form}", "pajek")),
-    ".paj": ("a network of Pajek", _TO_TEXT.replace("{form}", "pajek")),
-    ".g6": ("graph6", _TO_TEXT.replace("{form}", "graph6")),
-    ".s6": ("sparse6", _TO_TEXT.replace("{form}", "sparse6")),
-    ".dot": ("a graph of Graphviz", "grep -oE '[[:alnum:]_.]+ *-[->] *[[:alnum:]_.]+' {shell} | sed -E 's/ *-[->] */ /' > edges.txt"),
-    ".gv": ("a graph of Graphviz", "grep -oE '[[:alnum:]_.]+ *-[->] *[[:alnum:]_.]+' {shell} | sed -E 's/ *-[->] */ /' > edges.txt"),
+_DIMACS = 'keep its edges alone: awk \'$1 == "a" || $1 == "e" {print $2, $3, $4}\' {shell} > edges.txt'
+_DOT = "grep -oE '[[:alnum:]_.]+ *-[->] *[[:alnum:]_.]+' {shell} | sed -E 's/ *-[->] */ /' > edges.txt"
+_FORMATS = {
+    (".feather", ".arrow", ".ipc"): ("an Arrow file", _TO_PARQUET.replace("{read}", "read_ipc")),
+    (".jsonl", ".ndjson"): ("lines of JSON", _TO_PARQUET.replace("{read}", "read_ndjson")),
+    (".json",): ("JSON", _TO_PARQUET.replace("{read}", "read_json")),
+    (".avro",): ("Avro", _TO_PARQUET.replace("{read}", "read_avro")),
+    (".orc",): ("ORC", "write it as Parquet with the program that wrote it"),
+    (".xlsx", ".xls", ".ods"): ("a spreadsheet", "save its table as CSV"),
+    (".zip",): ("a zip archive", "unpack it: python -m zipfile -e {path!r} ."),
+    (".tar", ".tar.gz", ".tgz"): ("a tar archive", "unpack it: python -m tarfile -e {path!r} ."),
+    (".lz4",): ("packed by lz4", "unpack it: lz4 -d {path!r}"),
+    (".npy",): ("an array of NumPy", f"write the edges [2, E] as text: {_FROM_NUMPY}"),
+    (".npz",): ("an archive of NumPy", 'a graph in it is read with source = "npz" and path'),
+    (".pt",): ("a file of torch", 'a graph of PyG in it is read with source = "pyg" and path'),
+    (".pkl", ".pickle"): ("a pickle of Python", "write its table with the program that wrote it, as Parquet or CSV"),
+    (".h5", ".hdf5"): ("an HDF5 file", "write its table as Parquet or CSV, for example with pandas.read_hdf"),
+    (".mat",): ("a file of MATLAB", "write its edges as text: scipy.io.loadmat reads it, and numpy.savetxt writes them"),
+    (".sqlite",): ("a database of SQLite", "write its table as CSV: sqlite3 -header -csv {shell} 'SELECT * FROM NAME' > NAME.csv"),
+    (".mtx",): ("a matrix of Matrix Market", _ENTRIES),
+    (".graph", ".metis"): ("a graph of METIS", _NEIGHBOURS.format(first=1, step=1, shell="{shell}")),
+    (".adjlist",): ("an adjacency list", "awk '!/^#/ {for (i = 2; i <= NF; i++) print $1, $i}' {shell} > edges.txt"),
+    (".gr", ".dimacs"): ("a graph of DIMACS", _DIMACS),
+    (".tgf",): ("a graph in TGF", "keep its edges alone: sed '1,/^#/d' {shell} > edges.txt"),
+    (".graphml",): ("GraphML", _TO_TEXT.replace("{form}", "graphml")),
+    (".gexf",): ("GEXF", _TO_TEXT.replace("{form}", "gexf")),
+    (".gml",): ("GML", _TO_TEXT.replace("{form}", "gml")),
+    (".net", ".paj"): ("a network of Pajek", _TO_TEXT.replace("{form}", "pajek")),
+    (".g6",): ("graph6", _TO_TEXT.replace("{form}", "graph6")),
+    (".s6",): ("sparse6", _TO_TEXT.replace("{form}", "sparse6")),
+    (".dot", ".gv"): ("a graph of Graphviz", _DOT),
 }  # fmt: skip
+FOREIGN = {ending: found for endings, found in _FORMATS.items() for ending in endings}
 """Ending -> (format, remedy)."""
 FOREIGN_MAGIC = {
     b"ARROW1\0\0": ".arrow",
@@ -82,33 +66,26 @@ FOREIGN_MAGIC = {
     b"MATLAB 5": ".mat",
     b"SQLite format 3\0": ".sqlite",
     b"\xd0\xcf\x11\xe0": ".xls",
-    b"\x80\x02": ".pkl",
-    b"\x80\x03": ".pkl",
-    b"\x80\x04\x95": ".pkl",
-    b"\x80\x05\x95": ".pkl",
+    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"), ".pkl"),
 }
-FIRST_LINES = {
-    r"%%MatrixMarket\s+matrix\s+coordinate.*": ".mtx",
-    r"(<\?xml|<graphml).*": ".graphml",
-    r"<gexf.*": ".gexf",
-    r"(graph\s*\[.*|Creator\s+\".*)": ".gml",
-    r"\*(vertices|network)\b.*": ".net",
-    r">>graph6<<.*": ".g6",
-    r">>sparse6<<.*": ".s6",
-    r"(strict\s+)?(di)?graph\b[^{]*\{.*": ".dot",
-}
-"""Pattern of the first line of a text -> ending of its format."""
-
 _MATRIX = (
     'write its entries: python -c "import numpy, scipy.io; m = scipy.io.mmread({path!r}); i, j = m.nonzero(); '
     "numpy.savetxt('edges.csv', numpy.c_[i, j, m[i, j]], '%.17g', ',', header='src,dst,weight', comments='')\""
 )
-OTHER_LINES = {
+FIRST_LINES = {
+    r"%%MatrixMarket\s+matrix\s+coordinate.*": FOREIGN[".mtx"],
+    r"(<\?xml|<graphml).*": FOREIGN[".graphml"],
+    r"<gexf.*": FOREIGN[".gexf"],
+    r"(graph\s*\[.*|Creator\s+\".*)": FOREIGN[".gml"],
+    r"\*(vertices|network)\b.*": FOREIGN[".net"],
+    r">>graph6<<.*": FOREIGN[".g6"],
+    r">>sparse6<<.*": FOREIGN[".s6"],
+    r"(strict\s+)?(di)?graph\b[^{]*\{.*": FOREIGN[".dot"],
     r"%%MatrixMarket.*": ("a dense matrix of Matrix Market", _MATRIX),
     r"<(!doctype|html|head|body)\b.*": ("a web page", "download the file itself; the page may say why it was not sent"),
     r"version https://git-lfs\..*": ("a pointer of Git LFS in place of the file", "fetch the file: git lfs pull"),
 }
-"""Pattern of the first line -> (format, remedy)."""
+"""Pattern of the first line of a text -> (format, remedy)."""
 
 DIMACS_PROBLEM, DIMACS_LINE = re.compile(r"p\s+[a-z]+\s+\d+.*"), re.compile(r"[pc]\b.*|[aend](\s+[-\d.]+)+")
 LISTS = ("lists or tuples of Python", "keep what is in them: tr -d '[]() ' < {shell} > edges.csv")
@@ -121,7 +98,6 @@ def foreign(path: Path, start: bytes) -> tuple[str, str] | None:
     """Returns (format, remedy) of a file of a format that is not read, None for others.
 
     Args:
-        path: the file.
         start: its first bytes.
     """
     name = path.name.lower()
@@ -141,7 +117,6 @@ def refuse_other_text(path: Path, lines: Sequence[str]) -> None:
     """Refuses text whose first lines say that it is not a table.
 
     Args:
-        path: the file.
         lines: its first lines, comments included.
 
     Raises:
@@ -160,16 +135,15 @@ def _format_of(lines: Sequence[str]) -> tuple[str, str] | None:
     """Returns (format, remedy) of a text by its first lines; None if it may be a table."""
     if (found := _json(lines)) is not None:
         return found
-    named = {pattern: FOREIGN[ending] for pattern, ending in FIRST_LINES.items()}
-    for pattern, found in {**named, **OTHER_LINES}.items():
+    for pattern, found in FIRST_LINES.items():
         if re.fullmatch(pattern, lines[0], re.IGNORECASE):
             return found
     if lines[0] == "graph" and lines[1:2] == ["["]:
         return FOREIGN[".gml"]
     if any(map(DIMACS_PROBLEM.fullmatch, lines)) and all(map(DIMACS_LINE.fullmatch, lines)):
-        return DIMACS
+        return FOREIGN[".gr"]
     if "#" in lines[1:] and not lines[0].startswith("#"):
-        return TGF
+        return FOREIGN[".tgf"]
     return LISTS if all(map(LIST_LINE.fullmatch, lines)) else None
 
 

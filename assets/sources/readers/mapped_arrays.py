@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.features import BFLOAT16, widened
-from graphmill.assets.sources.readers.archive import row_ranges
 from graphmill.assets.sources.readers.array_files import COPY, NPY, check_matrix, first_of, no_array, other_rows
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.readers.part_files import refuse_managed
@@ -47,7 +46,6 @@ def file_block(
     """Returns the features in a `.npy` or `.safetensors` file [num_nodes, F] as a block.
 
     Args:
-        path: the file.
         tensor: name of the tensor of a safetensors file; None if it holds only one.
         first: id of the first of the nodes.
         num_nodes: number of rows that the file must have.
@@ -183,15 +181,6 @@ def _chosen(path: Path, entries: dict[str, Any], name: str | None) -> str:
         problem = f"{path}: tensor '{name}' is {kind}, a type that is not read"
         raise InputError(problem, f"save it as one of {', '.join(TENSOR_TYPES)}, such as tensor.float()")
     return name
-
-
-def mapped_relation(path: Path, names: tuple[str, str, str], where: str, weight: Array | None = None) -> Relation:
-    """Returns the edges in a `.npy` file [2, E] as a relation.
-
-    Raises:
-        InputError: the file is unreadable or has another shape or type.
-    """
-    return array_relation(open_plain(path), names, where, weight)
 
 
 def array_relation(edges: Array, names: tuple[str, str, str], where: str, weight: Array | None = None) -> Relation:

@@ -8,8 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from graphmill.assets.sources.feature_blocks import FeatureBlock
-from graphmill.assets.sources.readers.archive import row_ranges
+from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.duck import AS_NUMBER, FIX_FILE, quoted
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
@@ -27,7 +26,6 @@ def feature_columns(table: TableFiles, features: str | Sequence[str]) -> list[st
     A pattern leaves out the columns that other keys name, such as the label: only their own names make them features.
 
     Args:
-        table: the table.
         features: a name, a pattern, or a list of both; a column that a list with a pattern means several times is one.
 
     Raises:

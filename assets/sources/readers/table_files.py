@@ -73,7 +73,6 @@ class TableFiles:
     """The files of one table.
 
     Args:
-        duck: the connection.
         patterns: files, folders of part files, or patterns.
         key: key of [graph] that names them, or `nodes.NAME` for a table of it, for errors.
         form: what is known about text files.

@@ -10,9 +10,7 @@ which are mapped; a file in the format of torch 1.5 and before is read whole.
 from __future__ import annotations
 
 import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,23 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.assets.sources.readers.archive import BAD_ARCHIVE
 from graphmill.assets.storage.refused import is_unread
 from graphmill.kernels.errors import InputError
 
 KINDS = (
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-)
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+)  # fmt: skip
 """NumPy types whose arrays are read."""
 
 NAMED = re.compile(r"GLOBAL ([\w.]+)")
@@ -81,7 +69,6 @@ def load_saved(path: Path, allowed: Sequence[Allowed], remedy: Callable[[str], s
     """Returns the objects in a file of `torch.save`, without running code from it.
 
     Args:
-        path: the file.
         allowed: objects that the file may ask for beside tensors, plain containers and NumPy arrays.
         remedy: function name of another class that the file asks for, "" if it is damaged -> what to do about it.
 
@@ -118,7 +105,7 @@ def _damaged_record(path: Path) -> str:
                 with archive.open(record) as stream:
                     while stream.read(PIECE_BYTES):
                         pass
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError, struct.error) as error:
+    except BAD_ARCHIVE as error:
         if isinstance(error, OSError) and is_unread(error):
             raise  # of the machine, and not of the bytes
         return str(error) or type(error).__name__

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.sources.edges.config import UNSAMPLED
+from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig
 from graphmill.assets.sources.readers.text_layout import TextForm, text_problems
-from graphmill.assets.sources.registry import FEATURES_TOO, TableConfig
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.kernels.errors import did_you_mean
 
@@ -25,10 +25,6 @@ ID_KEYS = ("num_nodes", "id_column", "id_type", "delimiter", "header", "comment"
 """Keys of a node type that decide the number and the order of its nodes."""
 
 
-def _form(keys: NodeTable | RelationTable, names: tuple[str, ...], section: str) -> TextForm:
-    return TextForm(keys.delimiter, keys.header, keys.comment, names, f"[graph.{section}]")
-
-
 def _given(table: NodeTable | RelationTable | Mapping[str, Any], key: str) -> Any:
     """Returns the value of a key of a table, which is what the file says if it has mistakes; None without one."""
     if isinstance(table, Mapping):
@@ -37,14 +33,43 @@ def _given(table: NodeTable | RelationTable | Mapping[str, Any], key: str) -> An
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeTable(Checked):
+class TableKeys(Checked):
+    """Keys of the table of a node type and of that of a relation."""
+
+    # Tables with a row per node or edge: a file, a folder, a pattern or a list of these, relative to the pipeline file.
+    path: Path | tuple[Path, ...] | None
+    # Separates the fields of text files; None finds it in the first line.
+    delimiter: str | None = None
+    # Whether text files begin with names of columns; None: if the first line does not begin with a number.
+    header: bool | None = None
+    # Beginning of the lines above a table that are left out, "" for none; None finds # and %.
+    comment: str | None = None
+
+    names: ClassVar[tuple[str, ...]]
+    """Names of the first columns of a text file without names."""
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields wrong forms of text."""
+        yield from text_problems(self.delimiter, self.comment)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The patterns of the tables; empty without a table."""
+        return () if self.path is None else (self.path,) if isinstance(self.path, Path) else self.path
+
+    def form(self, section: str) -> TextForm:
+        """Returns the form of its text files; `section` is nodes.NAME or edges.NAME."""
+        return TextForm(self.delimiter, self.header, self.comment, self.names, f"[graph.{section}]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTable(TableKeys):
     """`[graph.nodes.NAME]`: the nodes of one type.
 
     Raises:
         InputError: keys contradict one another.
     """
 
-    # Tables with a row per node: a file, a folder, a pattern or a list of these, relative to the pipeline file.
     path: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
     # In place of a table: the ids are 0 to num_nodes - 1.
     num_nodes: int | None = field(default=None, metadata=within(1, 2**40))
@@ -64,12 +89,8 @@ class NodeTable(Checked):
     split_column: str | None = None
     # A text for each node, kept in nodes.parquet.
     name_column: str | None = None
-    # Separates the fields of text files; None finds it in the first line.
-    delimiter: str | None = None
-    # Whether text files begin with names of columns; None: if the first line does not begin with a number.
-    header: bool | None = None
-    # Beginning of the lines above a table that are left out, "" for none; None finds # and %.
-    comment: str | None = None
+
+    names = ("id",)
 
     def problems(self) -> Iterator[KeyProblem]:
         """Yields the lack of nodes, keys that need a table, and wrong forms of text."""
@@ -83,27 +104,13 @@ class NodeTable(Checked):
                 yield KeyProblem(key, f"{key} = {getattr(self, key)!r} needs a table: give `path`, or leave it out")
         if self.path is None and self.id_type == "text":
             yield KeyProblem("id_type", f"id_type = 'text' with num_nodes = {self.num_nodes}: leave it out")
-        yield from text_problems(self.delimiter, self.comment)
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The patterns of the tables; empty without a table."""
-        return () if self.path is None else (self.path,) if isinstance(self.path, Path) else self.path
-
-    def form(self, section: str) -> TextForm:
-        """Returns the form of its text files; `section` is nodes.NAME."""
-        return _form(self, ("id",), section)
+        yield from super().problems()
 
 
 @dataclass(frozen=True, kw_only=True)
-class RelationTable(Checked):
-    """`[graph.edges.NAME]`: the edges of one relation.
+class RelationTable(TableKeys):
+    """`[graph.edges.NAME]`: the edges of one relation."""
 
-    Raises:
-        InputError: a value is outside its range.
-    """
-
-    # Tables with a row per edge: a file, a folder, a pattern or a list of these, relative to the pipeline file.
     path: Path | tuple[Path, ...] = field(metadata={"hashed": False})
     # Node types of the two ends.
     source_type: str
@@ -113,39 +120,18 @@ class RelationTable(Checked):
     target_column: str = "dst"
     # Column of the weights; if only other relations have one, the weights are 1.
     weight_column: str | None = None
-    # Separates the fields of text files; None finds it in the first line.
-    delimiter: str | None = None
-    # Whether text files begin with names of columns; None: if the first line does not begin with a number.
-    header: bool | None = None
-    # Beginning of the lines above a table that are left out, "" for none; None finds # and %.
-    comment: str | None = None
 
-    def problems(self) -> Iterator[KeyProblem]:
-        """Yields wrong forms of text."""
-        yield from text_problems(self.delimiter, self.comment)
+    names = ("src", "dst")
 
     @property
     def type_column(self) -> str | None:
         """None: the edges of a table have one type."""
         return None
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The patterns of the tables."""
-        return (self.path,) if isinstance(self.path, Path) else self.path
-
-    def form(self, section: str) -> TextForm:
-        """Returns the form of its text files; `section` is edges.NAME."""
-        return _form(self, ("src", "dst"), section)
-
 
 @dataclass(frozen=True, kw_only=True)
-class TypedTablesConfig(SpooledConfig):
-    """`[graph]` with `source = "tables"`.
-
-    Raises:
-        InputError: a value is outside its range, or keys contradict one another.
-    """
+class TypedTableKeys(SpooledConfig):
+    """The keys of `[graph]` with `source = "tables"`."""
 
     # Names this kind of source.
     source: str = field(default="tables", metadata=FEATURES_TOO)
@@ -189,18 +175,15 @@ class TypedTablesConfig(SpooledConfig):
         return any(relation.weight_column is not None for relation in self.edges.values())
 
     @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes that edges get: of weights, edge_types, edge_ids."""
-        typed = len(self.nodes) > 1 or len(self.edges) > 1
-        return (*super().attributes, *(("edge_types",) if typed else ()))
+    def typed(self) -> bool:
+        """Whether edges have relations: unless there is one node type and one relation."""
+        return len(self.nodes) > 1 or len(self.edges) > 1
 
     @property
     def never(self) -> frozenset[str]:
-        """The attributes that a graph of these tables certainly lacks; one of one node type and one relation has no types."""
-        if "edge_types" not in self.attributes:
-            return frozenset({*super().never, "edge_types", "node_types"})
-        featured = all(table.features is not None for table in self.nodes.values())
-        return frozenset({*super().never, *(("featureless",) if featured else ())})
+        """The attributes that a graph of these tables certainly lacks."""
+        featured = self.typed and all(table.features is not None for table in self.nodes.values())
+        return super().never | ({"featureless"} if featured else set())
 
     def brings_split(self) -> bool:
         """Tells whether a node type has a column of splits."""
@@ -212,7 +195,7 @@ class TypedTablesConfig(SpooledConfig):
         nodes = {name: {key: getattr(each, key) for key in keys} for name, each in self.nodes.items()}
         return super().feature_keys(table) | {"nodes": nodes, "node_types": self.order[0]}
 
-    def sampled(self, raw: Mapping[str, str]) -> tuple[TypedTablesConfig, Mapping[str, str]]:
+    def sampled(self, raw: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
         """Returns them without labels and names if a column has the splits; otherwise splits are drawn from the labels."""
         if not self.brings_split():
             return self, raw

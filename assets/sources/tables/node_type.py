@@ -9,14 +9,13 @@ from typing import Any
 from graphmill.assets.sources.edges.mistakes import read_column
 from graphmill.assets.sources.edges.node_tables import read_nodes, require_class_numbers
 from graphmill.assets.sources.edges.numbering import Numbering, id_kind, number_by_nodes, original_ids, refuse_lost_rows
-from graphmill.assets.sources.edges.open_table import OF_NODES, named_by
-from graphmill.assets.sources.edges.unread import features_read, unread_of
+from graphmill.assets.sources.edges.open_table import OF_NODES, features_read, named_by, named_columns, unread_of
 from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests
 from graphmill.assets.sources.readers.table_features import columns_to_check, feature_columns, feature_type, table_block
 from graphmill.assets.sources.readers.table_files import TableFiles
-from graphmill.assets.sources.registry import RawGraph
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.tables.config import NodeTable
 from graphmill.kernels.errors import Attempts
@@ -27,7 +26,6 @@ class NodeType:
     """A node type whose files are open; values are read when they are first needed.
 
     Args:
-        duck: the connection.
         name, keys: `[graph.nodes.NAME]`.
         number: place of the type among all, from 0.
         taken: column -> key of a relation that names it, if its edges stand in the table of the nodes.
@@ -80,7 +78,7 @@ class NodeType:
         table, keys = self.table, self.keys
         if table is None:
             return ()
-        named = {role: getattr(keys, role) for role in OF_NODES if getattr(keys, role) is not None}
+        named = named_columns(keys, OF_NODES)
         features = [keys.features] if isinstance(keys.features, str) else [(name,) for name in keys.features or ()]
         return (
             *(partial(self._require, table, role, name) for role, name in named.items()),
@@ -143,7 +141,7 @@ class NodeType:
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of the columns that decide the graph, each column apart."""
-        roles = {role: getattr(self.keys, role) for role in OF_NODES if getattr(self.keys, role) is not None}
+        roles = named_columns(self.keys, OF_NODES)
         return table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles, apart=True)
 
     def feature_digests(self, *, with_rows: bool) -> dict[str, str]:
@@ -159,7 +157,7 @@ class NodeType:
         """Returns phrases about the columns that no key names."""
         if self.table is None:
             return []
-        read = {getattr(self.keys, role) for role in OF_NODES} | features_read(self.table, self.keys.features)
+        read = named_by(self.keys, OF_NODES).keys() | features_read(self.table, self.keys.features)
         return unread_of(self.table, read, self.key)
 
 

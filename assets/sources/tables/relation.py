@@ -10,8 +10,7 @@ import numpy as np
 
 from graphmill.assets.sources.edges.edge_tables import End, checked_edges, stage_edges
 from graphmill.assets.sources.edges.numbering import id_kind, locate, refuse_lost_rows
-from graphmill.assets.sources.edges.open_table import OF_EDGES
-from graphmill.assets.sources.edges.unread import unread_of
+from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by, named_columns, unread_of
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import table_digests
 from graphmill.assets.sources.readers.table_files import TableFiles
@@ -25,7 +24,6 @@ class RelationFiles:
     """A relation whose files are open.
 
     Args:
-        duck: the connection.
         name, keys: `[graph.edges.NAME]`.
 
     Raises:
@@ -38,7 +36,7 @@ class RelationFiles:
 
     def column_checks(self) -> Sequence[Callable[[], object]]:
         """Returns a check for each column that a key names: it is there and of a type that serves."""
-        named = {role: getattr(self.keys, role) for role in OF_EDGES if getattr(self.keys, role) is not None}
+        named = named_columns(self.keys, OF_EDGES)
         weight = named.pop("weight_column", None)
         numbers = [] if weight is None else [partial(self.table.number, "weight_column", weight, "FLOAT")]
         return (*(partial(self.table.require, role, name) for role, name in named.items()), *numbers)
@@ -103,12 +101,12 @@ class RelationFiles:
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of the columns that decide the graph, of each file together."""
-        roles = {role: getattr(self.keys, role) for role in OF_EDGES if getattr(self.keys, role) is not None}
+        roles = named_columns(self.keys, OF_EDGES)
         return table_digests(self.duck, self.keys.files, self.key, self.keys.form(self.key), roles)
 
     def unread(self) -> list[str]:
         """Returns phrases about the columns that no key names."""
-        return unread_of(self.table, {getattr(self.keys, role) for role in OF_EDGES}, self.key)
+        return unread_of(self.table, {*named_by(self.keys, OF_EDGES)}, self.key)
 
 
 def _end(node_type: NodeType) -> End:

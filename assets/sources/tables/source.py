@@ -19,9 +19,8 @@ for the sort and, while a relation is read whose ids are not integers, a copy of
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +31,9 @@ from graphmill.assets.sources.edges.mistakes import READ_BYTES, told_at_once
 from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by
 from graphmill.assets.sources.edges.survey import describe_table
 from graphmill.assets.sources.feature_blocks import FeatureBlock
-from graphmill.assets.sources.readers.duck import Duck
-from graphmill.assets.sources.registry import RawGraph, TableConfig
-from graphmill.assets.sources.tables.config import NodeTable, TypedTablesConfig
+from graphmill.assets.sources.interface import RawGraph, TableConfig
+from graphmill.assets.sources.readers.duck import Duck, scratch_duck
+from graphmill.assets.sources.tables.config import NodeTable, TypedTableKeys
 from graphmill.assets.sources.tables.node_type import NodeType
 from graphmill.assets.sources.tables.relation import RelationFiles
 from graphmill.assets.sources.typed_graph import Relation, TypedGraph, TypedSource, first_ids, survey_typed
@@ -46,56 +45,75 @@ if TYPE_CHECKING:
     from graphmill.assets.sources.survey import Survey
 
 
-def raw(config: TypedTablesConfig, table: TableConfig | None) -> dict[str, str]:
-    """Returns a digest of each table file's data: of the columns that are read if it is Parquet, else of the whole file.
+class TypedTablesConfig(TypedTableKeys):
+    """`[graph]` with `source = "tables"`."""
 
-    A feature table reads its columns and the ids of all nodes.
+    def raw(self, table: TableConfig | None) -> Mapping[str, str]:
+        """Returns a digest of each table file's data: of the columns that are read if it is Parquet, else of the whole file.
 
-    Raises:
-        InputError: a pattern names no file, a file cannot be read, or lacks a column; with all mistakes of the tables.
-    """
-    found: dict[str, str] = {}
-    with _told(config), Duck(None, config.memory_bytes * 6 // 10, 1) as duck:
-        source = TypedTablesSource(config, duck, Path())
-        if table is None:
-            for each in (*source.types.values(), *source.relations):
-                found |= each.digests()
-            return found
-        for each in source.types.values():
-            # The type of the ids decides their order.
-            found[f"ids/{each.name}"] = hashlib.sha256(each.kind.encode()).hexdigest()
-            found |= each.feature_digests(with_rows=table.file is None)
-    return found
+        A feature table reads its columns and the ids of all nodes.
 
+        Raises:
+            InputError: a pattern names no file, a file cannot be read, or lacks a column; with all mistakes of the tables.
+        """
+        found: dict[str, str] = {}
+        with self._told_at_once(), Duck(None, self.duck_bytes, 1) as duck:
+            source = TypedTablesSource(self, duck)
+            if table is None:
+                for each in (*source.types.values(), *source.relations):
+                    found |= each.digests()
+                return found
+            for each in source.types.values():
+                # The type of the ids decides their order.
+                found[f"ids/{each.name}"] = hashlib.sha256(each.kind.encode()).hexdigest()
+                found |= each.feature_digests(with_rows=table.file is None)
+        return found
 
-@contextmanager
-def opened(
-    config: TypedTablesConfig, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
-) -> Iterator[TypedTablesSource]:
-    """Opens the tables; their rows are read when they are first needed.
+    @contextmanager
+    def opened(
+        self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> Iterator[TypedTablesSource]:
+        """Opens the tables; their rows are read when they are first needed.
 
-    Raises:
-        InputError: a pattern names no file, a file has no readable header, or lacks a column. One of the block gets all mistakes of the
-            tables.
-    """
-    with _told(config), Duck(folder, config.memory_bytes * 6 // 10, execution.threads) as duck:
-        yield TypedTablesSource(config, duck, folder)
+        Raises:
+            InputError: a pattern names no file, a file has no readable header, or lacks a column. One of the block gets all mistakes of
+                the tables.
+        """
+        with self._told_at_once(), Duck(folder, self.duck_bytes, execution.threads) as duck:
+            yield TypedTablesSource(self, duck)
+
+    def survey(self) -> Survey:
+        """Describes the tables from their headers and counts; ids, labels and edges are not read."""
+        with self._told_at_once(), scratch_duck(self.duck_bytes, "inspect") as duck:
+            source = TypedTablesSource(self, duck)
+            node_types = {name: each.count() for name, each in source.types.items()}
+            blocks: list[FeatureBlock] = []
+            for name, first in first_ids(node_types).items():
+                blocks += source.types[name].blocks(first, node_types[name], None)
+            found = TypedGraph(
+                where=_title(self),
+                node_types=node_types,
+                relations=source.edges(),
+                blocks=blocks,
+                labels=np.zeros(0, np.int32),
+                splits=None,
+                unread=source.unread(),
+            )
+            return survey_typed(found, self, {}, _contents(source, node_types))
+
+    def _told_at_once(self) -> AbstractContextManager[None]:
+        return told_at_once(lambda: find_mistakes(self))
 
 
 class TypedTablesSource:
     """The tables of node types and relations; see `OpenSource`.
 
-    Args:
-        config: configuration of the source.
-        duck: the connection.
-        folder: scratch folder for the edges.
-
     Raises:
         InputError: all files that cannot be opened, and all columns that are missing or of a wrong type.
     """
 
-    def __init__(self, config: TypedTablesConfig, duck: Duck, folder: Path):
-        self.config, self.folder, attempts = config, folder, Attempts()
+    def __init__(self, config: TypedTableKeys, duck: Duck):
+        self.config, self.duck, attempts = config, duck, Attempts()
         opened_types = [
             attempts(NodeType, duck, name, keys, number, _named_by_relations(config, keys))
             for number, (name, keys) in enumerate(config.nodes.items())
@@ -167,7 +185,7 @@ class TypedTablesSource:
         if not any(relation.num_edges for relation in found.relations):
             paths = ", ".join(str(each.table.paths[0]) for each in self.relations)
             raise InputError(f"{paths}: the edge tables have no rows", "give a graph with at least one edge")
-        return TypedSource(found, config, self.folder, self.blocks).graph(progress)
+        return TypedSource(found, config, self.duck.scratch, self.blocks).graph(progress)
 
     def edges(self) -> list[Relation]:
         """Returns the relations, whose edges are read when they are asked for."""
@@ -193,7 +211,7 @@ class TypedTablesSource:
         return polars.concat([polars.Series("id", ids).cast(polars.String) for ids in whole.values()])
 
 
-def _named_by_relations(config: TypedTablesConfig, nodes: NodeTable) -> dict[str, str]:
+def _named_by_relations(config: TypedTableKeys, nodes: NodeTable) -> dict[str, str]:
     """Returns column -> key of a relation that names it, of relations whose edges stand in the table of the nodes."""
     named: dict[str, str] = {}
     for relation in config.edges.values():
@@ -206,7 +224,7 @@ def _ends(relation: RelationFiles) -> tuple[str, str]:
     return relation.keys.source_type, relation.keys.target_type
 
 
-def _title(config: TypedTablesConfig) -> str:
+def _title(config: TypedTableKeys) -> str:
     return f"{', '.join(config.nodes)}; {', '.join(config.edges)}"
 
 
@@ -229,22 +247,14 @@ def _names(facts: Sequence[RawGraph]) -> Any:
     return polars.concat([polars.Series("name", names, dtype=polars.String) for names in named])
 
 
-def _told(config: TypedTablesConfig) -> Any:
-    """Returns a block that tells all mistakes of the tables at once."""
-    return told_at_once(lambda: find_mistakes(config))
-
-
-def find_mistakes(config: TypedTablesConfig) -> list[InputError]:
+def find_mistakes(config: TypedTableKeys) -> list[InputError]:
     """Returns the mistakes of the tables: of files and columns, else of values: ids, labels, splits, features and edges, each apart.
 
     Values of tables of more than `READ_BYTES` are not read.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="graphmill-mistakes-") as folder,
-        Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
-    ):
+    with scratch_duck(config.duck_bytes, "mistakes") as duck:
         try:
-            source = TypedTablesSource(config, duck, Path(folder))
+            source = TypedTablesSource(config, duck)
         except InputError as error:
             return [error]
         tables = [each.table for each in (*source.types.values(), *source.relations) if each.table is not None]
@@ -269,30 +279,6 @@ def _edge_checks(relation: RelationFiles, source: TypedTablesSource) -> list[Cal
 def _read(relation: Relation) -> None:
     for _ in relation.batches():
         pass
-
-
-def survey(config: TypedTablesConfig) -> Survey:
-    """Describes the tables from their headers and counts; ids, labels and edges are not read."""
-    with (
-        _told(config),
-        tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder,
-        Duck(Path(folder), config.memory_bytes * 6 // 10, 2) as duck,
-    ):
-        source = TypedTablesSource(config, duck, Path(folder))
-        node_types = {name: each.count() for name, each in source.types.items()}
-        blocks: list[FeatureBlock] = []
-        for name, first in first_ids(node_types).items():
-            blocks += source.types[name].blocks(first, node_types[name], None)
-        found = TypedGraph(
-            where=_title(config),
-            node_types=node_types,
-            relations=source.edges(),
-            blocks=blocks,
-            labels=np.zeros(0, np.int32),
-            splits=None,
-            unread=source.unread(),
-        )
-        return survey_typed(found, config, {}, _contents(source, node_types))
 
 
 def _contents(source: TypedTablesSource, node_types: Mapping[str, int]) -> list[str]:

@@ -9,9 +9,10 @@ from graphmill.assets.building.materialize import materialize, materialize_toget
 from graphmill.assets.features.config import features_config
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.readers.column_digests import column_digests
 from graphmill.assets.sources.readers.duck import Duck
-from graphmill.assets.sources.registry import TableConfig, config_class
+from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, build, edge_frame, node_frame, write_csv, write_ogb_text

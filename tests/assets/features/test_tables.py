@@ -20,7 +20,8 @@ from graphmill.assets.sources.feature_blocks import (
     write_blocks,
 )
 from graphmill.assets.sources.features import common_type, rounded_to_bfloat16, widened
-from graphmill.assets.sources.registry import TableConfig, config_class
+from graphmill.assets.sources.interface import TableConfig
+from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Topology

@@ -17,7 +17,8 @@ from graphmill.assets.features.read import open_features
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.graph.stage import GRAPH
-from graphmill.assets.sources.registry import TableConfig, config_class
+from graphmill.assets.sources.interface import TableConfig
+from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.table import FeatureTable
 from tests.graphs import GraphArtifacts

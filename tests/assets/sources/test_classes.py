@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from graphmill.assets.sources.classes import CLASSIFIES, known_labels
-from graphmill.assets.sources.registry import TableConfig, config_class, source_module
+from graphmill.assets.sources.interface import TableConfig
+from graphmill.assets.sources.registry import config_class
 from graphmill.assets.sources.splits import is_mask, mask_ids
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, build, write_gz, write_ogb_text
@@ -185,7 +186,7 @@ def test_names_of_other_libraries_in_dgl_are_never_dropped(tmp_path):
         "another table is asked for"
     )
     config = config_class("dgl")(**keys, feature="h")
-    assert "not read: ndata 'pos' of node type '_N'" in source_module("dgl").survey(config).notes
+    assert "not read: ndata 'pos' of node type '_N'" in config.survey().notes
     with pytest.raises(InputError, match='did you mean label = "labels"'):
         build(tmp_path, "dgl", **dgl_file(tmp_path, labels=CLASSES))
     with pytest.raises(InputError, match=r"'valid_mask' is not read .did you mean 'val_mask'"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphmill.assets.graph.read import open_graph
-from graphmill.assets.sources.edges.config import EdgesConfig
+from graphmill.assets.sources.edges.source import EdgesConfig
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 

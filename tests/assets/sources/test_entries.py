@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphmill.assets.features.config import features_config
-from graphmill.assets.sources.registry import TableConfig, config_class
+from graphmill.assets.sources.interface import TableConfig
+from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.version import canonical
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
@@ -87,7 +88,7 @@ def test_a_repeated_entry_without_value_says_the_same_again(tmp_path: Path) -> N
 
 def test_slices_meet_where_rows_are_wide(tmp_path: Path, monkeypatch) -> None:
     """Slices of two rows, and batches of entries that begin in one and end three later."""
-    monkeypatch.setattr("graphmill.assets.sources.readers.archive.SLICE_BYTES", 2 * FEATURES)
+    monkeypatch.setattr("graphmill.assets.sources.feature_blocks.SLICE_BYTES", 2 * FEATURES)
     expected = np.zeros((NODES, FEATURES), np.uint8)
     expected[[1, 4, 4, 5, 11], [0, 1, 3, 2, 4]] = 1
     row, column = np.nonzero(expected)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.assets.building.stage import Silent
+from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.npz import source
 from graphmill.assets.sources.npz.source import NpzConfig
-from graphmill.assets.sources.registry import TableConfig
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
@@ -94,7 +94,7 @@ def test_sparse_and_dense_features_are_the_same(tmp_path_factory, num_nodes, wid
     }
     for arrays in (sparse, edges | {"x": x}, edges | {"x": np.asfortranarray(x)}):
         np.savez(folder / "graph.npz", **arrays)
-        with source.opened(NpzConfig(path=folder / "graph.npz"), (), folder, None, Silent()) as opened:
+        with NpzConfig(path=folder / "graph.npz").opened((), folder, None, Silent()) as opened:
             (block,) = opened.blocks(TableConfig())
             table = np.concatenate([rows for _, rows in block.slices()])
         assert block.dtype == table.dtype == np.int8 and np.array_equal(table, x)
@@ -112,13 +112,13 @@ def test_one_mask_is_one_split_and_inspect_shows_it(tmp_path):
     masks = {f"{part}_masks": np.arange(4) == place for place, part in enumerate(("train", "val", "test"))}
     graph = build(tmp_path, whole(**lists, **masks)).opened
     assert [part.tolist() for part in (graph.train_ids, graph.valid_ids, graph.test_ids)] == [[0], [1], [2]]
-    shown = source.survey(NpzConfig(path=tmp_path / "graph.npz")).lines()
+    shown = NpzConfig(path=tmp_path / "graph.npz").survey().lines()
     assert any("1 split, number 0: train 1, validation 1, test 1" in line for line in shown)
     assert any("2 classes, 1 nodes without a label" in line for line in shown)
     np.savez(
         tmp_path / "graph.npz", **whole(edge_index=np.concatenate([EDGES.T] * 2), extra=np.zeros(3), x=None, feat=EDGES)
     )
-    survey = source.survey(NpzConfig(path=tmp_path / "graph.npz", undirected=False))
+    survey = NpzConfig(path=tmp_path / "graph.npz", undirected=False).survey()
     assert survey.num_edges == 8
     assert set(survey.notes) == {
         "not read: arrays extra, feat", "rename feat to x, so that it is read",
@@ -319,4 +319,4 @@ def test_real_graphs(tmp_path, name, nodes, edges, width, classes, split):
 def test_a_survey_of_arrays_of_other_shapes_is_one_message(tmp_path, arrays, problem):
     np.savez(tmp_path / "graph.npz", **{"edge_index": np.array([[0, 1], [1, 0]])} | arrays)
     with pytest.raises(InputError, match=problem):
-        source.survey(NpzConfig(path=tmp_path / "graph.npz"))
+        NpzConfig(path=tmp_path / "graph.npz").survey()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.assets.sources.edges import edge_tables
-from graphmill.assets.sources.registry import config_class, source_module
+from graphmill.assets.sources.registry import config_class
 from graphmill.assets.sources.tables.config import NodeTable, RelationTable
 from graphmill.kernels.errors import InputError
 from tests.assets.sources import own_data
@@ -323,7 +323,7 @@ def test_surveys_say_what_is_built(forms, tmp_path):
     _, written = forms
     for source, keys in written.values():
         config = config_class(source)(**keys, duplicates="keep", self_loops="keep")
-        survey = source_module(source).survey(config)
+        survey = config.survey()
         numbers = build(tmp_path, source, **keys, duplicates="keep", self_loops="keep").numbers
         assert survey.num_nodes == numbers["num_nodes"] and survey.num_features == numbers["num_features"]
         assert survey.table_bytes == numbers["feature_bytes"]
@@ -341,7 +341,7 @@ def test_a_survey_refuses_class_names_that_are_read_as_numbers(tmp_path):
     plain = {"edges": tmp_path / "edges.parquet", "nodes": table.path, "label_column": "y"}
     for source, keys in (("edges", plain), ("tables", {"nodes": {"n": table}, "edges": {"e": relation}})):
         with pytest.raises(InputError, match="column 'y' is VARCHAR, not class numbers") as error:
-            source_module(source).survey(config_class(source)(**keys))
+            config_class(source)(**keys).survey()
         assert 'labels = "names"' in error.value.remedy
 
 

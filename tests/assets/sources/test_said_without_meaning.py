@@ -9,7 +9,8 @@ from graphmill.assets.features.config import features_config
 from graphmill.assets.features.stage import EXACT, FEATURES, FEATURES_ALONE
 from graphmill.assets.graph.remarks import CLASSES, FILLED, KEYS, NEIGHBOURS, NODES, ONCE, REMARKS
 from graphmill.assets.graph.stage import GRAPH
-from graphmill.assets.sources.registry import TableConfig, config_class, source_module
+from graphmill.assets.sources.interface import TableConfig
+from graphmill.assets.sources.registry import config_class
 from graphmill.assets.sources.tables.config import NodeTable, RelationTable
 from graphmill.jobs.commands.inspect_pipeline import with_problems
 from tests.assets.sources.own_data import FORMS, Drawn, build_config
@@ -34,7 +35,7 @@ def without_figures(monkeypatch):
 def told(tmp_path, source, keys, table=None, *, built=True):
     """Inspects a graph, and builds it; returns failed check -> detail, after a look at whether both tell the same."""
     config = config_class(source)(**keys)
-    survey = source_module(source).survey(config)
+    survey = config.survey()
     inspected = with_problems(survey, [[(FEATURES, features_config(config, table)), (GRAPH, config)]])
     assert inspected.problems == []
     notes = [note for note in inspected.notes if note not in survey.notes]
@@ -284,7 +285,7 @@ def test_no_pattern_takes_a_column_that_another_key_names(tmp_path, kind):
     keys |= {"id_column": "fid", "label_column": "fraud", "split_column": "fold", "name_column": "fname"}
     for features in ("f*", "*", ("f*",), ("f1", "f*"), ("*2", "*1")):
         config = config_class("edges")(**keys, features=features)
-        assert source_module("edges").survey(config).num_features == 2, features
+        assert config.survey().num_features == 2, features
         assert told(tmp_path, "edges", {**keys, "features": features}) == {}
     for features in (("f1", "fraud"), "fraud", ("f*", "fraud")):
         found = told(tmp_path, "edges", {**keys, "features": features})
@@ -293,11 +294,11 @@ def test_no_pattern_takes_a_column_that_another_key_names(tmp_path, kind):
     node = NodeTable(path=keys["nodes"], features="f*", **named)
     relation = RelationTable(path=keys["edges"], source_type="a", target_type="a")
     typed = config_class("tables")(nodes={"a": node}, edges={"to": relation})
-    assert source_module("tables").survey(typed).num_features == 2
+    assert typed.survey().num_features == 2
     # One table of nodes and edges: the ends of the edges are no features either.
     whole = write(tmp_path, "n", kind, frame.select("fid", "f1", f2=pl.Series(rng.permutation(60))))
     both = {"id_column": "fid", "source_column": "fid", "target_column": "f2", "edges": whole, "nodes": whole}
-    assert source_module("edges").survey(config_class("edges")(**both, features="f*")).num_features == 1
+    assert config_class("edges")(**both, features="f*").survey().num_features == 1
 
 
 def test_labels_that_are_named_as_features_of_a_saved_graph(tmp_path):

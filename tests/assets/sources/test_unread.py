@@ -6,7 +6,7 @@ import pytest
 
 from graphmill.assets.building.labels import built_in_words
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.sources.registry import config_class, source_module
+from graphmill.assets.sources.registry import config_class
 from graphmill.assets.sources.unread import named_columns, unread_words
 from graphmill.trainers.recipe.config import TrainTable
 from tests.assets.sources.own_data import FORMS, Drawn, build, edge_frame, node_frame, write_gz
@@ -81,7 +81,7 @@ def test_what_is_not_read_is_named(tmp_path, form):
     built = build(tmp_path / "home", source, **keys)
     assert "unread" not in built.graph.run_record() and "not read" not in built_in_words(built.graph, False)
     phrases = MORE[form](tmp_path, keys)
-    survey = source_module(source).survey(config_class(source)(**keys))
+    survey = config_class(source)(**keys).survey()
     assert f"not read: {'; '.join(phrases)}" in survey.notes
     again = build(tmp_path / "second", source, **keys)
     assert again.graph.run_record()["unread"] == phrases
@@ -100,7 +100,7 @@ def test_columns_that_a_feature_table_names_are_read(tmp_path):
     )
     config = load_pipeline(path, TrainTable).graph
     assert config.feature_columns == ("f*", "size")
-    notes = source_module("edges").survey(config).notes
+    notes = config.survey().notes
     assert "not read: columns part, age of the node tables" in notes
     assert named_columns({"columns": 3, "a": {"columns": [1, "b"]}, "c": 7}) == ("b",)
     assert named_columns("wrong") == ()
@@ -139,7 +139,7 @@ def test_ids_of_both_ends_are_counted(tmp_path, form, buyers, things):
     built = build(tmp_path / "home", "edges", **keys).graph
     assert built.summary["numbers"]["num_ids_of_both_ends"] == shared
     assert f"{shared} ids stand in both columns" in built_in_words(built, False)
-    contents = source_module("edges").survey(config_class("edges")(**keys)).contents
+    contents = config_class("edges")(**keys).survey().contents
     assert any(
         f"ids of buyer and thing are one space: {shared} of {8 - shared} stand in both" in line for line in contents
     )

@@ -214,7 +214,7 @@ def test_batches_without_weights_of_the_data_are_a_mistake_of_a_file_whose_model
 ) -> None:
     (tmp_path / "pipeline.py").write_text("def mine(graph, seeds, fanouts, seed):\n    return []\n")
     # As of a source that may have weights.
-    monkeypatch.setattr("graphmill.assets.sources.registry.GraphConfig.never", frozenset())
+    monkeypatch.setattr("graphmill.assets.sources.interface.GraphConfig.never", frozenset())
 
     def parse(drawn: str, more: str, trainer: str = "minibatch") -> Any:
         text = RECIPE.replace("batch_size = 32", f"batch_size = 32\n{drawn}").replace('"replicas"', f'"{trainer}"')

@@ -13,7 +13,7 @@ from graphmill.assets.graph.read import open_graph
 from graphmill.assets.graph.stage import GRAPH_PAGE
 from graphmill.assets.pipeline.exports.frames import node_frame, table_frame
 from graphmill.assets.pipeline.exports.graphs import to_dgl, to_pyg
-from graphmill.assets.sources.registry import TableConfig
+from graphmill.assets.sources.interface import TableConfig
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, build, write_npz
 

@@ -8,7 +8,7 @@ import torch
 
 from graphmill.assets.pipeline.exports.graphs import to_dgl, to_pyg
 from graphmill.assets.pipeline.exports.typed import typed_edges
-from graphmill.assets.sources.registry import TableConfig
+from graphmill.assets.sources.interface import TableConfig
 from tests.assets.sources.own_data import Drawn, build, write_npz
 
 pytestmark = pytest.mark.usefixtures("quick_readers")

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from graphmill.assets.features.read import node_types
-from graphmill.assets.sources.registry import TableConfig, config_class, source_module
+from graphmill.assets.sources.interface import TableConfig
+from graphmill.assets.sources.registry import config_class
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import Drawn, build, contents, write_npz
 
@@ -108,9 +109,9 @@ def test_torch_geometric_is_neither_needed_nor_imported(tmp_path):
     code = f"""
 import sys
 from pathlib import Path
-from graphmill.assets.sources.registry import config_class, source_module
+from graphmill.assets.sources.registry import config_class
 sys.modules["torch_geometric"] = None
-print(source_module("pyg").survey(config_class("pyg")(path=Path({str(keys["path"])!r}))).num_nodes)
+print(config_class("pyg")(path=Path({str(keys["path"])!r})).survey().num_nodes)
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stdout == "15\n", done.stderr
@@ -163,7 +164,7 @@ def test_names_and_data_that_are_not_read(tmp_path):
     made = typed_data()
     made["paper"].year, made["paper"].emb, made.metadata_ = torch.ones(10), torch.ones(10, 4), "x"
     keys = save(tmp_path, made)
-    survey = source_module("pyg").survey(config_class("pyg")(**keys))
+    survey = config_class("pyg")(**keys).survey()
     assert (
         "not read: data 'year', 'emb' of node type 'paper'; data 'w' of edges author/writes/paper; " in survey.notes[0]
     )

@@ -7,14 +7,14 @@ import polars
 import pytest
 
 from graphmill.assets.graph.read import open_graph
-from graphmill.assets.sources.edges.config import EdgesConfig
-from graphmill.assets.sources.edges.source import raw, survey
+from graphmill.assets.sources.edges.source import EdgesConfig
+from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.part_files import MANAGED, expand, folder_columns
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
-from graphmill.assets.sources.registry import TableConfig
-from graphmill.assets.sources.tables.config import NodeTable, RelationTable, TypedTablesConfig
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable
+from graphmill.assets.sources.tables.source import TypedTablesConfig
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 
@@ -132,7 +132,7 @@ def test_parts_stand_in_the_order_of_the_numbers_in_their_names(tmp_path: Path, 
         config = EdgesConfig(edges=tmp_path / "e.parquet", nodes=tmp_path / pattern, features="row")
         made = build_config(tmp_path / "home", config, table=TableConfig(file=tmp_path / "f.npy"))
         assert np.load(made.features.path / "rows.npy")[:, 0].tolist() == list(range(36))
-        lines = "\n".join(survey(config).lines())
+        lines = "\n".join(config.survey().lines())
         assert (
             f"read in this order: {names.format(0)}, {names.format(1)}, {names.format(2)}, ..., {names.format(11)}"
             in lines
@@ -184,10 +184,10 @@ def test_columns_in_the_names_of_folders_are_read(tmp_path: Path, ending: str) -
 def test_names_of_folders_enter_the_version(tmp_path: Path, ending: str) -> None:
     folder = hive(tmp_path / "edges", ending)
     config = EdgesConfig(edges=folder, type_column="relation")
-    before, unnamed = raw(config, None), raw(EdgesConfig(edges=folder), None)
+    before, unnamed = config.raw(None), EdgesConfig(edges=folder).raw(None)
     (folder / "relation=likes").rename(folder / "relation=links")
-    assert raw(config, None) != before
-    assert raw(EdgesConfig(edges=folder), None) == unnamed
+    assert config.raw(None) != before
+    assert EdgesConfig(edges=folder).raw(None) == unnamed
 
 
 def test_node_tables_by_split_and_class(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_the_files_own_column_counts(tmp_path: Path) -> None:
 
 
 def test_inspect_names_columns_of_folders(tmp_path: Path) -> None:
-    lines = "\n".join(survey(EdgesConfig(edges=hive(tmp_path / "edges", "parquet"))).lines())
+    lines = "\n".join(EdgesConfig(edges=hive(tmp_path / "edges", "parquet")).survey().lines())
     assert "columns in the names of folders: relation, year" in lines
 
 

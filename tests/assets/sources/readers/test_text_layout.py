@@ -7,8 +7,7 @@ import polars
 import pytest
 
 from graphmill.assets.graph.read import open_graph
-from graphmill.assets.sources.edges.config import EdgesConfig
-from graphmill.assets.sources.edges.source import survey
+from graphmill.assets.sources.edges.source import EdgesConfig
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
@@ -165,7 +164,7 @@ def test_a_decimal_comma_is_told(tmp_path: Path) -> None:
 
 def test_new_keys_change_no_version_at_their_default(tmp_path: Path) -> None:
     config, default = EdgesConfig(edges=tmp_path), EdgesConfig(edges=tmp_path, header=None, comment=None)
-    from graphmill.assets.sources.registry import TableConfig
+    from graphmill.assets.sources.interface import TableConfig
     from graphmill.assets.storage.version import canonical
 
     assert canonical(config) == canonical(default)
@@ -175,7 +174,7 @@ def test_new_keys_change_no_version_at_their_default(tmp_path: Path) -> None:
 
 def test_inspect_says_how_text_is_read(tmp_path: Path) -> None:
     (tmp_path / "e.txt").write_text("# a\n# b\n4\t17\n17\t4\n")
-    lines = "\n".join(survey(EdgesConfig(edges=tmp_path / "e.txt")).lines())
+    lines = "\n".join(EdgesConfig(edges=tmp_path / "e.txt").survey().lines())
     assert "no line of names, fields separated by tabs; 2 lines above it are not read" in lines
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from graphmill.assets.sources.tables.config import NodeTable, RelationTable, TypedTablesConfig
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable
+from graphmill.assets.sources.tables.source import TypedTablesConfig
 
 USERS = ["eve", "bob", "ann", "dan", "cat"]
 ITEMS = [30, 10, 20, 70]

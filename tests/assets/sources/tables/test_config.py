@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
-from graphmill.assets.sources.tables.config import NodeTable, RelationTable, TypedTablesConfig
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable
+from graphmill.assets.sources.tables.source import TypedTablesConfig
 from graphmill.kernels.errors import InputError
 
 FILE = """\

@@ -7,8 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from graphmill.assets.sources.registry import TableConfig
-from graphmill.assets.sources.tables.config import NodeTable, RelationTable, TypedTablesConfig
+from graphmill.assets.sources.interface import TableConfig
+from graphmill.assets.sources.tables.config import NodeTable, RelationTable
+from graphmill.assets.sources.tables.source import TypedTablesConfig
 from graphmill.kernels.errors import InputError, each_mistake
 from tests.assets.sources.own_data import Built, build_config, staging
 from tests.assets.sources.tables.tables import frames, shop, write

@@ -10,7 +10,7 @@ from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.features.config import features_config
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.stage import GRAPH
-from graphmill.assets.sources.tables.config import TypedTablesConfig
+from graphmill.assets.sources.tables.source import TypedTablesConfig
 from tests.assets.sources.tables.tables import frames, shop, write
 
 

@@ -1,18 +1,16 @@
-"""Edges of a PyG file as relations.
+"""Edges given as arrays by name, as relations.
 
-Peak memory: 1 byte per edge of a `Data` object with `edge_type`, and a slice of 262,144 edges.
+Peak memory: 1 byte per edge of a graph without types that has `edge_type`, and a slice of 262,144 edges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from graphmill.assets.sources.pyg.stores import ONE_TYPE, SAVE_EDGES, Kind, Stores
-from graphmill.assets.sources.pyg.values import as_array, data_of
+from graphmill.assets.sources.named.arrays import Kind, NamedArrays
 from graphmill.assets.sources.readers.mapped_arrays import STEP_EDGES, array_relation
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation
 from graphmill.kernels.errors import Attempts, InputError, did_you_mean
@@ -20,60 +18,65 @@ from graphmill.kernels.types import Array
 
 MOST_TYPES = 256
 """Most relations of a graph."""
+SAVE_EDGES = (
+    "save edge_index: row, col, _ = data.adj_t.t().coo(); data.edge_index = torch.stack([row, col]); del data.adj_t"
+)
 
 
-def relations_of(stores: Stores, path: Path, weight: str | None) -> list[Relation]:
-    """Returns the relations of a file, whose edges are read slice by slice.
+def relations_of(data: NamedArrays, weight: str | None) -> list[Relation]:
+    """Returns the relations of a graph, whose edges are read slice by slice.
 
     Args:
-        stores: the data of the graph.
-        path: the file, for errors.
         weight: name of the weights, None without.
 
     Raises:
         InputError: an edge type lacks edge_index or the weights, or they have another shape or type: all of them at once.
     """
-    if not stores.edges:
-        raise InputError(f"{path}: has no edges", "give a graph with at least one edge")
+    if not data.edges:
+        raise InputError(f"{data.where}: has no edges", "give a graph with at least one edge")
     attempts, found = Attempts(), []
-    for kind in stores.edges:
-        relation = attempts(_relation, stores, kind, path, weight)
-        if not stores.typed and "edge_type" in stores.edges[kind] and relation is not None:
-            found += attempts(_by_number, stores, kind, path, relation) or []
+    for kind in data.edges:
+        relation = attempts(_relation, data, kind, weight)
+        if not data.typed and "edge_type" in data.edges[kind] and relation is not None:
+            found += attempts(_by_number, data, kind, relation) or []
         else:
             found.append(relation)
     attempts.settle()
     return found
 
 
-def _relation(stores: Stores, kind: Kind, path: Path, weight: str | None) -> Relation:
-    where, data = data_of(stores, path, kind), stores.edges[kind]
-    if "edge_index" not in data:
-        if any(name in data for name in ("adj_t", "adj")):
+def _relation(data: NamedArrays, kind: Kind, weight: str | None) -> Relation:
+    where, names = data.place(kind), data.edges[kind]
+    if "edge_index" not in names:
+        if any(name in names for name in ("adj_t", "adj")):
             raise InputError(f"{where}: lacks edge_index and has adj_t, which is not read", SAVE_EDGES)
         raise InputError(f"{where}: lacks edge_index", "save edge_index, integers [2, E]")
-    edges, _ = as_array(data["edge_index"], f"{where}: 'edge_index'")
-    weights = None if weight is None else _weights(data, weight, where, edges.shape[-1] if edges.ndim else 0)
-    return array_relation(edges, kind, f"{where}: 'edge_index'", weights)
+    edges, _ = data.array(kind, "edge_index")
+    weights = None if weight is None else _weights(data, kind, weight, edges.shape[-1] if edges.ndim else 0)
+    return array_relation(edges, kind, f"{where}{data.words.edges}", weights)
 
 
-def _weights(data: dict[str, object], weight: str, where: str, count: int) -> Array:
+def _weights(data: NamedArrays, kind: Kind, name: str, count: int) -> Array:
     """Returns numbers [E]."""
-    if weight not in data:
-        has = sorted(name for name in data if name != "edge_index")
-        problem = f"{where}: no data '{weight}' of edges{did_you_mean(weight, has, chr(39))}; they have {', '.join(has) or 'none'}"
-        raise InputError(problem, "correct `weight` in [graph]")
-    values, _ = as_array(data[weight], f"{where}: '{weight}'", wide=True)
+    where, words = data.place(kind), data.words
+    if name not in data.edges[kind]:
+        has = sorted(each for each in data.edges[kind] if each != "edge_index")
+        hint, shown = did_you_mean(name, has, chr(39)), ", ".join(has) or "none"
+        raise InputError(
+            words.no_weight.format(where=where, name=name, hint=hint, has=shown), "correct `weight` in [graph]"
+        )
+    values, _ = data.array(kind, name, wide=True)
     if values.shape not in ((count,), (count, 1)) or values.dtype.kind not in "biuf":
-        problem = f"{where}: '{weight}' is {values.dtype}{list(values.shape)}, not weights [{count}] or [{count}, 1]"
-        raise InputError(problem, "keep one number per edge")
+        problem, remedy = words.wide_weight
+        told = {"type": values.dtype, "shape": list(values.shape), "count": count, "kind": "/".join(kind)}
+        raise InputError(problem.format(file=data.where, where=where, name=name, **told), remedy)
     return values.reshape(-1)
 
 
-def _by_number(stores: Stores, kind: Kind, path: Path, edges: Relation) -> list[Relation]:
+def _by_number(data: NamedArrays, kind: Kind, edges: Relation) -> list[Relation]:
     """Returns the relations that `edge_type` [E] numbers."""
-    where = f"{data_of(stores, path, kind)}: 'edge_type'"
-    types, _ = as_array(stores.edges[kind]["edge_type"], where)
+    where = f"{data.place(kind)}: 'edge_type'"
+    types, _ = data.array(kind, "edge_type")
     if types.shape not in ((edges.num_edges,), (edges.num_edges, 1)) or types.dtype.kind not in "iu":
         problem = f"{where} is {types.dtype}{list(types.shape)}, not integers [{edges.num_edges}]"
         raise InputError(problem, "give the number of its relation for each edge")
@@ -100,7 +103,7 @@ def _numbered(edges: Relation, types: Array, number: int, count: int, first: int
 
     return replace(
         edges,
-        kind=(ONE_TYPE, str(number), ONE_TYPE),
+        kind=(edges.kind[0], str(number), edges.kind[2]),
         num_edges=count,
         batches=batches,
         place=lambda row: edges.place(int(np.flatnonzero(types == number)[row]) if row < count else edges.num_edges),

@@ -1,28 +1,21 @@
-"""The keys of sources whose files hold data of nodes and edges by name, as those of DGL and PyG do."""
+"""The keys of sources whose graphs are given as arrays by name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar, Self
 
-from graphmill.assets.sources.dgl.reader import MASKS
-from graphmill.assets.sources.registry import FEATURES_ONLY, TableConfig
+from graphmill.assets.sources.interface import FEATURES_ONLY, TableConfig
+from graphmill.assets.sources.named.arrays import MASKS
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedDataConfig(SpooledConfig):
-    """Keys of `[graph]` that both sources have.
+class NamedKeys(SpooledConfig):
+    """Keys of `[graph]` that name data."""
 
-    Raises:
-        InputError: a value is outside its range.
-    """
-
-    # the file; relative to the pipeline file
-    path: Path
     # names of data of nodes; None takes the library's own names if they exist
     feature: str | None = field(default=None, metadata=FEATURES_ONLY)
     label: str | None = None
@@ -31,7 +24,7 @@ class NamedDataConfig(SpooledConfig):
     # column of masks [N, S], or a list of columns: one graph each
     split: int | tuple[int, ...] | None = None
 
-    one_name: ClassVar[str]
+    one_name: ClassVar[str] = "the data have"
     """The beginning of the rule that a feature table has one name."""
 
     @property

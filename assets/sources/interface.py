@@ -1,0 +1,312 @@
+"""The interface of graph sources: their keys, and what they give.
+
+A source is one class: a frozen dataclass, a subclass of `GraphConfig`, whose fields are the keys of `[graph]` and whose methods read the
+graph. assets/sources/registry.py finds the class by its name, those of installed packages too.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from graphmill.assets.building.keys import Checked, KeyProblem, within
+from graphmill.assets.storage.digests import sha256_file
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import Array
+
+if TYPE_CHECKING:
+    from graphmill.assets.building.stage import Progress
+    from graphmill.assets.sources.directions import Directions
+    from graphmill.assets.sources.feature_blocks import FeatureBlock
+    from graphmill.assets.sources.spool import EdgeSpool
+    from graphmill.assets.sources.survey import Survey
+
+PLAIN = frozenset(("weights", "edge_types", "node_types"))
+"""Attributes of a graph that a training may need, and that a source without weights and types lacks."""
+
+Split = TypeVar("Split", int, str)
+
+FEATURES_ONLY: Mapping[str, Any] = {"hashed": False, "features": True}
+"""Metadata of a key that decides only feature rows."""
+
+FEATURES_TOO: Mapping[str, Any] = {"features": True}
+"""Metadata of a key that decides the graph and feature rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphConfig(Checked):
+    """The keys of `[graph]` that every source has, and the methods of a source; a subclass adds its keys and reads the graph.
+
+    A `Path` names a place, not its content: it stays out of the artifact's version, which the content digests of `raw` enter instead. A
+    field with `metadata={"key": False}` is not a key of `[graph]`. Most keys decide the graph. One with `metadata=FEATURES_ONLY` decides
+    only feature rows, one with `metadata=FEATURES_TOO` decides both.
+
+    Attributes:
+        generated: whether everything comes from the keys, and nothing from outside.
+        inspected: whether `graphmill inspect` looks for mistakes in the content.
+        example: keys of `[graph]` in a pipeline file that `graphmill new` writes.
+
+    Raises:
+        InputError: a value is outside its range.
+    """
+
+    # names the kind of source, see graphmill.assets.sources.registry
+    source: str = field(metadata=FEATURES_TOO)
+    # the seed of the pipeline, for splits and generators; not a key of [graph]
+    seed: int = field(default=0, metadata=within(0, 2**64 - 1, key=False))
+    # adds the reverse of every edge
+    undirected: bool = True
+    # "merge" stores an edge that occurs several times once
+    duplicates: Literal["merge", "keep"] = "merge"
+    # columns that the feature tables of the pipeline read beside those that [graph] names; not a key of [graph]
+    feature_columns: tuple[str, ...] = field(default=(), metadata={"key": False, "hashed": False})
+    # a model adds its own self term, so the graph holds no self-loops unless the key says "keep"
+    self_loops: Literal["drop", "keep"] = "drop"
+    # "row" divides each feature row by its sum of absolute values; the features are then float32, or the type that [features] names
+    normalize: Literal["none", "row"] = field(default="none", metadata=FEATURES_ONLY)
+    # shares of the labelled nodes of each class in the random split; the rest is for testing. Unused if the source has splits
+    train_ratio: float = 0.6
+    valid_ratio: float = 0.2
+
+    remedy = ""
+    generated: ClassVar[bool] = False
+    inspected: ClassVar[bool] = True
+    example: ClassVar[Mapping[str, Any]] = {}
+
+    def files(self) -> Mapping[str, Path]:
+        """Returns name -> file that the source reads; the names do not say where the files are."""
+        return {}
+
+    def raw(self, table: TableConfig | None) -> Mapping[str, str]:
+        """Returns name -> SHA-256 of the external content that the graph is made from, or a feature table if one is given.
+
+        Raises:
+            InputError: a file is missing or unreadable.
+        """
+        return {name: sha256_file(path) for name, path in self.files().items()}
+
+    @abstractmethod
+    def opened(
+        self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> AbstractContextManager[OpenSource]:
+        """Opens the external content, once for the graph and the wanted feature tables.
+
+        Args:
+            tables: the feature tables that will be read.
+            execution: number of threads, `execution.threads`; no byte depends on it.
+
+        Raises:
+            InputError: the content is missing or not sound.
+        """
+
+    @abstractmethod
+    def survey(self) -> Survey:
+        """Returns what `graphmill inspect` prints, from headers and counts; nothing is built.
+
+        Raises:
+            InputError: the content is missing or unreadable.
+        """
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields shares that do not split the nodes, and the problems of the key `split`, see `by_split`."""
+        train, valid = self.train_ratio, self.valid_ratio
+        if not (train > 0 and valid >= 0 and train + valid <= 1):
+            text = f"train_ratio = {train} and valid_ratio = {valid} do not split the nodes"
+            yield KeyProblem(
+                "train_ratio valid_ratio", f"{text}: give train_ratio > 0, valid_ratio >= 0 and a sum of at most 1"
+            )
+        yield from _split_problems(getattr(self, "split", None))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges get weights."""
+        return False
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that edges get, as far as the keys tell: of weights, edge_types, edge_ids."""
+        return ("weights",) if self.weighted else ()
+
+    @property
+    def never(self) -> frozenset[str]:
+        """The attributes that a graph of these keys certainly lacks: of weights, edge_types, node_types, featureless (node types)."""
+        return PLAIN
+
+    @property
+    def columns_from(self) -> Mapping[str, str]:
+        """Column of the graph's table of nodes -> column of the source that decides it, for a source of tables."""
+        return {}
+
+    def counts_reverses(self, num_types: int) -> bool:
+        """Tells whether edges that the source has in both directions count twice, since reverse ones are added and do not merge with them.
+
+        Args:
+            num_types: number of relations, 0 for a graph without.
+        """
+        return self.undirected and self.duplicates == "keep"
+
+    def brings_split(self) -> bool:
+        """Tells whether the source has a split of its own, as far as that is known without reading it; otherwise one is drawn."""
+        return False
+
+    def without_unused(self) -> GraphConfig:
+        """Returns the configuration with defaults for unused keys, so that these change no version."""
+        if not self.brings_split():
+            return self
+        unused = ("seed", "train_ratio", "valid_ratio")
+        return replace(self, **{each.name: each.default for each in fields(self) if each.name in unused})  # pyright: ignore[reportArgumentType]
+
+    def by_split(self) -> tuple[GraphConfig, ...]:
+        """Returns a configuration for each split of the key `split`, which sources with several splits have; a list means a graph each."""
+        chosen = getattr(self, "split", None)
+        return tuple(replace(self, split=each) for each in chosen) if isinstance(chosen, tuple) else (self,)  # pyright: ignore[reportCallIssue]
+
+    def feature_keys(self, table: TableConfig) -> dict[str, Any]:
+        """Returns key -> value of all keys of `[graph]` that decide the rows of a feature table."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("features")}
+
+    def sampled(self, raw: Mapping[str, str]) -> tuple[GraphConfig, Mapping[str, str]]:
+        """Returns the configuration and raw digests that decide edges and splits.
+
+        Args:
+            raw: digests of the content that the graph is made from.
+        """
+        return self, raw
+
+    def for_table(self, table: TableConfig) -> GraphConfig:
+        """Returns the configuration that reads a feature table: with its columns, if it names columns.
+
+        Raises:
+            InputError: the source has no named columns.
+        """
+        if table.columns is not None:
+            raise InputError(
+                f"columns = {table.columns!r}, but source = '{self.source}' has one feature table", "leave columns out"
+            )
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableConfig(Checked):
+    """The keys of `[features]` and of each `[features.NAME]`: one feature table of the graph's nodes.
+
+    Raises:
+        InputError: keys contradict one another.
+    """
+
+    # type of the stored values; "as stored" keeps that of the source if it is float16, float32, float64, int8 or uint8
+    dtype: Literal["as stored", "float16", "bfloat16", "float32"] = "as stored"
+    # columns of the node tables (source = "edges") or name of data (source = "dgl", "pyg"), in place of those that [graph] names
+    columns: str | tuple[str, ...] | None = None
+    # a .npy or .safetensors file with the rows, in place of the source's; in the order of the node tables, or of the node ids
+    file: Path | None = None
+    # the tensor of a .safetensors file that holds several
+    tensor: str | None = None
+    # the node type whose rows the file has; the nodes of other types have no features
+    node_type: str | None = None
+
+    remedy = ""
+
+    def problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that need a file, or exclude one."""
+        if self.file is None:
+            for key in ("tensor", "node_type"):
+                if getattr(self, key) is not None:
+                    yield KeyProblem(key, f"{key} = {getattr(self, key)!r} needs a file: give `file`, or leave it out")
+        elif self.columns is not None:
+            yield KeyProblem("columns file", f"columns = {self.columns!r} beside a file: give one of them")
+
+
+class OpenSource(Protocol):
+    """A source whose files are open. Data that both the graph and its feature tables need are read once.
+
+    Attributes:
+        num_nodes: number of nodes N.
+        node_types: name -> number of nodes, in the order of their ids; empty if nodes have no types.
+        node_of_row: i64[N] node ids of the rows of the node tables, None if they are in order.
+    """
+
+    @property
+    def num_nodes(self) -> int: ...  # noqa: D102
+    @property
+    def node_types(self) -> Mapping[str, int]: ...  # noqa: D102
+    @property
+    def node_of_row(self) -> Array | None: ...  # noqa: D102
+
+    def blocks(self, table: TableConfig) -> Sequence[FeatureBlock]:
+        """Returns the rows of a feature table that the source itself has; none if it has no features.
+
+        Raises:
+            InputError: the rows are not sound, here or when their slices are read.
+        """
+        ...
+
+    def graph(self, progress: Progress) -> RawGraph:
+        """Reads everything except features.
+
+        Raises:
+            InputError: the graph is not sound.
+        """
+        ...
+
+
+@dataclass(kw_only=True)
+class RawGraph:
+    """A source's graph before it is compressed, without its features.
+
+    Attributes:
+        num_nodes: number of nodes N.
+        src, dst: ids[M], the edges as the source has them, src -> dst, in any order; empty if `spool` holds them.
+        spool: the edges of a source that may not fit in memory, with their attributes.
+        memory_bytes: working memory for sorting the spool.
+        labels: i32[N], -1 for unknown.
+        class_names: C names, label order.
+        splits: train, valid and test node ids, or None: stratified at random from the seed.
+        node_names: N names, or None.
+        original_ids: N ids as the source wrote them (a sequence or Polars series), or None if they are 0 to N-1.
+        node_type_ptr: i64[T+1] ranges of ids of the node types; None if nodes have no types.
+        numbers: numbers that the source puts into the summary (files skipped, edges outside the graph).
+        unread: phrases about the contents that neither the graph nor a feature table of the pipeline reads.
+        remarks: sentences about what the content looks like where that is something else than the keys say.
+        directions: samples of the edges of each relation; None if it does not matter whether they come in both directions.
+    """
+
+    num_nodes: int
+    labels: Array
+    class_names: Sequence[str]
+    src: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    dst: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    spool: EdgeSpool | None = None
+    memory_bytes: int = 0
+    splits: tuple[Array, Array, Array] | None = None
+    node_names: Sequence[str] | None = None
+    original_ids: Any = None
+    node_type_ptr: Array | None = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    unread: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+    directions: Directions | None = None
+
+
+def _split_problems(split: int | str | tuple[int | str, ...] | None) -> Iterator[KeyProblem]:
+    """Yields the problems of one split or a list of distinct ones; numbers of splits count from 0."""
+    chosen = split if isinstance(split, tuple) else (split,)
+    if not chosen:
+        yield KeyProblem("split", "split = [] names no split: give a list such as [0, 1, 2], or leave the key out")
+    negative = [each for each in chosen if isinstance(each, int) and each < 0]
+    if negative:
+        yield KeyProblem("split", f"split = {negative[0]} is negative: count from 0")
+    if len(set(chosen)) != len(chosen):
+        yield KeyProblem("split", f"split = {list(chosen)} names a split twice: name each split once")
+
+
+def one_split(split: Split | tuple[Split, ...] | None) -> Split | None:
+    """Returns the key `split` of a configuration that is built; `GraphConfig.by_split` has taken lists apart before."""
+    assert not isinstance(split, tuple), "a graph has one split"
+    return split

@@ -1,0 +1,74 @@
+"""Names of data: those that are missing, that probably mean missing ones, and that are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from graphmill.assets.sources.named.arrays import MASKS, MEANT, NamedArrays
+from graphmill.assets.sources.named.keys import NamedKeys
+from graphmill.assets.sources.unread import unread_words
+from graphmill.kernels.errors import InputError, did_you_mean
+
+OTHER_MASKS = {mask: (*MEANT[f"{mask}s"], mask.removesuffix("_mask"), f"{mask}s") for mask in MASKS}
+"""Mask -> names that others give to it."""
+
+
+def read_names(data: NamedArrays, keys: NamedKeys, features: Sequence[str | None]) -> list[str]:
+    """Returns the names of data of nodes that are read: features, in the order of `features`, labels and masks."""
+    return [*(name or data.words.feature for name in features), keys.label or data.words.label, *MASKS]
+
+
+def missing_names(data: NamedArrays, keys: NamedKeys, features: Sequence[str | None]) -> Iterator[InputError]:
+    """Yields an error for each name of features and labels that no node type has; None among `features` is the library's own name."""
+    has = sorted({name for each in data.nodes.values() for name in each if name != "num_nodes"})
+    for key, name in (*(("feature", name) for name in features), ("label", keys.label)):
+        if name is not None and name not in has:
+            hint = f"{did_you_mean(name, has, chr(39))}; they have {', '.join(has) or 'none'}"
+            also = ", or `columns` in [features]" if key == "feature" else ""
+            problem = f"{data.where}: no node type has {data.words.data[0]}'{name}'{hint}"
+            yield InputError(problem, f"correct `{key}` in [graph]{also}")
+
+
+def meant_names(
+    data: NamedArrays, keys: NamedKeys, features: Sequence[str | None], *, wants_features: bool
+) -> Iterator[InputError]:
+    """Yields an error for data that probably mean missing features, if those of the library's own name are wanted, labels or masks."""
+    words, read = data.words, read_names(data, keys, features)
+    has = dict.fromkeys(name for each in data.nodes.values() for name in each)
+    lacks_features = wants_features and None in features and words.feature not in has
+    lacking = {
+        "feature": words.features if lacks_features else (),
+        "label": words.labels if keys.label is None and words.label not in has else (),
+    }
+    for key, others in lacking.items():
+        for name in [name for name in has if name not in read and name.lower() in others][:1]:
+            problem = f"{data.where}: {words.data[0]}'{name}' is not read (did you mean {key} = \"{name}\"?)"
+            remedy = f'set {key} = "{name}" in [graph], or leave it out of the {words.saved} that you save'
+            yield InputError(problem, remedy)
+    yield from _other_masks(data)
+
+
+def _other_masks(data: NamedArrays) -> Iterator[InputError]:
+    """Yields an error for a node type that lacks a mask and has another one that probably means it."""
+    for kind, names in data.nodes.items():
+        for mask in [mask for mask in MASKS if mask not in names]:
+            for name in [name for name in names if name.lower() in OTHER_MASKS[mask]][:1]:
+                problem = f"{data.place(kind)}: '{name}' is not read (did you mean '{mask}'?)"
+                owner = f"data['{kind}']" if data.typed else "data"
+                yield InputError(problem, data.words.rename.format(owner=owner, mask=mask, name=name))
+
+
+def unread_data(data: NamedArrays, keys: NamedKeys, features: Sequence[str | None]) -> list[str]:
+    """Returns phrases about the data that no key of the pipeline names."""
+    read = {*read_names(data, keys, [*features, keys.feature]), *keys.feature_columns, "num_nodes"}
+    (_, of_nodes, of_edges), found = data.words.data, []
+    for kind, names in data.nodes.items():
+        left = [f"'{name}'" for name in names if name not in read]
+        found += unread_words(of_nodes, of_nodes, left, f" of node type '{kind}'" if data.typed else " of nodes")
+    read = {"edge_index", keys.weight} | (set() if data.typed else {"edge_type"})
+    for edge_type, names in data.edges.items():
+        left = [f"'{name}'" for name in names if name not in read]
+        found += unread_words(
+            of_edges, of_edges, left, f" of edges {'/'.join(edge_type)}" if data.typed else " of edges"
+        )
+    return [*found, *data.whole]

@@ -1,0 +1,155 @@
+"""Sources whose graphs are given as arrays by name: features, labels and masks of each node type, `edge_index` of each edge type.
+
+Node types become ranges of ids and edge types relations, in the order in which they are given. One node type may have labels. Data of other
+names are not read, which `graphmill inspect` says; a name that probably means one that is missing is refused.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphmill.assets.sources.classes import known_labels
+from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.interface import TableConfig, one_split
+from graphmill.assets.sources.named.arrays import MASKS, NamedArrays
+from graphmill.assets.sources.named.edges import relations_of
+from graphmill.assets.sources.named.keys import NamedKeys
+from graphmill.assets.sources.named.names import meant_names, missing_names, read_names, unread_data
+from graphmill.assets.sources.readers.mapped_arrays import array_block
+from graphmill.assets.sources.splits import mask_ids
+from graphmill.assets.sources.survey import Survey
+from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed
+from graphmill.kernels.errors import Attempts, InputError
+from graphmill.kernels.types import Array
+
+if TYPE_CHECKING:
+    from graphmill.assets.building.stage import Progress
+
+Blocks = Mapping[str | None, list[FeatureBlock]]
+"""Name of features -> their blocks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedSource(NamedKeys):
+    """`[graph]` of such a source; a subclass loads the arrays."""
+
+    @abstractmethod
+    def load(self, folder: Path, features: Sequence[str | None]) -> NamedArrays:
+        """Returns the arrays of the graph.
+
+        Args:
+            features: names of data of nodes to read as features; None is the library's own name if it exists.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+
+    @contextmanager
+    def opened(
+        self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
+    ) -> Iterator[TypedSource]:
+        """Loads the arrays, once for the graph and all feature tables."""
+        names = self.feature_names(tables)
+        found, blocks = read(self, folder, names, wants_features=bool(names))
+        yield TypedSource(found, self, folder, lambda table: blocks[self.for_table(table).feature])
+
+    def survey(self) -> Survey:
+        """Describes the graph, whose arrays are loaded for that."""
+        with tempfile.TemporaryDirectory(prefix="graphmill-inspect-") as folder:
+            graph, _ = read(self, Path(folder), [self.feature], wants_features=False)
+            return survey_typed(graph, self, self.files())
+
+
+def read(
+    config: NamedSource, folder: Path, features: Sequence[str | None], *, wants_features: bool
+) -> tuple[TypedGraph, Blocks]:
+    """Reads a graph but for the values of features and edges.
+
+    Args:
+        features: names of data of nodes to read as features; None is the library's own name if it exists.
+        wants_features: whether data that probably mean features, which are missing, are refused.
+
+    Returns:
+        (the graph, with the blocks of the first of the features; name -> blocks of each of them).
+
+    Raises:
+        InputError: the file cannot be read, or data do not fit: all that were found at once.
+    """
+    data, attempts = config.load(folder, features), Attempts()
+    attempts.errors += missing_names(data, config, features)
+    relations = attempts(relations_of, data, config.weight)
+    attempts.errors += meant_names(data, config, features, wants_features=wants_features)
+    attempts.settle()
+    sized = [*read_names(data, config, [config.feature]), *config.feature_columns]
+    node_types = {name: attempts(data.num_nodes, name, sized) for name in data.nodes}
+    attempts.settle()
+    names = read_names(data, config, features)
+    blocks = {
+        asked: [
+            attempts(_block, data, kind, name, node_types, config) for kind in data.nodes if name in data.nodes[kind]
+        ]
+        for asked, name in zip(features, names, strict=False)
+    }
+    labels = attempts(_labels, data, config.label or data.words.label, node_types)
+    splits = attempts(_splits, data, one_split(config.split), node_types)
+    attempts.settle()
+    graph = TypedGraph(
+        where=data.where,
+        node_types=node_types,
+        relations=relations,
+        blocks=blocks[features[0]] if features else [],
+        labels=labels,
+        splits=splits,
+        node_names=data.node_names,
+        unread=unread_data(data, config, features),
+    )
+    return graph, blocks
+
+
+def _block(data: NamedArrays, kind: str, name: str, node_types: dict[str, int], config: NamedKeys) -> FeatureBlock:
+    """Returns the features of a node type; one column may be [N]."""
+    values, dtype = data.array(kind, name)
+    values, where = values.reshape(-1, 1) if values.ndim == 1 else values, f"{data.place(kind)}: '{name}'"
+    block = array_block(values, first_ids(node_types)[kind], node_types[kind], where, dtype=dtype)
+    return replace(block, named_twice=config.named_twice(name, data.words.label))
+
+
+def _labels(data: NamedArrays, name: str, node_types: dict[str, int]) -> Array:
+    """Returns i32[N]."""
+    labelled = [kind for kind, names in data.nodes.items() if name in names]
+    if len(labelled) > 1:
+        problem = f"{data.where}: the node types {', '.join(labelled)} have labels"
+        raise InputError(problem, "keep those of one type: their classes would mix")
+    labels, starts = np.full(sum(node_types.values()), -1, np.int32), first_ids(node_types)
+    for kind in labelled:
+        values, _ = data.array(kind, name, wide=True)
+        given = known_labels(values, node_types[kind], f"{data.place(kind)}: '{name}'", name)
+        labels[starts[kind] : starts[kind] + node_types[kind]] = given
+    return labels
+
+
+def _splits(data: NamedArrays, split: int | None, node_types: dict[str, int]) -> tuple[Array, Array, Array] | None:
+    """Returns the global ids of the masks; None without masks."""
+    masked = [kind for kind, names in data.nodes.items() if any(mask in names for mask in MASKS)]
+    if not masked:
+        if split is not None:
+            raise InputError(f"{data.where}: split = {split}, but it has no masks", "leave `split` out")
+        return None
+    parts: list[list[Array]] = [[], [], []]
+    for kind in masked:
+        where = data.place(kind)
+        if missing := [mask for mask in MASKS if mask not in data.nodes[kind]]:
+            raise InputError(f"{where}: lacks {', '.join(missing)}", "save all three masks, an empty one too")
+        for part, mask in zip(parts, MASKS, strict=True):
+            values, _ = data.array(kind, mask, wide=True)
+            chosen = mask_ids(values, node_types[kind], split, f"{where}: '{mask}'", mask)
+            part.append(chosen + first_ids(node_types)[kind])
+    return np.concatenate(parts[0]), np.concatenate(parts[1]), np.concatenate(parts[2])
