@@ -21,7 +21,7 @@ from graphmill.assets.samples.need import part_seeds, samples_need
 from graphmill.assets.samples.page import SAMPLES_PAGE
 from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.user_code import code_digests
+from graphmill.assets.storage.digests import code_digests
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
 
