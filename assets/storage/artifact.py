@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.storage.arrays import DATA_OFFSET, open_array
-from graphmill.assets.storage.backend import NO_OBJECT_STORE, Backend
+from graphmill.assets.storage.backend import NO_OBJECT_STORE, StoreBackend
 from graphmill.assets.storage.digests import block_digests, words_digest
 from graphmill.assets.storage.documents import manifest_schema, read_document, read_if_sound, recipe_problem, run_schema
 from graphmill.assets.storage.manifest import (
@@ -56,7 +56,7 @@ class Artifact(Described):
 
     path: Path
     reused: bool = False
-    backend: Backend = field(default=NO_OBJECT_STORE, repr=False, compare=False)
+    backend: StoreBackend = field(default=NO_OBJECT_STORE, repr=False, compare=False)
 
     @property
     def is_remote(self) -> bool:
@@ -309,7 +309,7 @@ class Artifact(Described):
                 yield f"{name}: {damaged_block(int(bad[0]), entry['bytes'])}{more}"
 
 
-def read_artifact(path: Path, backend: Backend = NO_OBJECT_STORE) -> Artifact:
+def read_artifact(path: Path, backend: StoreBackend = NO_OBJECT_STORE) -> Artifact:
     """Opens the artifact in a directory `.../<stage>/<version>` after the shallow checks.
 
     Args:
@@ -330,7 +330,7 @@ def read_artifact(path: Path, backend: Backend = NO_OBJECT_STORE) -> Artifact:
                 raise
 
 
-def find_artifact(path: Path, backend: Backend = NO_OBJECT_STORE) -> Artifact | None:
+def find_artifact(path: Path, backend: StoreBackend = NO_OBJECT_STORE) -> Artifact | None:
     """Opens an artifact as `read_artifact` does; returns None if it is absent or damaged. One that cannot be read now is an error."""
     try:
         return read_artifact(path, backend)
@@ -338,7 +338,7 @@ def find_artifact(path: Path, backend: Backend = NO_OBJECT_STORE) -> Artifact | 
         return None
 
 
-def find_stored(path: Path, backend: Backend) -> Artifact | None:
+def find_stored(path: Path, backend: StoreBackend) -> Artifact | None:
     """Returns the artifact of the object store that a directory of the home lacks or has damaged; None if the object store lacks it.
 
     It is known by its manifest alone, and its files are fetched when they are first read; a damaged directory is replaced at once.
@@ -355,7 +355,7 @@ def find_stored(path: Path, backend: Backend) -> Artifact | None:
     return stored_artifact(path, stored, backend)
 
 
-def stored_artifact(path: Path, stored: Described, backend: Backend) -> Artifact:
+def stored_artifact(path: Path, stored: Described, backend: StoreBackend) -> Artifact:
     """Returns the artifact of a directory whose files are fetched when they are first read."""
     return Artifact(path=path, manifest=stored.manifest, run=stored.run, backend=backend)
 
@@ -372,7 +372,7 @@ def identity(path: Path) -> tuple[int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
-def _read_artifact(path: Path, backend: Backend) -> Artifact:
+def _read_artifact(path: Path, backend: StoreBackend) -> Artifact:
     if not path.is_dir():
         raise FileNotFoundError(path)
     manifest = read_document(path / MANIFEST, manifest_schema)

@@ -12,7 +12,7 @@ from typing import Any
 from graphmill.assets.storage.manifest import Address, Described
 
 
-class Backend:
+class StoreBackend:
     """What stands behind a home without an object store: each verb answers at once, with nothing.
 
     Those of `ObjectStore` answer by requests, and raise an InputError if the object store cannot be used.
@@ -73,4 +73,4 @@ class Backend:
         return {}
 
 
-NO_OBJECT_STORE = Backend()
+NO_OBJECT_STORE = StoreBackend()

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from graphmill.assets.storage.artifact import Artifact, find_artifact, find_stored, read_artifact, stored_artifact
-from graphmill.assets.storage.backend import NO_OBJECT_STORE, Backend
+from graphmill.assets.storage.backend import NO_OBJECT_STORE, StoreBackend
 from graphmill.assets.storage.home import home_folder
 from graphmill.assets.storage.leases import Leases
 from graphmill.assets.storage.manifest import Address, address_of, label_of, repair_remedy
@@ -40,7 +40,7 @@ class LocalStore:
         self.home = home_folder(home)
         self.root = self.home / "store"
         self.leases = Leases(self.home)
-        self.backend: Backend = NO_OBJECT_STORE
+        self.backend: StoreBackend = NO_OBJECT_STORE
 
     @property
     def place(self) -> str:

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from graphmill.assets.storage.arrays import DATA_OFFSET, create_array, read_header, write_array
 from graphmill.assets.storage.artifact import Artifact, find_artifact, read_artifact
-from graphmill.assets.storage.backend import Backend
+from graphmill.assets.storage.backend import StoreBackend
 from graphmill.assets.storage.digests import block_digests, words_digest
 from graphmill.assets.storage.direct_array import DirectArray
 from graphmill.assets.storage.filesystem import (
@@ -59,7 +59,9 @@ class Writer:
         replaces: whether to replace a sound artifact of this version, too. A reader that has one of its files open keeps that file.
     """
 
-    def __init__(self, root: Path, backend: Backend, address: Address, threads: int = 1, *, replaces: bool = False):
+    def __init__(
+        self, root: Path, backend: StoreBackend, address: Address, threads: int = 1, *, replaces: bool = False
+    ):
         stage, version = address
         assert stage and not stage.startswith(".") and "/" not in stage, f"{stage!r} cannot name a stage"
         assert len(version) == 64 and not version.strip("0123456789abcdef"), f"{version!r} is no version"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.storage.backend import Backend
+from graphmill.assets.storage.backend import StoreBackend
 from graphmill.assets.storage.manifest import Address, Described, content_digest
 from graphmill.assets.storage.remote.entries import REQUESTS, listed_entries, read_entries, read_entry
 from graphmill.assets.storage.remote.eviction import note_use
@@ -20,7 +20,7 @@ from graphmill.assets.storage.remote.upload import upload_artifact
 
 
 @dataclass(frozen=True)
-class ObjectStore(Backend):
+class ObjectStore(StoreBackend):
     """An object store behind a home. It can be sent to other processes, each of which opens the object store anew.
 
     Attributes:
