@@ -24,12 +24,17 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from graphmill.assets.storage.artifact import Artifact, read_artifact
-from graphmill.assets.storage.collect import lineage
-from graphmill.assets.storage.documents import BUNDLE_FORMAT, bundle_schema, manifest_schema, read_document
+from graphmill.assets.storage.documents import (
+    BUNDLE_FORMAT,
+    bundle_schema,
+    manifest_schema,
+    read_document,
+    read_if_sound,
+)
 from graphmill.assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
 from graphmill.assets.storage.keep import closure
 from graphmill.assets.storage.local_store import LocalStore
-from graphmill.assets.storage.manifest import MANIFEST, Address, label_of, references, repair_remedy
+from graphmill.assets.storage.manifest import MANIFEST, Address, address_of, label_of, references, repair_remedy
 from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.staging import Staging
 from graphmill.assets.storage.writer import publish_folder
@@ -115,7 +120,7 @@ def write_bundle(
 
 def _lineage(store: LocalStore, read: Sequence[Address]) -> dict[Address, tuple[Address, ...]]:
     """Returns address -> addresses that it refers to, of everything in the home and of what `read` was built from in the object store."""
-    known = lineage(store)
+    known = {address_of(path): references(read_if_sound(path / MANIFEST, manifest_schema)) for path in store.folders()}
     absent: set[Address] = set()
     while waiting := closure(read, known) - known.keys() - absent:
         for address in waiting:

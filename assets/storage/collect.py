@@ -143,16 +143,6 @@ def find_garbage(store: LocalStore, keep: int) -> Garbage:
     )
 
 
-def lineage(store: LocalStore) -> dict[Address, tuple[Address, ...]]:
-    """Returns address -> addresses that it refers to, of everything that a store has, damaged or not."""
-    found = {}
-    for path in store.folders():
-        with suppress(FileNotFoundError):
-            node, _ = _look(path)
-            found[node.address] = node.inputs
-    return found
-
-
 def collect(store: LocalStore, garbage: Garbage, report: Report = lambda item, word: None) -> int:
     """Removes garbage, as far as it still is garbage: items that came into use since they were listed are spared.
 
