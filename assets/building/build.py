@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from graphmill.assets.building.needs import Need
-from graphmill.assets.building.raw import keep_raw, raw_digests
+from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import (
     Building,
     ChecksFailedError,
@@ -26,7 +26,7 @@ from graphmill.assets.building.stage import (
 from graphmill.assets.storage.artifact import Artifact, read_artifact
 from graphmill.assets.storage.machine import processor_name
 from graphmill.assets.storage.refused import reporting_refusals
-from graphmill.assets.storage.remote.door import is_remote
+from graphmill.assets.storage.remote.raw_digests import keep_raw_digests
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import canonical, locations, part_version, version_of
 from graphmill.assets.storage.writer import Writer
@@ -102,8 +102,8 @@ class Build:
 
     def share(self, found: Artifact) -> Artifact:
         """Makes an artifact that is reused one of the object store, if there is one that lacks it; returns it with `reused` set."""
-        keep_raw(self.stage, self.semantic, self.raw or {})
-        return replace(self.store.share(found), reused=True)
+        keep_raw_digests(self.stage.name, self.semantic, self.raw or {})
+        return replace(found.shared(), reused=True)
 
     def require_inputs(self) -> None:
         """Checks the inputs again after they were leased: a collector may have removed them before.
@@ -113,7 +113,7 @@ class Build:
         """
         for role, artifact in {**self.inputs, **self.reads}.items():
             try:
-                if not (is_remote(artifact.path) and self.store.has(artifact.stage, artifact.version)):
+                if not (artifact.is_remote and self.store.has(*artifact.address)):
                     read_artifact(artifact.path)
             except (FileNotFoundError, ValueError) as error:
                 name = f"{role} {artifact.label}"
@@ -215,7 +215,7 @@ class Build:
         read = self.stage.reads_aspects
         aspects = {"aspects": self._aspects()} if self.stage.aspects else {}
         made = writer.publish(self.semantic, self.inputs, summary, run, more={**more, **aspects}, read=read, **hashed)
-        keep_raw(self.stage, self.semantic, self.raw or {})
+        keep_raw_digests(self.stage.name, self.semantic, self.raw or {})
         return made
 
     def _require_raw(self) -> None:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact, find_artifact
+from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.control_group import limit_bytes
-from graphmill.assets.storage.remote.door import find_stored
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import id_dtype
 
@@ -206,8 +205,7 @@ def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:
         artifact = waiting.pop(0)
         for role, entry in artifact.inputs.items():
             if role not in found:
-                root, address = artifact.path.parent.parent, (entry["stage"], entry["version"])
-                source = find_artifact(root.joinpath(*address)) or find_stored(root, *address)
+                source = artifact.neighbour(entry)
                 if source is not None:
                     found[role] = source
                     waiting.append(source)

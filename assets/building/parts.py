@@ -25,7 +25,8 @@ from graphmill.assets.building.build import Build
 from graphmill.assets.building.part_pool import PartPool
 from graphmill.assets.building.stage import FanOut, Progress, TogetherFanOut
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.leases import Address, Leases
+from graphmill.assets.storage.leases import Leases
+from graphmill.assets.storage.manifest import Address
 from graphmill.kernels.errors import InputError
 
 CLAIMS = ".claims"

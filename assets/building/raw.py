@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from graphmill.assets.storage.home import store_url
 from graphmill.assets.storage.patterns import matches, paths_in
+from graphmill.assets.storage.remote.raw_digests import kept_raw_digests
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,19 +25,8 @@ def raw_digests(stage: Stage, semantic: Any) -> Mapping[str, str]:
     try:
         return stage.raw(semantic)
     except InputError:
-        if not store_url() or any(matches(path) for path in paths_in(semantic)):
-            raise
-        from graphmill.assets.storage.remote.raw_digests import kept_raw_digests
-
-        found = kept_raw_digests(stage.name, semantic)
+        is_here = any(matches(path) for path in paths_in(semantic))
+        found = None if is_here else kept_raw_digests(stage.name, semantic)
         if found is None:
             raise
         return found
-
-
-def keep_raw(stage: Stage, semantic: Any, raw: Mapping[str, str]) -> None:
-    """Records digests for machines that do not have the files; does nothing without an object store."""
-    if store_url():
-        from graphmill.assets.storage.remote.raw_digests import keep_raw_digests
-
-        keep_raw_digests(stage.name, semantic, raw)

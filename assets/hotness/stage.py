@@ -17,7 +17,7 @@ from graphmill.assets.hotness.config import HotnessConfig, HotnessTable, hotness
 from graphmill.assets.hotness.need import hotness_need
 from graphmill.assets.storage.arrays import scratch_arrays
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.user_code import code_digests
+from graphmill.assets.storage.digests import code_digests
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, id_dtype

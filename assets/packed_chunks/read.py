@@ -15,9 +15,9 @@ import numpy as np
 from graphmill.assets.samples.order import StoredOrder
 from graphmill.assets.storage.arrays import DATA_OFFSET
 from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.manifest import address_of, repair_remedy
 from graphmill.assets.storage.read_verified import read_vector
 from graphmill.assets.storage.require import require
-from graphmill.assets.storage.verified import repair_remedy
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
 from graphmill.kernels.types import Array
@@ -170,5 +170,5 @@ def damaged(artifact: Artifact, file: Extent, what: str) -> InputError:
     """Returns the error of a chunk or cache that cannot be trusted; `what` names it and its damage."""
     return InputError(
         f"{artifact.label}: {what} ({file.path}, from byte {file.offset})",
-        repair_remedy(file.path.parent),
+        repair_remedy(address_of(file.path.parent)),
     )

@@ -14,7 +14,6 @@ from graphmill.assets.building.needs import Need, Sizes, known_sizes
 from graphmill.assets.pipeline.steps import Step, Versions, recipe_hash
 from graphmill.assets.sources.stage import SourceStage
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.remote.door import stored_addresses
 from graphmill.assets.storage.store import Store
 
 
@@ -98,10 +97,11 @@ class KnownSizes:
     def _find(self, step: Step) -> list[Artifact | None]:
         # Raw content is digested only if the store may have what was built from it.
         absent = any(self.missing(source) for source in step.inputs.values())
-        there = any((self.store.root / step.recipe.name).glob("[!.]*")) or stored_addresses(step.recipe.name)
+        name = step.recipe.name
+        there = any((self.store.root / name).glob("[!.]*")) or self.store.backend.addresses(name)
         if absent or not there:
             return [None] * len(step.configs)
-        return [self.store.find(step.recipe.name, version) for version in self.versions.of(step)]
+        return [self.store.find(name, version) for version in self.versions.of(step)]
 
     def sizes(self, step: Step) -> Sizes:
         """Returns the sizes that a step will find: of artifacts as far as they exist, else the most that they can be."""

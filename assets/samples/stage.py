@@ -22,7 +22,7 @@ from graphmill.assets.samples.need import part_seeds, samples_need
 from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.user_code import code_digests
+from graphmill.assets.storage.digests import code_digests
 from graphmill.kernels.errors import InputError
 
 

@@ -23,38 +23,45 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.storage.arrays import DATA_OFFSET, open_array, read_header
+from graphmill.assets.storage.arrays import DATA_OFFSET, open_array
+from graphmill.assets.storage.backend import NO_OBJECT_STORE, StoreBackend
 from graphmill.assets.storage.digests import block_digests, words_digest
 from graphmill.assets.storage.documents import manifest_schema, read_document, read_if_sound, recipe_problem, run_schema
-from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.manifest import MANIFEST, OWN_FILES, RUN, WORDS, content_digest, whole_of
+from graphmill.assets.storage.manifest import (
+    MANIFEST,
+    OWN_FILES,
+    RUN,
+    WORDS,
+    Described,
+    address_of,
+    file_sizes,
+    repair_remedy,
+)
 from graphmill.assets.storage.refused import is_unread
-from graphmill.assets.storage.remote.door import find_stored, is_remote, make_here, stored_addresses, stored_file
 from graphmill.assets.storage.table import FeatureTable
-from graphmill.assets.storage.verified import damaged_block, repair_remedy, verify_again, verify_once
-from graphmill.assets.storage.version import short
+from graphmill.assets.storage.verified import damaged_block, verify_again, verify_once
 from graphmill.kernels.errors import InputError, did_you_mean
 from graphmill.kernels.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class Artifact:
+class Artifact(Described):
     """One version of one stage, open for reading.
 
     Attributes:
-        stage, version: the address; the version has 64 hex digits.
         path: directory of the artifact; it need not exist if the object store has the artifact (`here`).
-        manifest: the manifest as plain JSON values; do not change it.
         reused: whether it was already in the store, with all its parts, when `materialize` was called.
-        run: the record of the run of an artifact that was found in the object store; empty for one of the home, whose file is read.
+        backend: the object store behind the home, or none.
     """
 
-    stage: str
-    version: str
     path: Path
-    manifest: Mapping[str, Any]
     reused: bool = False
-    run: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    backend: StoreBackend = field(default=NO_OBJECT_STORE, repr=False, compare=False)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether its files are not in the home, so that only the object store can have them."""
+        return bool(self.backend.url) and not self.path.is_dir()
 
     def here(self) -> Path:
         """Returns the directory with the files, which are fetched first if only the object store has them.
@@ -62,72 +69,13 @@ class Artifact:
         Raises:
             InputError: the object store does not have them any more, or has them damaged, or the disk is full.
         """
-        make_here(self.path)
+        self.backend.fetch(self.address)
         return self.path
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The canonical Semantic config that it was built with."""
-        return self.manifest["config"]
-
-    @property
-    def inputs(self) -> Mapping[str, Mapping[str, str]]:
-        """Role -> {"stage", "version", "content"} of each input artifact, and {"aspect", "aspect_version"} if only an aspect was read.
-
-        "content" is the digest of the input's files; artifacts of older versions of graphmill do not have it.
-        """
-        return self.manifest["inputs"]
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """{"numbers": {name: value}, "checks": [{"name", "passed", "detail"}], "figures": {title: file name}}."""
-        return self.manifest["summary"]
-
-    @property
-    def aspects(self) -> Mapping[str, str]:
-        """Aspect -> its version. An aspect is a part of the content that stages may read without the rest; most artifacts have none."""
-        return self.manifest.get("aspects", {})
-
-    @property
-    def files(self) -> Mapping[str, Mapping[str, Any]]:
-        """File name -> {"bytes", "digest", "first_block", "num_blocks"}, arrays with "dtype" and "shape"."""
-        return self.manifest["files"]
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all content files."""
-        return sum(entry["bytes"] for entry in self.files.values())
-
-    @property
-    def content(self) -> str:
-        """Digest of the contents of all files except figures and derived ones, 32 hex digits; each part has a digest of its own."""
-        return content_digest(self.manifest)
-
-    @property
-    def parts(self) -> Mapping[str, Mapping[str, Any]]:
-        """Name -> {"stage", "version", "bytes"} of each part of a fan-out artifact, in order; empty for any other."""
-        return {entry["name"]: entry for entry in self.manifest.get("parts", ())}
-
-    @property
-    def part_of(self) -> Address | None:
-        """(stage, version) of the artifact that this is a part of, None if it is not a part; the other need not exist."""
-        return whole_of(self.manifest)
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all content files, those of its parts included."""
-        return self.num_bytes + sum(entry["bytes"] for entry in self.parts.values())
-
-    @property
-    def label(self) -> str:
-        """Stage and short version, for people."""
-        return f"{self.stage}/{short(self.version)}"
 
     def array(self, name: str, *, verified: bool = True) -> Array:
         """Maps the array `name` read-only; its dtype and shape are checked against the manifest.
 
         Args:
-            name: name of the array.
             verified: whether to compare the whole file with its digest first, once per process; False for readers that compare their reads.
 
         Raises:
@@ -152,7 +100,7 @@ class Artifact:
         Raises:
             InputError: as `array`.
         """
-        if is_remote(self.path):
+        if self.is_remote:
             return np.load(io.BytesIO(self.content_of(f"{name}.npy")))
         return np.array(self.array(name))
 
@@ -186,7 +134,6 @@ class Artifact:
         """Returns the path of a content file.
 
         Args:
-            name: name of the file.
             verified: as for `array`.
 
         Raises:
@@ -205,7 +152,7 @@ class Artifact:
             InputError: as `file`.
         """
         self._entry(name)
-        content = stored_file(self.path, name) if is_remote(self.path) else None
+        content = self.backend.file(self.address, name) if self.is_remote else None
         return self.file(name).read_bytes() if content is None else content
 
     def require_unchanged(self) -> None:
@@ -214,7 +161,7 @@ class Artifact:
         Raises:
             InputError: a file is damaged now.
         """
-        if is_remote(self.path):
+        if self.is_remote:
             return  # it was not fetched, so nothing was read
         for name, entry in self.files.items():
             verify_again(self.path / name, self._words(entry), entry["bytes"])
@@ -223,6 +170,31 @@ class Artifact:
         """Returns run.json: times, host, Execution config. Empty if it is damaged or was removed; it is not content."""
         return read_if_sound(self.path / RUN, run_schema) or dict(self.run)
 
+    def neighbour(self, named: Mapping[str, str]) -> Artifact | None:
+        """Returns another artifact of the home or of its object store, None if neither has it whole; its parts are not looked at.
+
+        Args:
+            named: an entry of a manifest with its stage and version.
+        """
+        path = self._beside(named)
+        return find_artifact(path, self.backend) or find_stored(path, self.backend)
+
+    def shared(self, *, replaces: bool = False) -> Artifact:
+        """Makes it an artifact of the object store, if there is one, with all that it was built from.
+
+        Args:
+            replaces: whether to take the place of another one of this version.
+
+        Returns:
+            The artifact, or the one that another machine stored first, which the home has now.
+
+        Raises:
+            InputError: the object store cannot be used.
+        """
+        if self.is_remote or not self.backend.share(self.manifest, replaces=replaces):
+            return self
+        return replace(read_artifact(self.path, self.backend), reused=True)
+
     def open_part(self, name: str) -> Artifact:
         """Opens a part after the shallow checks; one that only the object store has is known by its manifest.
 
@@ -230,11 +202,11 @@ class Artifact:
             InputError: it is missing or damaged.
         """
         entry = self.parts[name]
-        path = self.path.parent.parent / entry["stage"] / entry["version"]
+        path = self._beside(entry)
         try:
-            return read_artifact(path)
+            return read_artifact(path, self.backend)
         except (FileNotFoundError, ValueError) as error:
-            found = find_stored(self.path.parent.parent, entry["stage"], entry["version"])
+            found = find_stored(path, self.backend)
             if found is not None:
                 return found
             what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
@@ -245,9 +217,9 @@ class Artifact:
         """Returns the parts that cannot be opened, one text per problem."""
         problems, stored = [], None
         for name, entry in self.parts.items():
-            if is_remote(self.path.parent.parent / entry["stage"] / entry["version"]):
+            if self.backend.url and not self._beside(entry).is_dir():
                 # One listing answers for all parts.
-                stored = stored_addresses(entry["stage"]) if stored is None else stored
+                stored = self.backend.addresses(entry["stage"]) if stored is None else stored
                 if (entry["stage"], entry["version"]) in stored:
                     continue
             try:
@@ -258,10 +230,8 @@ class Artifact:
 
     def verify_shallow(self) -> list[str]:
         """Checks sizes and the digest list, without reading content. Returns one text per problem."""
-        expected = {name: entry["bytes"] for name, entry in self.files.items()}
-        expected[WORDS] = 8 * sum(entry["num_blocks"] for entry in self.files.values())
         problems = []
-        for name, num_bytes in expected.items():
+        for name, num_bytes in file_sizes(self.manifest).items():
             path = self.path / name
             if not path.is_file():
                 problems.append(f"{name} is missing")
@@ -274,9 +244,6 @@ class Artifact:
 
     def verify(self, threads: int = 1) -> list[str]:
         """Reads every byte and compares it with the digests. Returns one text per problem, [] if it is sound.
-
-        Args:
-            threads: number of reading threads.
 
         Raises:
             OSError: no byte that was read is wrong, and a file cannot be read now.
@@ -301,7 +268,7 @@ class Artifact:
     @property
     def remedy(self) -> str:
         """The advice to a user whose artifact is damaged."""
-        return repair_remedy(self.path)
+        return repair_remedy(self.address)
 
     def _entry(self, file_name: str) -> Mapping[str, Any]:
         entry = self.files.get(file_name)
@@ -309,6 +276,10 @@ class Artifact:
             hint = did_you_mean(file_name, self.files)
             raise InputError(f"{self.label} has no file {file_name}{hint}", f"it has {', '.join(sorted(self.files))}")
         return entry
+
+    def _beside(self, named: Mapping[str, str]) -> Path:
+        """Returns the folder of another artifact of the home, which a manifest names by stage and version."""
+        return self.path.parent.parent / named["stage"] / named["version"]
 
     def _verify_once(self, name: str) -> None:
         verify_once(self.path / name, self._words(self.files[name]), self.files[name]["bytes"])
@@ -338,8 +309,11 @@ class Artifact:
                 yield f"{name}: {damaged_block(int(bad[0]), entry['bytes'])}{more}"
 
 
-def read_artifact(path: Path) -> Artifact:
+def read_artifact(path: Path, backend: StoreBackend = NO_OBJECT_STORE) -> Artifact:
     """Opens the artifact in a directory `.../<stage>/<version>` after the shallow checks.
+
+    Args:
+        backend: the object store behind its home, which may have its parts.
 
     Raises:
         FileNotFoundError: the directory does not exist.
@@ -349,19 +323,41 @@ def read_artifact(path: Path) -> Artifact:
     while True:
         folder = identity(path)
         try:
-            return _read_artifact(path)
+            return _read_artifact(path, backend)
         except (FileNotFoundError, ValueError):
             # While one artifact is replaced by another, files of both may be seen: then another folder stands there now.
             if folder in (None, identity(path)):
                 raise
 
 
-def find_artifact(path: Path) -> Artifact | None:
+def find_artifact(path: Path, backend: StoreBackend = NO_OBJECT_STORE) -> Artifact | None:
     """Opens an artifact as `read_artifact` does; returns None if it is absent or damaged. One that cannot be read now is an error."""
     try:
-        return read_artifact(path)
+        return read_artifact(path, backend)
     except (FileNotFoundError, ValueError):
         return None
+
+
+def find_stored(path: Path, backend: StoreBackend) -> Artifact | None:
+    """Returns the artifact of the object store that a directory of the home lacks or has damaged; None if the object store lacks it.
+
+    It is known by its manifest alone, and its files are fetched when they are first read; a damaged directory is replaced at once.
+
+    Raises:
+        InputError: the object store cannot be used, or has a damaged entry.
+    """
+    stored = backend.find(address_of(path))
+    if stored is None:
+        return None
+    if path.is_dir():
+        backend.fetch(stored.address, damaged=True)
+        return find_artifact(path, backend)
+    return stored_artifact(path, stored, backend)
+
+
+def stored_artifact(path: Path, stored: Described, backend: StoreBackend) -> Artifact:
+    """Returns the artifact of a directory whose files are fetched when they are first read."""
+    return Artifact(path=path, manifest=stored.manifest, run=stored.run, backend=backend)
 
 
 def identity(path: Path) -> tuple[int, int, int] | None:
@@ -376,24 +372,14 @@ def identity(path: Path) -> tuple[int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
-def _read_artifact(path: Path) -> Artifact:
+def _read_artifact(path: Path, backend: StoreBackend) -> Artifact:
     if not path.is_dir():
         raise FileNotFoundError(path)
     manifest = read_document(path / MANIFEST, manifest_schema)
-    if (manifest["stage"], manifest["version"]) != (path.parent.name, path.name):
+    if (manifest["stage"], manifest["version"]) != address_of(path):
         raise ValueError(f"{MANIFEST} belongs to {manifest['stage']}/{manifest['version']}")
-    artifact = Artifact(stage=path.parent.name, version=path.name, path=path, manifest=manifest)
+    artifact = Artifact(path=path, manifest=manifest, backend=backend)
     problems = artifact.verify_shallow()
     if problems:
         raise ValueError("; ".join(problems))
     return artifact
-
-
-def describe_file(path: Path) -> dict[str, Any]:
-    """Returns the manifest's static facts about a file: bytes, and for an array dtype and shape."""
-    facts: dict[str, Any] = {"bytes": path.stat().st_size}
-    if path.suffix == ".npy":
-        shape, dtype, offset = read_header(path)
-        assert offset == DATA_OFFSET, f"{path.name} is not padded: make it with Writer.create or Writer.save"
-        facts |= {"dtype": dtype.name, "shape": list(shape)}
-    return facts

@@ -24,18 +24,19 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from graphmill.assets.storage.artifact import Artifact, read_artifact
-from graphmill.assets.storage.collect import lineage
-from graphmill.assets.storage.documents import BUNDLE_FORMAT, bundle_schema, manifest_schema, read_document
+from graphmill.assets.storage.documents import (
+    BUNDLE_FORMAT,
+    bundle_schema,
+    manifest_schema,
+    read_document,
+    read_if_sound,
+)
 from graphmill.assets.storage.filesystem import make_folder, reporting_full_disk, sync_path, write_durably
 from graphmill.assets.storage.keep import closure
-from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.manifest import MANIFEST, references
-from graphmill.assets.storage.remote.door import find_stored, make_here
+from graphmill.assets.storage.local_store import LocalStore
+from graphmill.assets.storage.manifest import MANIFEST, Address, address_of, label_of, references, repair_remedy
 from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.staging import Staging
-from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.verified import repair_remedy
-from graphmill.assets.storage.version import short
 from graphmill.assets.storage.writer import publish_folder
 from graphmill.kernels.errors import InputError
 
@@ -48,10 +49,7 @@ class Bundle:
     """The list of a bundle.
 
     Attributes:
-        folder: folder of the bundle.
-        pipeline: name of the pipeline.
         file, text: name and content of the pipeline file.
-        table: name of the train table.
         inputs: stage -> version of every artifact that the training reads.
         sizes: path below the folder -> bytes, of every file of the artifacts.
     """
@@ -75,7 +73,7 @@ class Bundle:
 
 
 def write_bundle(
-    store: Store,
+    store: LocalStore,
     out: Path,
     inputs: Mapping[str, Artifact],
     recipe: Mapping[str, str],
@@ -84,11 +82,9 @@ def write_bundle(
     """Copies the artifacts that a training needs into a folder, compares every byte, and writes the list.
 
     Args:
-        store: the store with the artifacts.
         out: the folder; an interrupted bundle in it is continued.
         inputs: stage -> artifact that the training reads.
         recipe: pipeline, file, text and table, as in `Bundle`.
-        report: gets a line about each artifact.
 
     Raises:
         InputError: the folder holds something else, an artifact is damaged, or the disk is full.
@@ -97,12 +93,12 @@ def write_bundle(
     (out / LIST).unlink(missing_ok=True)
     sizes: dict[str, int] = {}
     # The lineage is looked up while its first artifacts are leased: a collector spares everything that these refer to.
-    read = [(each.stage, each.version) for each in inputs.values()]
+    read = [each.address for each in inputs.values()]
     with store.lease(*read):
         known = _lineage(store, read)
         for address in sorted(closure(read, known) & known.keys()):
             source, target = store.root.joinpath(*address), out / "store" / address[0] / address[1]
-            make_here(source)
+            store.backend.fetch(address)
             with reporting_full_disk(target):
                 _copy(source, target)
             if problems := _problems(target):
@@ -112,9 +108,9 @@ def write_bundle(
                     _copy(source, target)
                 problems = _problems(target)
             if problems:
-                raise InputError(f"{'/'.join(address)} is damaged: {problems[0]}", repair_remedy(source))
+                raise InputError(f"{'/'.join(address)} is damaged: {problems[0]}", repair_remedy(address))
             sizes |= {str(path.relative_to(out)): path.stat().st_size for path in _files(target)}
-            report(f"{address[0]}/{short(address[1])}")
+            report(label_of(address))
     named = {stage: artifact.version for stage, artifact in inputs.items()}
     with reporting_full_disk(out):
         write_durably(out / LIST, seal({"format": BUNDLE_FORMAT, **recipe, "inputs": named, "sizes": sizes}))
@@ -122,13 +118,13 @@ def write_bundle(
     return open_bundle(out)
 
 
-def _lineage(store: Store, read: Sequence[Address]) -> dict[Address, tuple[Address, ...]]:
+def _lineage(store: LocalStore, read: Sequence[Address]) -> dict[Address, tuple[Address, ...]]:
     """Returns address -> addresses that it refers to, of everything in the home and of what `read` was built from in the object store."""
-    known = lineage(store)
+    known = {address_of(path): references(read_if_sound(path / MANIFEST, manifest_schema)) for path in store.folders()}
     absent: set[Address] = set()
     while waiting := closure(read, known) - known.keys() - absent:
         for address in waiting:
-            found = find_stored(store.root, *address)
+            found = store.backend.find(address)
             if found is None:
                 absent.add(address)
             else:
@@ -154,7 +150,7 @@ def open_bundle(folder: Path) -> Bundle:
     return bundle
 
 
-def take_from(bundle: Bundle, store: Store, report: Callable[[str], None] = lambda line: None) -> None:
+def take_from(bundle: Bundle, store: LocalStore, report: Callable[[str], None] = lambda line: None) -> None:
     """Puts those artifacts of a bundle into a store that it lacks. Every byte of one is compared before it is published.
 
     Raises:
@@ -166,18 +162,18 @@ def take_from(bundle: Bundle, store: Store, report: Callable[[str], None] = lamb
     try:
         order.prepare()
     except CycleError as error:
-        names = " from ".join(f"{stage}/{short(version)}" for stage, version in error.args[1])
+        names = " from ".join(map(label_of, error.args[1]))
         raise InputError(
             f"the bundle {bundle.folder} lists artifacts that were built from themselves: {names}", COPIED_AGAIN
         ) from error
     while order.is_active():
-        for stage, version in sorted(order.get_ready()):
-            _publish(bundle.folder / "store" / stage / version, store, (stage, version))
-            report(f"{stage}/{short(version)} taken from {bundle.folder}")
-            order.done((stage, version))
+        for address in sorted(order.get_ready()):
+            _publish(bundle.folder.joinpath("store", *address), store, address)
+            report(f"{label_of(address)} taken from {bundle.folder}")
+            order.done(address)
 
 
-def _publish(source: Path, store: Store, address: Address) -> None:
+def _publish(source: Path, store: LocalStore, address: Address) -> None:
     target = store.root.joinpath(*address)
     with closing(Staging(store.root)) as staging, reporting_full_disk(target), store.lease(address):
         staging.open()

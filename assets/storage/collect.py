@@ -30,14 +30,19 @@ from typing import Any
 
 from graphmill.assets.storage.artifact import read_artifact
 from graphmill.assets.storage.documents import manifest_schema, read_if_sound, run_schema
-from graphmill.assets.storage.keep import Node, closure, readers_first, reasons_to_keep, splits_read
-from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.manifest import MANIFEST, RUN, references, whole_of
-from graphmill.assets.storage.store import Store
-from graphmill.kernels.errors import InputError
+from graphmill.assets.storage.keep import Node, closure, judge
+from graphmill.assets.storage.local_store import LocalStore
+from graphmill.assets.storage.manifest import (
+    CHECKPOINTED,
+    CHECKPOINTS,
+    MANIFEST,
+    RUN,
+    Address,
+    address_of,
+    references,
+    whole_of,
+)
 
-CHECKPOINTS, CHECKPOINTED = "checkpoints", "model"
-"""Folder of the home with `<version>.safetensors`, and the stage whose versions these are."""
 VERSION_DIGITS = 64
 SPLIT_BY = "graph"
 """Stage whose configuration names the split that is read if its source has several."""
@@ -45,62 +50,74 @@ SPLIT_BY = "graph"
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """An artifact or a checkpoint in the home, and why it goes or stays.
+    """An artifact, or a file or objects that belong to none, and why it goes or stays.
 
     Attributes:
-        address: stage and version that it is or, for a checkpoint, belongs to.
-        path: folder or file of the item.
+        address: stage and version that it is or, for anything else, belongs to.
         num_bytes: bytes of all its files.
         why: the reason, for people.
         about: the PIPELINE/STEP that it was built for, and its scores; "" if that is not known.
-        written: time at which a checkpoint was written (nanoseconds since 1970).
+        checkpoint, written: file of a checkpoint in the home, and the time at which it was written (nanoseconds since 1970); None for
+            any other.
+        keys: keys of objects in an object store that belong to no artifact.
     """
 
     address: Address
-    path: Path
     num_bytes: int
     why: str
     about: str = ""
+    checkpoint: Path | None = None
     written: int = 0
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Garbage:
-    """The items that a collection would remove, and those that stay.
+    """The items that a collection of a home or of an object store would remove, and those that stay.
 
     Attributes:
-        files: checkpoints to remove.
-        folders: artifacts to remove, readers before their inputs.
+        left: what belongs to no artifact: checkpoints of models that were published, objects of uploads that were killed.
+        artifacts: artifacts to remove, readers before their inputs.
         kept: artifacts that stay.
-        unfinished: checkpoints that stay, since a run could go on from them.
-        nodes: everything that the store had when this was listed.
+        unfinished: checkpoints of the home that stay, since a run could go on from them.
+        nodes: everything that was there when this was listed.
+        damaged_leases: keys of leases in an object store that cannot be read: nothing goes as long as they count.
+        damaged_entries: artifacts of an object store whose entries cannot be read; `graphmill repair` removes them.
     """
 
-    files: tuple[Item, ...]
-    folders: tuple[Item, ...]
+    left: tuple[Item, ...]
+    artifacts: tuple[Item, ...]
     kept: tuple[Item, ...]
-    unfinished: tuple[Item, ...]
     nodes: tuple[Node, ...] = field(repr=False)
+    unfinished: tuple[Item, ...] = ()
+    damaged_leases: tuple[str, ...] = ()
+    damaged_entries: tuple[Address, ...] = ()
+
+    @property
+    def going(self) -> tuple[Item, ...]:
+        """Everything that goes, in the order of removal."""
+        return (*self.left, *self.artifacts)
 
     @property
     def num_bytes(self) -> int:
         """Bytes that it would free."""
-        return sum(item.num_bytes for item in (*self.files, *self.folders))
+        return sum(item.num_bytes for item in self.going)
 
 
-def find_garbage(store: Store, keep: int) -> Garbage:
+Report = Callable[[Item, str], None]
+"""Gets each item with "removed" or "spared"."""
+
+
+def find_garbage(store: LocalStore, keep: int) -> Garbage:
     """Returns the items that `collect` would remove; changes nothing but the files of dead leases.
 
     Args:
-        store: the store to look through.
         keep: number of the newest versions that stay, 0 or more: of each train table, seed and split, of each pipeline's data of a stage
             and split.
 
     Raises:
         InputError: `keep` is negative.
     """
-    if keep < 0:
-        raise InputError(f"keep = {keep} is negative", "give the number of versions to keep, 0 or more")
     # Leases first: an artifact that a job publishes and lets go of after this line is in the store when it is listed.
     leased = store.leases.held()
     nodes, damage = [], {}
@@ -109,105 +126,100 @@ def find_garbage(store: Store, keep: int) -> Garbage:
             node, problem = _look(path)
             nodes.append(node)
             damage |= {node.address: problem} if problem else {}
-    reasons = reasons_to_keep(nodes, keep, leased)
-    splits = splits_read(nodes)
-    nodes = [
-        replace(node, about=f"{node.about}, split {splits[node.address]}")
-        if node.about and node.address in splits
-        else node
-        for node in nodes
-    ]
-    named = {node.address: node for node in nodes}
-    going = [node for node in readers_first(nodes) if node.address not in reasons]
-    files, unfinished = _checkpoints(store, leased, {node.address for node in nodes if node.sound})
+    verdict = judge(nodes, keep, leased)
+    named = {node.address: node for node in verdict.nodes}
+    checkpoints, unfinished = _checkpoints(store, leased, {node.address for node in nodes if node.sound})
     return Garbage(
-        files=tuple(files),
-        folders=tuple(_item(store, node, damage.get(node.address) or f"not among the newest {keep}") for node in going),
+        left=tuple(checkpoints),
+        artifacts=tuple(
+            _item(store, node, damage.get(node.address) or f"not among the newest {keep}") for node in verdict.going
+        ),
         kept=tuple(
-            _item(store, named[address], why + _hint(damage.get(address))) for address, why in sorted(reasons.items())
+            _item(store, named[address], why + _hint(damage.get(address)))
+            for address, why in sorted(verdict.reasons.items())
         ),
         unfinished=tuple(unfinished),
-        nodes=tuple(nodes),
+        nodes=verdict.nodes,
     )
 
 
-def lineage(store: Store) -> dict[Address, tuple[Address, ...]]:
-    """Returns address -> addresses that it refers to, of everything that a store has, damaged or not."""
-    found = {}
-    for path in store.folders():
-        with suppress(FileNotFoundError):
-            node, _ = _look(path)
-            found[node.address] = node.inputs
-    return found
-
-
-def collect(store: Store, garbage: Garbage, report: Callable[[Item, str], None] = lambda item, word: None) -> int:
+def collect(store: LocalStore, garbage: Garbage, report: Report = lambda item, word: None) -> int:
     """Removes garbage, as far as it still is garbage: items that came into use since they were listed are spared.
-
-    Args:
-        store: the store that the garbage was found in.
-        garbage: files and folders to remove; nothing else is removed.
-        report: function that gets each item with "removed" or "spared".
 
     Returns:
         Freed bytes.
     """
-    freed_bytes = 0
-    for item in garbage.files:
-        with store.leases.alone(item.address) as alone:
-            going = alone and _unchanged(item)
-            if going:
-                item.path.unlink(missing_ok=True)
-        freed_bytes += item.num_bytes if going else 0
-        report(item, "removed" if going else "spared")
-    removal = _Removal(store, garbage)
-    for item in garbage.folders:
-        removed = removal.remove(item)
-        freed_bytes += item.num_bytes if removed else 0
-        report(item, "removed" if removed else "spared")
-    return freed_bytes
+    return _LocalRemoval(store, garbage).run(report)
 
 
-def _unchanged(item: Item) -> bool:
-    """Returns whether a file is the one that was listed: a training that began and ended meanwhile may have left another."""
-    with suppress(FileNotFoundError):
-        return item.path.stat().st_mtime_ns == item.written
-    return False
+class Removal:
+    """Removes garbage item by item, and learns on the way which artifacts must be spared."""
 
+    def __init__(self, garbage: Garbage):
+        self.garbage, self.nodes = garbage, {node.address: node for node in garbage.nodes}
+        self.spared: set[Address] = set()
 
-class _Removal:
-    """Removes artifacts one by one and learns on the way which must be spared."""
-
-    def __init__(self, store: Store, garbage: Garbage):
-        self.store, self.spared = store, set()
-        self.nodes = {node.address: node for node in garbage.nodes}
+    def run(self, report: Report) -> int:
+        """Removes what still is garbage; returns the freed bytes."""
+        freed_bytes = 0
+        for item in self.garbage.going:
+            removed = self.remove(item)
+            freed_bytes += item.num_bytes if removed else 0
+            report(item, "removed" if removed else "spared")
+        return freed_bytes
 
     def remove(self, item: Item) -> bool:
+        """Removes an item; returns False if it came into use since it was listed."""
+        raise NotImplementedError
+
+    def learn(self, node: Node) -> None:
+        """Spares an artifact that was published since the listing, and all that it refers to."""
+        self.nodes[node.address] = node
+        self.spare(node.address)
+
+    def spare(self, address: Address) -> None:
+        """Spares an artifact and all that it refers to."""
+        self.spared |= closure([address], {each.address: each.inputs for each in self.nodes.values()})
+
+
+class _LocalRemoval(Removal):
+    def __init__(self, store: LocalStore, garbage: Garbage):
+        super().__init__(garbage)
+        self.store = store
+
+    def remove(self, item: Item) -> bool:
+        if item.checkpoint is not None:
+            return self._remove_checkpoint(item.checkpoint, item)
+
         def still_garbage() -> bool:
-            self._learn()
+            self._look_again()
             return item.address not in self.spared
 
         removed = self.store.discard(*item.address, may=still_garbage, whole=self.nodes[item.address].part_of)
         if removed:
             del self.nodes[item.address]
         else:
-            self._spare(item.address)
+            self.spare(item.address)
         return removed
 
-    def _learn(self) -> None:
-        """Spares artifacts that were published or repaired since the listing, and all that they refer to."""
+    def _remove_checkpoint(self, path: Path, item: Item) -> bool:
+        """Removes a checkpoint, unless a training that began and ended meanwhile has left another."""
+        with self.store.leases.alone(item.address) as alone, suppress(FileNotFoundError):
+            if alone and path.stat().st_mtime_ns == item.written:
+                path.unlink()
+                return True
+        return False
+
+    def _look_again(self) -> None:
+        """Spares artifacts that were published or repaired since the listing."""
         for path in self.store.folders():
-            known = self.nodes.get((path.parent.name, path.name))
+            known = self.nodes.get(address_of(path))
             if known is not None and known.sound:
                 continue
             with suppress(FileNotFoundError):
                 node, _ = _look(path)
                 if node.sound:
-                    self.nodes[node.address] = node
-                    self._spare(node.address)
-
-    def _spare(self, address: Address) -> None:
-        self.spared |= closure([address], {each.address: each.inputs for each in self.nodes.values()})
+                    self.learn(node)
 
 
 def _look(path: Path) -> tuple[Node, str]:
@@ -223,7 +235,7 @@ def _look(path: Path) -> tuple[Node, str]:
         problem = f"damaged: {error}"
         manifest = read_if_sound(path / MANIFEST, manifest_schema)  # a lost array does not hide the artifact's inputs
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    node = node_of((path.parent.name, path.name), manifest, read_if_sound(path / RUN, run_schema), written)
+    node = node_of(address_of(path), manifest, read_if_sound(path / RUN, run_schema), written)
     return replace(node, sound=not problem), problem
 
 
@@ -231,7 +243,6 @@ def node_of(address: Address, manifest: Mapping[str, Any], run: Mapping[str, Any
     """Returns the node of an artifact.
 
     Args:
-        address: stage and version.
         manifest, run: its documents, empty if they are lost.
         written: when its files were written, which counts if its record does not say when it was built.
     """
@@ -273,7 +284,7 @@ def _scores(manifest: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{name.replace('_', ' ')} {100 * value:.2f} %"
 
 
-def _checkpoints(store: Store, leased: set[Address], sound: set[Address]) -> tuple[list[Item], list[Item]]:
+def _checkpoints(store: LocalStore, leased: set[Address], sound: set[Address]) -> tuple[list[Item], list[Item]]:
     going, staying = [], []
     for path in sorted((store.home / CHECKPOINTS).glob("*.safetensors*")):
         address = (CHECKPOINTED, path.name.partition(".")[0])
@@ -282,12 +293,14 @@ def _checkpoints(store: Store, leased: set[Address], sound: set[Address]) -> tup
         with suppress(FileNotFoundError):
             found = path.stat()
             goes, why = _judged(store, address, path, leased, sound)
-            item = Item(address=address, path=path, num_bytes=found.st_size, why=why, written=found.st_mtime_ns)
+            item = Item(address=address, checkpoint=path, num_bytes=found.st_size, why=why, written=found.st_mtime_ns)
             (going if goes else staying).append(item)
     return going, staying
 
 
-def _judged(store: Store, address: Address, path: Path, leased: set[Address], sound: set[Address]) -> tuple[bool, str]:
+def _judged(
+    store: LocalStore, address: Address, path: Path, leased: set[Address], sound: set[Address]
+) -> tuple[bool, str]:
     """Returns whether a checkpoint goes, and why or why not."""
     if address in leased:
         return False, "its training is running"
@@ -300,16 +313,16 @@ def _judged(store: Store, address: Address, path: Path, leased: set[Address], so
     return True, "its model is published"
 
 
-def _trains_again(store: Store, address: Address, checkpoint: Path) -> bool:
+def _trains_again(store: LocalStore, address: Address, checkpoint: Path) -> bool:
     """Returns whether a checkpoint is younger than the model of its version: a `--retrain` was to replace it, and was interrupted."""
     with suppress(FileNotFoundError):
         return checkpoint.stat().st_mtime > (store.root.joinpath(*address) / MANIFEST).stat().st_mtime
     return True
 
 
-def _item(store: Store, node: Node, why: str) -> Item:
+def _item(store: LocalStore, node: Node, why: str) -> Item:
     path = store.root.joinpath(*node.address)
-    return Item(address=node.address, path=path, num_bytes=sum(_sizes(path)), why=why, about=node.about)
+    return Item(address=node.address, num_bytes=sum(_sizes(path)), why=why, about=node.about)
 
 
 def _sizes(folder: Path) -> Iterator[int]:

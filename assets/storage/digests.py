@@ -27,6 +27,7 @@ import xxhash
 from graphmill.assets.storage.filesystem import replace_atomically
 from graphmill.assets.storage.home import home_folder
 from graphmill.assets.storage.machine import require_plain_file
+from graphmill.assets.storage.user_code import find_source, is_reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests
 from graphmill.kernels.types import Array
@@ -45,7 +46,6 @@ def block_digests(path: Path, threads: int = 1) -> Array:
     byte once.
 
     Args:
-        path: the file.
         threads: number of reading threads; the result does not depend on it.
     """
     num_blocks = -(-path.stat().st_size // BLOCK_BYTES)
@@ -72,7 +72,6 @@ def page_digests_of(path: Path, offset: int) -> Array:
     """Returns u64[pages], the `page_digests` of a file from a byte on, as if zeros followed it. Reads every byte once.
 
     Args:
-        path: the file.
         offset: a multiple of 4,096, the first byte.
     """
     num_pages = -(-max(0, path.stat().st_size - offset) // PAGE_BYTES)
@@ -98,7 +97,6 @@ def sha256_file(path: str | os.PathLike[str], home: Path | None = None) -> str:
     """Returns the SHA-256 of a raw file, 64 hex digits; from the home's records if the file did not change since.
 
     Args:
-        path: the raw file.
         home: home folder that keeps the records, None for the default one. Records that cannot be read or written are done without.
 
     Raises:
@@ -107,6 +105,15 @@ def sha256_file(path: str | os.PathLike[str], home: Path | None = None) -> str:
     return remembered_digests(path, [""], lambda file, _: {"": hashlib.file_digest(file, "sha256").hexdigest()}, home)[
         ""
     ]
+
+
+def code_digests(references: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns role -> SHA-256 of the source file, for those of the texts that are references to a user's own code.
+
+    Raises:
+        InputError: a module does not exist.
+    """
+    return {role: sha256_file(find_source(text)) for role, text in references.items() if is_reference(text)}
 
 
 def remembered_digests(
@@ -118,8 +125,6 @@ def remembered_digests(
     """Returns name -> digest of some pieces of a raw file; from the home's records if the file did not change since.
 
     Args:
-        path: the raw file.
-        names: names of the pieces.
         digest: function that gets the open file and the names that are not on record, and returns their digests.
         home: home folder that keeps the records, None for the default one. Records that cannot be read or written are done without.
 

@@ -51,7 +51,6 @@ def read_document(path: Path, kind: Check) -> dict[str, Any]:
     """Reads a document.
 
     Args:
-        path: the file.
         kind: the schema of its kind, such as `manifest_schema`.
 
     Raises:
@@ -73,8 +72,6 @@ def parse_document(data: bytes, called: str, kind: Check) -> dict[str, Any]:
     """Returns the document that bytes are.
 
     Args:
-        data: content of the file or object.
-        called: name of the document, for messages.
         kind: as for `read_document`.
 
     Raises:

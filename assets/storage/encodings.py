@@ -43,7 +43,6 @@ def as_utf8(path: str, encoding: str = "", new: str = "NEW.csv") -> str:
     """Returns the remedy for a text file of another encoding.
 
     Args:
-        path: the file.
         encoding: its encoding, "" if it is not known.
         new: the file that the command writes.
     """

@@ -175,7 +175,6 @@ def write_once(path: Path, make: Callable[[], bytes]) -> bytes:
     Numbers that are measured so do not change from day to day, nor do results that are computed from them.
 
     Args:
-        path: the file.
         make: function that returns the content of the file.
     """
     if not path.exists():

@@ -11,13 +11,7 @@ if TYPE_CHECKING:
 
 
 def write_frames(path: Path, frames: Iterator[polars.DataFrame], row_group: int) -> None:
-    """Streams frames of one schema, one at least, into a Parquet file.
-
-    Args:
-        path: the file.
-        frames: the frames, in the order of their rows.
-        row_group: rows of a row group.
-    """
+    """Streams frames of one schema, one at least, into a Parquet file."""
     from polars.io.plugins import register_io_source
 
     first = next(frames)

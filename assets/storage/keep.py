@@ -1,12 +1,13 @@
-"""The artifacts that must stay: a pure function of build times, inputs and leases."""
+"""The artifacts that must stay, in a home or in an object store: a pure function of build times, inputs and leases."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.manifest import Address
+from graphmill.kernels.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +15,6 @@ class Node:
     """One artifact as the garbage collector sees it.
 
     Attributes:
-        address: stage and version.
         built: time of building, as text that sorts by time.
         inputs: addresses of the artifacts that it was built from; an input need not be in the store any more.
         sound: whether it can be opened.
@@ -43,6 +43,40 @@ def closure(starts: Iterable[Address], inputs: Mapping[Address, Collection[Addre
             reached.add(address)
             waiting.extend(inputs.get(address, ()))
     return reached
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What goes and what stays.
+
+    Attributes:
+        nodes: everything that the store has, described with its split.
+        going: the artifacts that go, readers before their inputs.
+        reasons: address -> reason for every artifact that stays.
+    """
+
+    nodes: tuple[Node, ...]
+    going: tuple[Node, ...]
+    reasons: Mapping[Address, str]
+
+
+def judge(nodes: Collection[Node], keep: int, leased: Collection[Address]) -> Verdict:
+    """Returns which artifacts go; arguments are those of `reasons_to_keep`.
+
+    Raises:
+        InputError: `keep` is negative.
+    """
+    if keep < 0:
+        raise InputError(f"keep = {keep} is negative", "give the number of versions to keep, 0 or more")
+    reasons, splits = reasons_to_keep(nodes, keep, leased), splits_read(nodes)
+    described = tuple(
+        replace(node, about=f"{node.about}, split {splits[node.address]}")
+        if node.about and node.address in splits
+        else node
+        for node in nodes
+    )
+    going = tuple(node for node in readers_first(described) if node.address not in reasons)
+    return Verdict(nodes=described, going=going, reasons=reasons)
 
 
 def reasons_to_keep(nodes: Collection[Node], keep: int, leased: Collection[Address]) -> dict[Address, str]:

@@ -17,10 +17,8 @@ def kept_numbers(path: Path, kind: Fields, measure: Callable[[], Mapping[str, An
     """Returns name -> value from the file, which is made first if it does not exist; the first of several processes wins.
 
     Args:
-        path: the file.
         kind: the values that it holds. A file with these alone, without a seal, was written by hand, and is taken at its word.
         measure: function that returns the values.
-        remedy: advice if the file is damaged.
 
     Raises:
         InputError: the file is damaged, or the disk is full.

@@ -24,17 +24,15 @@ from graphmill.assets.storage.filesystem import (
     share_lock,
     take_lock,
 )
+from graphmill.assets.storage.manifest import Address
 
 FOLDER = "leases"
-Address = tuple[str, str]
-"""Stage and version (64 hex digits) of an artifact, present or not."""
 
 
 class Leases:
     """All leases of one home folder, or the claims of parts that are built (assets/building/parts.py).
 
     Args:
-        home: the home folder.
         name: name of the folder in it that holds the lock files.
     """
 

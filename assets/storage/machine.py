@@ -77,11 +77,6 @@ class TooLittleMemory(InputError):
 def require_memory(wanted: int, what: str, remedy: str) -> None:
     """Refuses a need of memory that exceeds this machine's, before any of it is allocated.
 
-    Args:
-        wanted: bytes that are needed at least.
-        what: name of the object that needs them.
-        remedy: advice in the error.
-
     Raises:
         TooLittleMemory: the machine has fewer.
     """

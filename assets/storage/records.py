@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from graphmill.assets.storage.verified import repair_remedy
+from graphmill.assets.storage.manifest import address_of, repair_remedy
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -16,8 +16,6 @@ def read_record(path: Path, offset: int, length: int, digest: int | None, owner:
     """Returns u8[length], a range of a file.
 
     Args:
-        path: the file, in the folder of its artifact.
-        offset, length: the range in bytes.
         digest: xxh3-64 of its bytes; None compares nothing.
         owner: name of the record in words, with its artifact.
 
@@ -42,4 +40,4 @@ def read_record(path: Path, offset: int, length: int, digest: int | None, owner:
 
 def damaged_record(path: Path, owner: str, problem: str) -> InputError:
     """Returns the error about a damaged record of a file."""
-    return InputError(f"{owner} is damaged: {problem}", repair_remedy(path.parent))
+    return InputError(f"{owner} is damaged: {problem}", repair_remedy(address_of(path.parent)))

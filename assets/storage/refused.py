@@ -100,7 +100,6 @@ def out_of_memory(error: BaseException, need: str = "") -> InputError:
     """Returns the `InputError` for memory that ran out.
 
     Args:
-        error: the error that reported it.
         need: the memory that the failed operation needs, as text; "" if it is not known.
     """
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

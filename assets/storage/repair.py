@@ -17,11 +17,9 @@ from pathlib import Path
 
 from graphmill.assets.storage.artifact import Artifact, identity, read_artifact
 from graphmill.assets.storage.documents import manifest_schema, read_if_sound
-from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.manifest import MANIFEST, content_digest, whole_of
+from graphmill.assets.storage.local_store import LocalStore
+from graphmill.assets.storage.manifest import MANIFEST, Address, address_of, content_digest, label_of, whole_of
 from graphmill.assets.storage.refused import unread
-from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import short
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +41,16 @@ class Damage:
     @property
     def address(self) -> Address:
         """Stage and version."""
-        return self.path.parent.name, self.path.name
+        return address_of(self.path)
 
     @property
     def label(self) -> str:
         """Stage and short version, for people."""
-        return f"{self.path.parent.name}/{short(self.path.name)}"
+        return label_of(self.address)
 
 
 def find_damage(
-    store: Store,
+    store: LocalStore,
     folders: Sequence[Path] | None = None,
     not_read: dict[Path, str] | None = None,
     threads: int = 2,
@@ -62,10 +60,8 @@ def find_damage(
     A file that cannot be read now does not count as damaged, since no wrong byte was seen in it.
 
     Args:
-        store: the store with the artifacts.
         folders: artifacts to read; None for all. Artifacts built from a damaged one are looked for in the whole store.
         not_read: takes the reason of each artifact that cannot be read now; None drops them.
-        threads: number of reading threads.
     """
     found: dict[Address, Damage] = {}
     for path in store.folders() if folders is None else folders:
@@ -77,18 +73,18 @@ def find_damage(
                 not_read[path] = unread(error)
             continue
         if problems:
-            found[path.parent.name, path.name] = _damage(path, problems, stood)
+            found[address_of(path)] = _damage(path, problems, stood)
     while more := [each for each in _built_wrongly(store, found) if each.address not in found]:
         found |= {each.address: each for each in more}
     return list(found.values())
 
 
-def remove_damage(store: Store, found: Damage) -> bool:
+def remove_damage(store: LocalStore, found: Damage) -> bool:
     """Removes an artifact in one step; returns False if a running job uses it or the whole that it is a part of, or if it was replaced."""
     return store.discard(*found.address, may=lambda: identity(found.path) == found.stood, whole=found.part_of)
 
 
-def lineage_problems(store: Store, artifact: Artifact) -> list[str]:
+def lineage_problems(store: LocalStore, artifact: Artifact) -> list[str]:
     """Returns the inputs of an artifact that have other content now, one text each."""
     problems = []
     for entry in artifact.inputs.values():
@@ -107,12 +103,12 @@ def _problems(path: Path, threads: int) -> list[str]:
         return [str(error)]
 
 
-def _built_wrongly(store: Store, damaged: Mapping[Address, Damage]) -> Iterator[Damage]:
+def _built_wrongly(store: LocalStore, damaged: Mapping[Address, Damage]) -> Iterator[Damage]:
     for path in store.folders():
         stood, manifest = identity(path), read_if_sound(path / MANIFEST, manifest_schema)
         for entry in manifest.get("inputs", {}).values():
             address = entry["stage"], entry["version"]
-            label = f"{address[0]}/{short(address[1])}"
+            label = label_of(address)
             if "content" not in entry:
                 if address in damaged:
                     yield _damage(path, [f"built from {label} without comparing it, and {label} is damaged"], stood)

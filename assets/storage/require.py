@@ -14,7 +14,6 @@ def require(artifact: Artifact, needs: Mapping[str, Any], command: str = "graphm
     """Checks that an artifact meets its reader's needs.
 
     Args:
-        artifact: the artifact that was opened.
         needs: any of
             "stage": the stage it must come from;
             "arrays": names, or name -> {"dtype": name or names, "ndim": int, "shape": tuple with None for any length};

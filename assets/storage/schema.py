@@ -56,12 +56,7 @@ def name(value: Any, where: str) -> None:
 
 
 def matches(pattern: re.Pattern[str], what: str) -> Check:
-    """Requires a text of a form.
-
-    Args:
-        pattern: the form of the whole text.
-        what: the form in words.
-    """
+    """Requires a text of a form."""
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, str) or not pattern.fullmatch(value):

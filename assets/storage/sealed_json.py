@@ -51,10 +51,6 @@ def sealed_bytes(path: Path) -> bytes:
 def unseal_bytes(data: bytes, name: str) -> dict[str, Any]:
     """Returns the sealed document that a file's bytes are.
 
-    Args:
-        data: content of the file.
-        name: name of the file, for messages.
-
     Raises:
         ValueError: as `unseal`.
     """

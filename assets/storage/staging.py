@@ -21,11 +21,7 @@ OWNER = re.compile("[0-9a-f]{32}")
 
 
 class Staging:
-    """A private folder `.staging/<id>` whose owner is known to be alive by its lock.
-
-    Args:
-        root: the store's folder.
-    """
+    """A private folder `.staging/<id>` whose owner is known to be alive by its lock."""
 
     def __init__(self, root: Path):
         self.area = root / STAGING

@@ -11,12 +11,10 @@ import importlib
 import re
 import sys
 import threading
-from collections.abc import Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.storage.digests import sha256_file
 from graphmill.kernels.errors import InputError, install_extra
 
 PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -109,15 +107,6 @@ def load_reference(reference: str) -> Any:
 def runs_user_code() -> bool:
     """Returns whether this process has imported a module by a reference, which may do what this project never does."""
     return bool(_LOADED)
-
-
-def code_digests(references: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns role -> SHA-256 of the source file, for those of the texts that are references.
-
-    Raises:
-        InputError: a module does not exist.
-    """
-    return {role: sha256_file(find_source(text)) for role, text in references.items() if is_reference(text)}
 
 
 def _folders(reference: str) -> list[str]:

@@ -20,8 +20,8 @@ import numpy as np
 import xxhash
 
 from graphmill.assets.storage.digests import BLOCK_BYTES, block_digests
+from graphmill.assets.storage.manifest import address_of, repair_remedy
 from graphmill.assets.storage.table import FeatureTable
-from graphmill.assets.storage.version import SHORT_DIGITS
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 
@@ -36,18 +36,12 @@ _READ: set[str] = set()
 """Paths of the files that this process compared before it read them."""
 
 
-def repair_remedy(folder: Path) -> str:
-    """Returns the advice about a damaged file of an artifact, whose folder is `.../STAGE/VERSION`."""
-    return f"run `graphmill repair {folder.parent.name}/{folder.name[:SHORT_DIGITS]}`, then the same command again: it will be rebuilt"
-
-
 def verify_once(path: Path, words: Array, num_bytes: int) -> None:
     """Compares a file with its digests, unless this process did so and the file has not changed since.
 
     Args:
         path: the file, of the artifact whose folder it lies in.
         words: u64[ceil(num_bytes / 1 MiB)] expected block digests.
-        num_bytes: expected size.
 
     Raises:
         InputError: it is missing, has another size, or a block does not match its digest.
@@ -107,8 +101,6 @@ def require_block(path: Path, block: int, content: Array, words: Array) -> None:
     """Compares a block that was read with its digest.
 
     Args:
-        path: the file.
-        block: number of the block.
         content: u8[n], the block; fewer bytes than 1 MiB at the end of the file.
         words: u64[blocks] expected block digests.
 
@@ -127,7 +119,7 @@ def damaged_block(block: int, end: int) -> str:
 
 def damaged_file(path: Path, what: str) -> InputError:
     """Returns the error about a damaged file of an artifact."""
-    return InputError(f"{path} is damaged: {what}", repair_remedy(path.parent))
+    return InputError(f"{path} is damaged: {what}", repair_remedy(address_of(path.parent)))
 
 
 class VerifiedRows:

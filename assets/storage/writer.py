@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from graphmill.assets.storage.arrays import create_array, write_array
-from graphmill.assets.storage.artifact import Artifact, describe_file, find_artifact, read_artifact
+from graphmill.assets.storage.arrays import DATA_OFFSET, create_array, read_header, write_array
+from graphmill.assets.storage.artifact import Artifact, find_artifact, read_artifact
+from graphmill.assets.storage.backend import StoreBackend
 from graphmill.assets.storage.digests import block_digests, words_digest
 from graphmill.assets.storage.direct_array import DirectArray
 from graphmill.assets.storage.filesystem import (
@@ -37,8 +38,7 @@ from graphmill.assets.storage.filesystem import (
     sync_path,
     write_durably,
 )
-from graphmill.assets.storage.manifest import FORMAT, MANIFEST, OWN_FILES, RUN, WORDS
-from graphmill.assets.storage.remote.door import share_published
+from graphmill.assets.storage.manifest import FORMAT, MANIFEST, OWN_FILES, RUN, WORDS, Address
 from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.staging import Staging
 from graphmill.assets.storage.verified import note_sound
@@ -54,18 +54,20 @@ class Writer:
     """Builds one artifact; a context manager that leaves nothing behind when its block raises.
 
     Args:
-        root: the store's folder.
-        stage, version: the address to publish at.
-        threads: number of threads that compute the digests.
+        backend: the object store behind the home, which gets the artifact as well, or none.
+        address: stage and version to publish at.
         replaces: whether to replace a sound artifact of this version, too. A reader that has one of its files open keeps that file.
     """
 
-    def __init__(self, root: Path, stage: str, version: str, threads: int = 1, *, replaces: bool = False):
+    def __init__(
+        self, root: Path, backend: StoreBackend, address: Address, threads: int = 1, *, replaces: bool = False
+    ):
+        stage, version = address
         assert stage and not stage.startswith(".") and "/" not in stage, f"{stage!r} cannot name a stage"
         assert len(version) == 64 and not version.strip("0123456789abcdef"), f"{version!r} is no version"
         self.stage, self.version, self.threads = stage, version, threads
         self.target = root / stage / version
-        self._root, self._replaces = root, replaces
+        self._root, self._replaces, self._backend = root, replaces, backend
         self._mapped: list[np.memmap[Any, Any]] = []
         self._direct: dict[Path, DirectArray] = {}
         self._notes: dict[str, Any] = {}
@@ -171,21 +173,10 @@ class Writer:
                 "summary": NO_SUMMARY | canonical(summary),
                 **(more or {}),
             }
-            self._complete(manifest, words, run)
+            complete_folder(self._staging.folder, manifest, words, dict(run) | self._notes)
             won = publish_folder(self._staging.folder, self.target, self._staging, replaces=self._replaces)
-        made = replace(read_artifact(self.target), reused=not won)
-        return share_published(self._root, made, replaces=self._replaces and won)
-
-    def _complete(self, manifest: dict[str, Any], words: Array, run: Mapping[str, Any]) -> None:
-        """Adds the store's own files; every file and entry is durable before the manifest exists."""
-        folder = self._staging.folder
-        write_durably(folder / WORDS, words.tobytes())
-        write_durably(folder / RUN, seal(dict(run) | self._notes))
-        for inner in [path for path in folder.rglob("*") if path.is_dir()]:
-            sync_path(inner)
-        sync_path(folder)
-        write_durably(folder / MANIFEST, seal(manifest))
-        sync_path(folder)
+        made = replace(read_artifact(self.target, self._backend), reused=not won)
+        return made.shared(replaces=self._replaces and won)
 
     def _digest_files(self) -> tuple[dict[str, dict[str, Any]], Array]:
         folder, files, words, first = self._staging.folder, {}, [np.zeros(0, "<u8")], 0
@@ -198,10 +189,27 @@ class Writer:
                 blocks = block_digests(path, self.threads)
                 note_sound(path, blocks)
             facts = {"digest": words_digest(blocks), "first_block": first, "num_blocks": len(blocks)}
-            files[path.relative_to(folder).as_posix()] = describe_file(path) | facts
+            files[path.relative_to(folder).as_posix()] = _described(path) | facts
             words.append(blocks)
             first += len(blocks)
         return files, np.concatenate(words)
+
+
+def complete_folder(folder: Path, manifest: Mapping[str, Any], words: Array, run: Mapping[str, Any]) -> None:
+    """Adds the store's own files to the content of an artifact; every file and entry is durable before the manifest exists.
+
+    Args:
+        folder: the folder with the content files, each of which is synced.
+        manifest, run: its documents.
+        words: u64[blocks], the block digests of all files.
+    """
+    write_durably(folder / WORDS, words.tobytes())
+    write_durably(folder / RUN, seal(dict(run)))
+    for inner in [path for path in folder.rglob("*") if path.is_dir()]:
+        sync_path(inner)
+    sync_path(folder)
+    write_durably(folder / MANIFEST, seal(dict(manifest)))
+    sync_path(folder)
 
 
 def publish_folder(folder: Path, target: Path, staging: Staging, *, replaces: bool = False) -> bool:
@@ -232,6 +240,16 @@ def _set_aside(target: Path, staging: Staging, replaces: bool) -> None:
         # Again under the lock: another writer may have replaced a damaged artifact by a sound one meanwhile.
         if target.exists() and (replaces or find_artifact(target) is None):
             os.rename(target, staging.second_folder())
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """Returns the manifest's static facts about a file: bytes, and for an array dtype and shape."""
+    facts: dict[str, Any] = {"bytes": path.stat().st_size}
+    if path.suffix == ".npy":
+        shape, dtype, offset = read_header(path)
+        assert offset == DATA_OFFSET, f"{path.name} is not padded: make it with Writer.create or Writer.save"
+        facts |= {"dtype": dtype.name, "shape": list(shape)}
+    return facts
 
 
 def _named(artifact: Artifact, aspect: str | None) -> dict[str, str]:

@@ -7,7 +7,8 @@ import sys
 import click
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.collect import Item, collect, find_garbage
+from graphmill.assets.storage.collect import Garbage, Item, collect, find_garbage
+from graphmill.assets.storage.manifest import label_of
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import short
 from graphmill.kernels.errors import InputError
@@ -31,23 +32,43 @@ def collect_garbage(store: Store, keep: int, *, yes: bool = False, dry_run: bool
     garbage = find_garbage(store, keep)
     for item in (*garbage.kept, *garbage.unfinished) if verbose else ():
         click.echo(f"keep    {_line(item)}")
-    going = (*garbage.files, *garbage.folders)
-    for item in going:
-        click.echo(f"remove  {_line(item)}")
     waiting = f" and {len(garbage.unfinished)} checkpoints" if garbage.unfinished else ""
     stay = f"{len(garbage.kept)} artifacts{waiting} stay{'' if verbose else ' (-v names them)'}"
-    click.echo(f"{len(going)} to remove, {format_bytes(garbage.num_bytes)} in {store.home}; {stay}")
-    if not going or dry_run:
+    if not agreed(garbage, f"in {store.home}; {stay}", yes=yes, dry_run=dry_run):
         return 0
-    if not yes and not confirmed():
-        click.echo("nothing was removed")
-        return 0
-    spared: list[Item] = []
-    freed_bytes = collect(store, garbage, lambda item, word: spared.append(item) if word == "spared" else None)
-    for item in spared:
-        click.echo(f"spared  {_name(item)}: it came into use meanwhile")
+    freed_bytes = collect(store, garbage, say_if_spared)
     click.echo(f"freed {format_bytes(freed_bytes)}")
     return freed_bytes
+
+
+def agreed(garbage: Garbage, where: str, *, yes: bool, dry_run: bool, there: str = "") -> bool:
+    """Shows what is to be removed and asks.
+
+    Args:
+        garbage: the items.
+        where: the place, and what stays in it, in words.
+        yes: do not ask.
+        dry_run: only show.
+        there: the last word about something that was not removed.
+
+    Returns:
+        Whether it is to be removed.
+    """
+    for item in garbage.going:
+        click.echo(f"remove  {_line(item)}")
+    click.echo(f"{len(garbage.going)} to remove, {format_bytes(garbage.num_bytes)} {where}")
+    if not garbage.going or dry_run:
+        return False
+    if yes or confirmed():
+        return True
+    click.echo(f"nothing was removed{there}")
+    return False
+
+
+def say_if_spared(item: Item, word: str) -> None:
+    """Says that an item came into use since it was shown."""
+    if word == "spared":
+        click.echo(f"spared  {_name(item)}: it came into use meanwhile")
 
 
 def confirmed(question: str = "remove these?", about: str = "remove these") -> bool:
@@ -73,5 +94,4 @@ def _line(item: Item) -> str:
 
 
 def _name(item: Item) -> str:
-    stage, version = item.address
-    return f"checkpoint of {short(version)}" if item.path.is_file() else f"{stage}/{short(version)}"
+    return f"checkpoint of {short(item.address[1])}" if item.checkpoint else label_of(item.address)

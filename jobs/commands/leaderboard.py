@@ -15,9 +15,8 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact, find_artifact
+from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.home import home_folder
-from graphmill.assets.storage.remote.door import find_stored
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import short
 from graphmill.jobs.commands.aligned import named_values
@@ -116,9 +115,7 @@ class Entry:
         """A sentence for each check that failed and blocked nothing, of the models and of the graphs that they were trained on."""
         found: dict[str, str] = {}
         for model in self.models:
-            address = model.inputs.get("graph", {})
-            root, named = model.path.parents[1], (address["stage"], address["version"]) if address else ()
-            graph = find_artifact(root.joinpath(*named)) or find_stored(root, *named) if named else None
+            graph = model.neighbour(model.inputs["graph"]) if "graph" in model.inputs else None
             for artifact in (graph, model) if graph else (model,):
                 for check in artifact.summary["checks"]:
                     if not check["passed"]:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from graphmill.assets.storage.home import store_url
+from graphmill.assets.storage.manifest import address_of, label_of
 from graphmill.assets.storage.repair import Damage, find_damage, remove_damage
-from graphmill.assets.storage.store import Store, behind
-from graphmill.assets.storage.version import short
+from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.gc import confirmed
 from graphmill.jobs.commands.names import PREFIX, find_artifact
 from graphmill.jobs.commands.stored import stored_matches
@@ -33,14 +32,14 @@ def repair_store(store: Store, names: tuple[str, ...], *, yes: bool = False, dry
     unread: dict[Path, str] = {}
     found = find_damage(store, [path for name in names for path in _folders(store, name)] if names else None, unread)
     for path, reason in unread.items():
-        click.echo(f"not read, stays  {path.parent.name}/{short(path.name)}")
+        click.echo(f"not read, stays  {label_of(address_of(path))}")
         click.echo(f"  {reason}")
     for each in found:
         click.echo(f"damaged  {each.label}")
         for problem in each.problems:
             click.echo(f"  {problem}")
     if not found:
-        where = f" in {store.root}" if store_url() else ""
+        where = f" in {store.root}" if store.backend.url else ""
         click.echo(f"nothing that could be read is damaged{where}" if unread else f"nothing is damaged{where}")
     if not found or dry_run:
         return found
@@ -60,12 +59,12 @@ def _folders(store: Store, name: str) -> list[Path]:
     if PREFIX.fullmatch(name):
         stage, _, digits = name.rpartition("/")
         matches = [path for path in store.folders() if path.name.startswith(digits) and stage in ("", path.parent.name)]
-        if not matches and not stored_matches(name):
-            raise InputError(f"no artifact in {store.root}{behind()} begins with {name!r}", "`graphmill ls` lists them")
+        if not matches and not stored_matches(store, name):
+            raise InputError(f"no artifact in {store.place} begins with {name!r}", "`graphmill ls` lists them")
     else:
         matches = [find_artifact(store, name).path]
     parts = []
     for path in matches:
-        whole = store.find(path.parent.name, path.name)
+        whole = store.find(*address_of(path))
         parts += [whole.open_part(part).path for part in whole.parts] if whole else []
     return [*matches, *parts]

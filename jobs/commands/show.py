@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import store_url
+from graphmill.assets.storage.manifest import address_of, label_of
 from graphmill.assets.storage.refused import unread
-from graphmill.assets.storage.remote.door import is_remote, stored_addresses, stored_problems
 from graphmill.assets.storage.repair import lineage_problems
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import short
@@ -50,14 +48,14 @@ def print_artifacts(store: Store, stage: str | None) -> None:
     for artifact in away:
         print(f"{_line(artifact, width)}  ONLY IN THE OBJECT STORE")
     for path, reason in store.damaged().items():
-        print(f"{_label(path)}  DAMAGED: {reason}")
+        print(f"{label_of(address_of(path))}  DAMAGED: {reason}")
     for path, reason in store.unread().items():
-        print(f"{_label(path)}  NOT READ: {reason}")
+        print(f"{label_of(address_of(path))}  NOT READ: {reason}")
     inside = f", and {len(found) - len(listed)} parts of them" if len(found) > len(listed) else ""
     size = format_bytes(sum(artifact.num_bytes for artifact in found))
     print(f"{len(listed)} artifact{'s' if len(listed) != 1 else ''}{inside}, {size} in {store.root}")
-    if store_url():
-        print(f"{len(away)} more only in {store_url()}; {FETCHED}")
+    if url := store.backend.url:
+        print(f"{len(away)} more only in {url}; {FETCHED}")
 
 
 def _line(artifact: Artifact, width: int) -> str:
@@ -92,7 +90,7 @@ def artifacts_json(store: Store, stage: str | None) -> list[dict[str, Any]]:
                     "inputs": {role: f"{each['stage']}/{each['version']}" for role, each in artifact.inputs.items()},
                     "part_of": None if artifact.part_of is None else "/".join(artifact.part_of),
                     "path": str(artifact.path),
-                    **({"in_home": not is_remote(artifact.path)} if store_url() else {}),
+                    **({"in_home": not artifact.is_remote} if store.backend.url else {}),
                 }
             )
     return rows
@@ -101,8 +99,8 @@ def artifacts_json(store: Store, stage: str | None) -> list[dict[str, Any]]:
 def print_artifact(artifact: Artifact) -> None:
     """Prints one artifact: recipe, inputs, checks, numbers, files and run record."""
     print(f"{artifact.stage}/{artifact.version}\n{artifact.path}")
-    if is_remote(artifact.path):
-        print(f"only in {store_url()}; {FETCHED}")
+    if artifact.is_remote:
+        print(f"only in {artifact.backend.url}; {FETCHED}")
     _print_section("config", artifact.config)
     _print_section("inputs", {role: _input(entry) for role, entry in artifact.inputs.items()})
     _print_section("aspects", {name: short(version) for name, version in artifact.aspects.items()})
@@ -160,25 +158,21 @@ def verify_artifacts(store: Store, names: tuple[str, ...]) -> Iterator[Verified]
             yield Verified(**about, problems=[], unread=unread(error))
     for path, reason in store.damaged().items():
         if path.parent.name.removesuffix(PARTS) in stages:
-            yield Verified(label=_label(path), path=str(path), num_bytes=None, problems=[reason])
+            yield Verified(label=label_of(address_of(path)), path=str(path), num_bytes=None, problems=[reason])
     for path, reason in store.unread().items():
         if path.parent.name.removesuffix(PARTS) in stages:
-            yield Verified(label=_label(path), path=str(path), num_bytes=None, problems=[], unread=reason)
-    if store_url() and not names:
-        from graphmill.assets.storage.remote.fetch import shallow_problems
-
-        for address, problems in shallow_problems(sorted(stored_addresses())).items():
-            path = store.root.joinpath(*address)
-            yield Verified(label=_label(path), path=store_url(), num_bytes=None, problems=problems)
+            yield Verified(label=label_of(address_of(path)), path=str(path), num_bytes=None, problems=[], unread=reason)
+    if not names:
+        addresses = sorted(store.backend.addresses())
+        for address, problems in store.backend.problems(addresses, every_byte=False).items():
+            yield Verified(label=label_of(address), path=store.backend.url, num_bytes=None, problems=problems)
 
 
 def _problems(artifact: Artifact) -> list[str]:
     """Reads every byte of an artifact, where it is, and returns its damage."""
-    return stored_problems(artifact.path) if is_remote(artifact.path) else artifact.verify(threads=2)
-
-
-def _label(path: Path) -> str:
-    return f"{path.parent.name}/{short(path.name)}"
+    if artifact.is_remote:
+        return artifact.backend.problems([artifact.address]).get(artifact.address, [])
+    return artifact.verify(threads=2)
 
 
 def print_verified(found: Verified) -> None:

@@ -97,7 +97,7 @@ def repair(home: Path | None, names: tuple[str, ...], yes: bool, dry_run: bool) 
 
     store = opened_store(home, there=not store_url())
     kept = repair_store(store, names, yes=yes, dry_run=dry_run)
-    if (store_url() and repair_stored(names, yes=yes, dry_run=dry_run)) or kept:
+    if (store_url() and repair_stored(store, names, yes=yes, dry_run=dry_run)) or kept:
         sys.exit(EXIT_DAMAGED)
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import click
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.home import store_url
-from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.remote.collect import StoredItem, collect_stored, find_stored_garbage, remove_stored
-from graphmill.assets.storage.remote.door import stored_addresses
-from graphmill.assets.storage.remote.fetch import shallow_problems, stored_problems
+from graphmill.assets.storage.manifest import Address, label_of
+from graphmill.assets.storage.remote.collect import collect_stored, find_stored_garbage, remove_stored
 from graphmill.assets.storage.remote.leases import EXPIRY_SECONDS
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import short
-from graphmill.jobs.commands.gc import confirmed
+from graphmill.jobs.commands.gc import agreed, confirmed, say_if_spared
 from graphmill.jobs.commands.names import PREFIX
 
 
@@ -27,34 +23,26 @@ def collect_stored_garbage(store: Store, keep: int, *, yes: bool = False, dry_ru
     for key in garbage.damaged_leases:
         until = f"nothing goes there until it expires, in {EXPIRY_SECONDS // 60} minutes at most"
         click.echo(
-            f"not read  {key} in {store_url()} is a damaged lease, or one of another version of graphmill: {until}"
+            f"not read  {key} in {store.backend.url} is a damaged lease, or one of another version of graphmill: {until}"
         )
     for address in garbage.damaged_entries:
-        label = _label(address)
-        click.echo(f"not read  {label}: its entry in {store_url()} is damaged; remove it: graphmill repair {label}")
-    going = (*garbage.left, *garbage.artifacts)
-    for item in going:
-        about = f"  ({item.about})" if item.about else ""
-        click.echo(f"remove  {_label(item.address):34} {format_bytes(item.num_bytes):>10}  {item.why}{about}")
-    size = format_bytes(garbage.num_bytes)
-    click.echo(f"{len(going)} to remove, {size} in {store_url()}; {garbage.num_kept} artifacts stay there")
-    if not going or dry_run:
+        label = label_of(address)
+        click.echo(
+            f"not read  {label}: its entry in {store.backend.url} is damaged; remove it: graphmill repair {label}"
+        )
+    where = f"in {store.backend.url}; {len(garbage.kept)} artifacts stay there"
+    if not agreed(garbage, where, yes=yes, dry_run=dry_run, there=" there"):
         return 0
-    if not yes and not confirmed():
-        click.echo("nothing was removed there")
-        return 0
-    spared: list[StoredItem] = []
-    freed_bytes = collect_stored(store, garbage, lambda item, word: spared.append(item) if word == "spared" else None)
-    for item in spared:
-        click.echo(f"spared  {_label(item.address)}: it came into use meanwhile")
-    click.echo(f"freed {format_bytes(freed_bytes)} in {store_url()}")
+    freed_bytes = collect_stored(store, garbage, say_if_spared)
+    click.echo(f"freed {format_bytes(freed_bytes)} in {store.backend.url}")
     return freed_bytes
 
 
-def repair_stored(names: tuple[str, ...], *, yes: bool = False, dry_run: bool = False) -> int:
+def repair_stored(store: Store, names: tuple[str, ...], *, yes: bool = False, dry_run: bool = False) -> int:
     """Removes those of the named artifacts from the object store that are damaged there, after showing them and asking.
 
     Args:
+        store: the store of this home.
         names: beginnings of versions, also as STAGE/BEGINNING; others name nothing there. None for all, of which entries and sizes are
             looked at.
         yes: do not ask.
@@ -66,9 +54,9 @@ def repair_stored(names: tuple[str, ...], *, yes: bool = False, dry_run: bool = 
     Raises:
         InputError: the object store cannot be used, or no terminal is there to answer.
     """
-    damaged = _damage(names)
+    damaged = _damage(store, names)
     for address, problems in damaged.items():
-        click.echo(f"damaged in {store_url()}  {_label(address)}")
+        click.echo(f"damaged in {store.backend.url}  {label_of(address)}")
         for problem in problems:
             click.echo(f"  {problem}")
     if not damaged or dry_run:
@@ -78,33 +66,29 @@ def repair_stored(names: tuple[str, ...], *, yes: bool = False, dry_run: bool = 
         return len(damaged)
     for address in damaged:
         remove_stored(address)
-        click.echo(f"removed in {store_url()}  {_label(address)}")
+        click.echo(f"removed in {store.backend.url}  {label_of(address)}")
     click.echo("`graphmill run PIPELINE` builds what is missing, or shares what a home has")
     return 0
 
 
-def _damage(names: tuple[str, ...]) -> dict[Address, list[str]]:
+def _damage(store: Store, names: tuple[str, ...]) -> dict[Address, list[str]]:
     """Returns address -> damage of the named artifacts of the object store; for no name of all, as far as entries and sizes tell."""
-    if not names:
-        return shallow_problems(sorted(stored_addresses()))
-    named = sorted({address for name in names for address in stored_matches(name)})
-    return {address: problems for address in named if (problems := stored_problems(address))}
+    found = (
+        {address for name in names for address in stored_matches(store, name)} if names else store.backend.addresses()
+    )
+    return store.backend.problems(sorted(found), every_byte=bool(names))
 
 
 def not_verified(store: Store) -> str:
     """Returns the line of `graphmill verify` about artifacts that only the object store has; "" if there are none."""
-    num = sum(not store.root.joinpath(*address).is_dir() for address in stored_addresses())
-    these = f"{num} artifact{'s are' if num != 1 else ' is'} only in {store_url()}"
+    num = sum(not store.root.joinpath(*address).is_dir() for address in store.backend.addresses())
+    these = f"{num} artifact{'s are' if num != 1 else ' is'} only in {store.backend.url}"
     return f"{these}, and not read: name STAGE/VERSION to read it there" if num else ""
 
 
-def stored_matches(name: str) -> list[Address]:
+def stored_matches(store: Store, name: str) -> list[Address]:
     """Returns the artifacts of the object store that a beginning of a version names; none for any other name."""
     if not PREFIX.fullmatch(name):
         return []
     stage, _, digits = name.rpartition("/")
-    return [each for each in stored_addresses(stage) if each[1].startswith(digits)]
-
-
-def _label(address: Address) -> str:
-    return f"{address[0]}/{short(address[1])}"
+    return [each for each in store.backend.addresses(stage) if each[1].startswith(digits)]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Set
 from pathlib import Path
 
 from graphmill.assets.storage.collect import collect, find_garbage
-from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.manifest import Address
 from graphmill.assets.storage.staging import STAGING
 from graphmill.assets.storage.store import Store
 from tests.adversary import workshop

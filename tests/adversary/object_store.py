@@ -15,12 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from graphmill.assets.storage.home import STORE_VARIABLE
-from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.manifest import content_digest
+from graphmill.assets.storage.manifest import Address, content_digest
 from graphmill.assets.storage.remote.checkpoints import checkpoint_key
-from graphmill.assets.storage.remote.door import stored_addresses
-from graphmill.assets.storage.remote.entries import CONTENT_PLACE, PLACE, read_entries
-from graphmill.assets.storage.remote.fetch import stored_problems
+from graphmill.assets.storage.remote.entries import CONTENT_PLACE, PLACE, listed_entries, read_entries
 from graphmill.assets.storage.remote.objects import require_objects
 from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.store import Store
@@ -51,7 +48,7 @@ def fill(folder: Path, home: Path) -> None:
     with shared_in(folder):
         store, objects = Store(home), require_objects()
         for artifact in store.artifacts():
-            store.share(artifact)
+            artifact.shared()
         for path in sorted((home / "checkpoints").glob("*.safetensors")):
             objects.send(checkpoint_key(path), path)
         held = [f"{each.stage}/{each.version}" for each in store.artifacts()[:1]]
@@ -107,16 +104,17 @@ def _used(grounds: Path, folder: Path, path: Path, draw: random.Random, *, alway
     damaged, sound = (match[1], match[2]) if match else None, _contents(grounds)
     others = [address for address in sorted(sound) if address != damaged]
     with shared_in(folder):
+        store = Store(folder / "home")
         ways = [*_looked_over(grounds, folder, damaged), _resumed(grounds, folder)]
         for address in [*draw.sample(others, min(3, len(others))), *([damaged] if damaged else [])]:
-            problems = stored_problems(address)
+            problems = store.backend.problems([address])
             if problems and address != damaged:
                 raise WrongError(f"damage of {key} makes {'/'.join(address)} damaged: {problems}")
             if address == damaged and path.exists() and always and not problems:
                 raise WrongError(f"verify does not find the damage of {key}")
             ways.append(_fetched(folder / "home", address, sound[address], damaged))
         if damaged is not None:
-            _mended(damaged, key)
+            _mended(store, damaged, key)
     if sorted(os.listdir(folder)) != before or os.listdir(folder / "out"):
         raise WrongError(f"{key}: something was written outside of the home")
     return REFUSED if REFUSED in ways else SOUND
@@ -126,7 +124,7 @@ def _used(grounds: Path, folder: Path, path: Path, draw: random.Random, *, alway
 def _contents(grounds: Path) -> dict[Address, str]:
     """Returns address -> digest of the content of every artifact of a sound store."""
     with shared_in(grounds):
-        entries = read_entries(require_objects(), stored_addresses())
+        entries = read_entries(require_objects(), listed_entries(require_objects()))
         return {entry.address: content_digest(entry.manifest) for entry in entries}
 
 
@@ -181,8 +179,8 @@ def _fetched(home: Path, address: Address, content: str, damaged: Address | None
     return way
 
 
-def _mended(damaged: Address, key: str) -> None:
+def _mended(store: Store, damaged: Address, key: str) -> None:
     """Repairs the object store, and looks again."""
-    heard(lambda: repair_stored(("/".join(damaged),), yes=True))
-    if problems := stored_problems(damaged):
+    heard(lambda: repair_stored(store, ("/".join(damaged),), yes=True))
+    if problems := store.backend.problems([damaged]):
         raise WrongError(f"repair leaves the damage of {key}: {problems}")

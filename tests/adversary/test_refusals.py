@@ -274,7 +274,7 @@ def test_a_checkpoint_that_is_a_folder(tmp_path: Path) -> None:
     path.mkdir(parents=True)
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         checkpoint_bytes(path)
-    assert find_garbage(Store(tmp_path), 0).files == ()
+    assert find_garbage(Store(tmp_path), 0).left == ()
 
 
 def test_a_guard_that_is_killed_takes_its_command_along(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_status_names_splits(swept: tuple[Path, Path]) -> None:
 
 def test_a_collection_counts_by_split(swept: tuple[Path, Path]) -> None:
     garbage = find_garbage(Store(swept[1]), keep=1)
-    assert not garbage.folders, [item.address for item in garbage.folders]
+    assert not garbage.artifacts, [item.address for item in garbage.artifacts]
     assert any("mine/sage, seed 4, split 2" in item.why for item in garbage.kept)
 
 

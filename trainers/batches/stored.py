@@ -16,7 +16,7 @@ import numpy as np
 
 from graphmill.assets.samples.read import Samples
 from graphmill.assets.sampling.config import Neighbours, SamplingConfig
-from graphmill.assets.storage.user_code import code_digests
+from graphmill.assets.storage.digests import code_digests
 from graphmill.assets.storage.version import canonical
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch

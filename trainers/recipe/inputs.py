@@ -14,7 +14,7 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import OUTDATED, is_outdated
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.store import Store, behind
+from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import short
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable, model_configs
@@ -134,7 +134,7 @@ class _Finder:
             )
             it, are = ("it", "is") if len(labels) == 1 else ("them", "are")
             older = OUTDATED if any(each.outdated for each in missing) else ""
-            problem = f"{' and '.join(labels)} {are} not in {self.store.root}{behind()}{older}"
+            problem = f"{' and '.join(labels)} {are} not in {self.store.place}{older}"
             raise InputError(problem, f"build {it}: {' and '.join(commands)}; or copy {it} from a home that has {it}")
         return found
 

@@ -15,19 +15,17 @@ from pathlib import Path
 
 from graphmill.assets.storage.filesystem import beside, make_folder, reporting_full_disk, write_durably
 from graphmill.assets.storage.home import store_url
-from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.remote.objects import Objects, Stored, open_objects, require_objects
+from graphmill.assets.storage.manifest import CHECKPOINTED, CHECKPOINTS, Address
+from graphmill.assets.storage.remote.objects import Objects, Stored, require_objects
 from graphmill.kernels.errors import InputError
 
-FOLDER, STAGE = "checkpoints", "model"
-NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{64}})\.safetensors")
+NAME = re.compile(rf"{CHECKPOINTS}/([0-9a-f]{{64}})\.safetensors")
 
 
 class CheckpointCopies:
     """Sends the checkpoint of a training to the object store after each save; does nothing without one.
 
     Args:
-        path: the file.
         report: gets a line about a checkpoint that could not be sent.
     """
 
@@ -75,7 +73,7 @@ class CheckpointCopies:
 
 def checkpoint_key(path: Path) -> str:
     """Returns the key of a checkpoint, by the name of its file."""
-    return f"{FOLDER}/{path.name}"
+    return f"{CHECKPOINTS}/{path.name}"
 
 
 def stored_head(path: Path) -> bytes | None:
@@ -87,9 +85,11 @@ def stored_head(path: Path) -> bytes | None:
     Returns:
         The bytes, None if there is no such checkpoint.
     """
-    objects, key = open_objects(), checkpoint_key(path)
-    found = None if objects is None else objects.find(key)
-    if objects is None or found is None:
+    if not store_url():
+        return None
+    objects, key = require_objects(), checkpoint_key(path)
+    found = objects.find(key)
+    if found is None:
         return None
     first = objects.read_range(key, 0, 8)
     whole = 8 + int.from_bytes(first or b"", "little")
@@ -98,8 +98,7 @@ def stored_head(path: Path) -> bytes | None:
 
 def is_stored(path: Path) -> bool:
     """Returns whether the object store has a checkpoint; False without one."""
-    objects = open_objects()
-    return objects is not None and objects.find(checkpoint_key(path)) is not None
+    return bool(store_url()) and require_objects().find(checkpoint_key(path)) is not None
 
 
 def fetch_checkpoint(path: Path, require_whole: Callable[[bytes], None]) -> None:
@@ -138,5 +137,5 @@ def remove_checkpoint(path: Path) -> None:
 
 def stored_checkpoints(objects: Objects) -> dict[Address, Stored]:
     """Returns the address of the model -> object, of every stored checkpoint."""
-    matches = ((NAME.fullmatch(each.key), each) for each in objects.listed(FOLDER))
-    return {(STAGE, match[1]): each for match, each in matches if match is not None}
+    matches = ((NAME.fullmatch(each.key), each) for each in objects.listed(CHECKPOINTS))
+    return {(CHECKPOINTED, match[1]): each for match, each in matches if match is not None}

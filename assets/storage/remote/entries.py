@@ -4,17 +4,15 @@ upload, sealed, so that all facts about an artifact are known by one small reque
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from graphmill.assets.storage.documents import ENTRY_FORMAT, entry_schema, parse_document
-from graphmill.assets.storage.leases import Address
+from graphmill.assets.storage.manifest import Address, Described, label_of, repair_remedy
 from graphmill.assets.storage.remote.objects import Objects, Stored
 from graphmill.assets.storage.schema import STAGE, VERSION
 from graphmill.assets.storage.sealed_json import seal
-from graphmill.assets.storage.version import short
 from graphmill.kernels.errors import InputError
 
 ENTRIES, CONTENT = "artifacts", "content"
@@ -28,26 +26,28 @@ REQUESTS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredEntry:
+class StoredEntry(Described):
     """One artifact of the object store.
 
     Attributes:
         upload: name of the upload that its files belong to.
-        manifest, run: the documents manifest.json and run.json; the second is empty if it was lost before the upload.
     """
 
     upload: str
-    manifest: Mapping[str, Any]
-    run: Mapping[str, Any]
+    objects: Objects = field(repr=False, compare=False)
 
     @property
-    def address(self) -> Address:
-        """Stage and version."""
-        return self.manifest["stage"], self.manifest["version"]
+    def prefix(self) -> str:
+        """The folder of keys that its files have."""
+        return f"{content_prefix(self.address)}/{self.upload}"
 
     def key(self, name: str) -> str:
         """Returns the key of one of its files."""
-        return f"{content_prefix(self.address)}/{self.upload}/{name}"
+        return f"{self.prefix}/{name}"
+
+    def damaged(self, problem: str) -> InputError:
+        """Returns the error about damage of it."""
+        return _damaged(self.objects, self.address, problem)
 
     def to_bytes(self) -> bytes:
         """Returns the content of the object."""
@@ -73,14 +73,13 @@ def read_entry(objects: Objects, address: Address) -> StoredEntry | None:
     data = objects.read_document(entry_key(address))
     if data is None:
         return None
-    label = f"{address[0]}/{short(address[1])}"
     try:
         found = parse_document(data, "its entry", entry_schema)
-        entry = StoredEntry(upload=found["upload"], manifest=found["manifest"], run=found["run"])
+        entry = StoredEntry(objects=objects, **{name: found[name] for name in ("upload", "manifest", "run")})
         if entry.address != address:
             raise ValueError(f"its entry is of {'/'.join(entry.address)}")
     except ValueError as error:
-        raise InputError(f"{label} in {objects.url} {IS_DAMAGED}: {error}", damaged_remedy(address)) from error
+        raise _damaged(objects, address, error) from error
     return entry
 
 
@@ -106,6 +105,5 @@ def listed_entries(objects: Objects, stage: str = "") -> dict[Address, Stored]:
     return {(match[1], match[2]): each for match, each in matches if match is not None}
 
 
-def damaged_remedy(address: Address) -> str:
-    """Returns the advice about an artifact that is damaged in the object store."""
-    return f"run `graphmill repair {address[0]}/{short(address[1])}`, then the same command again: it will be rebuilt"
+def _damaged(objects: Objects, address: Address, problem: object) -> InputError:
+    return InputError(f"{label_of(address)} in {objects.url} {IS_DAMAGED}: {problem}", repair_remedy(address))

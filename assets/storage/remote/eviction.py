@@ -13,9 +13,10 @@ from pathlib import Path
 
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.documents import manifest_schema, read_if_sound
-from graphmill.assets.storage.manifest import MANIFEST, RUN, whole_of
+from graphmill.assets.storage.local_store import LocalStore
+from graphmill.assets.storage.manifest import MANIFEST, RUN, address_of, whole_of
 from graphmill.assets.storage.remote.entries import listed_entries
-from graphmill.assets.storage.remote.objects import require_objects
+from graphmill.assets.storage.remote.objects import Objects
 from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
 
@@ -45,23 +46,16 @@ def note_use(path: Path) -> None:
             os.utime(path / RUN)
 
 
-def make_space(root: Path, num_bytes: int, label: str) -> None:
+def make_space(objects: Objects, root: Path, num_bytes: int, label: str) -> None:
     """Evicts artifacts until others fit within the bound.
-
-    Args:
-        root: the store's folder of the home.
-        num_bytes: bytes that will come.
-        label: name of what comes, for messages.
 
     Raises:
         InputError: it does not fit when everything is gone that may go.
     """
-    from graphmill.assets.storage.store import Store
-
     bound = cache_bytes()
     if bound is None:
         return
-    store, there = Store(root.parent), {}
+    store, there = LocalStore(root.parent), {}
     for path in store.folders():
         with suppress(OSError):
             there[path] = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
@@ -69,8 +63,8 @@ def make_space(root: Path, num_bytes: int, label: str) -> None:
     for path in sorted(there, key=_last_use):
         if used + num_bytes <= bound:
             return
-        known = listed_entries(require_objects()) if known is None else known
-        address, part_of = (path.parent.name, path.name), whole_of(read_if_sound(path / MANIFEST, manifest_schema))
+        known = listed_entries(objects) if known is None else known
+        address, part_of = address_of(path), whole_of(read_if_sound(path / MANIFEST, manifest_schema))
         if address in known and store.discard(*address, whole=part_of):
             used -= there[path]
     if used + num_bytes > bound:

@@ -19,14 +19,14 @@ import re
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from graphmill.assets.storage.documents import lease_schema, parse_document
-from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.remote.objects import Objects, require_objects
+from graphmill.assets.storage.manifest import Address
+from graphmill.assets.storage.remote.objects import Objects
 from graphmill.assets.storage.sealed_json import seal
 from graphmill.kernels.errors import InputError
 
@@ -45,7 +45,7 @@ class _Holder:
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._owner = os.getpid()
 
-    def take(self, addresses: Sequence[Address]) -> None:
+    def take(self, addresses: Collection[Address]) -> None:
         """Adds addresses."""
         with self._lock:
             begins = not self._held
@@ -63,7 +63,7 @@ class _Holder:
                 self._stop = threading.Event()
                 threading.Thread(target=self._renew, args=(self._stop,), name="leases", daemon=True).start()
 
-    def give(self, addresses: Sequence[Address]) -> None:
+    def give(self, addresses: Collection[Address]) -> None:
         """Takes addresses away again. The object keeps them until it is written next, or goes with the last."""
         if self._owner != os.getpid():
             return  # a forked child
@@ -93,13 +93,12 @@ _MAKING = threading.Lock()
 
 
 @contextmanager
-def hold_remote(addresses: Sequence[Address]) -> Iterator[None]:
-    """Keeps artifacts of the object store, present or not, from being collected while the block runs and this process lives.
+def hold_remote(objects: Objects, addresses: Collection[Address]) -> Iterator[None]:
+    """Keeps artifacts of an object store, present or not, from being collected while the block runs and this process lives.
 
     Raises:
         InputError: the object store cannot be used.
     """
-    objects = require_objects()
     with _MAKING:
         holder = _HOLDERS.setdefault((os.getpid(), objects), _Holder(objects))
     holder.take(addresses)
@@ -130,8 +129,6 @@ def held_remotely(objects: Objects, now: datetime, held: Collection[Address] = (
     """Returns the artifacts that living processes hold, and removes the leases that have expired.
 
     Args:
-        objects: the object store.
-        now: its time.
         held: addresses that are known to be held besides.
     """
     addresses, damaged = set(held), []

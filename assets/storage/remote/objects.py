@@ -254,15 +254,12 @@ def refused(url: str, error: BaseException) -> InputError:
 _OPENED: dict[tuple[Any, ...], Objects] = {}
 
 
-def open_objects() -> Objects | None:
-    """Returns the objects of `$GRAPHMILL_STORE`, opened once per process; None if the variable is not set.
+def open_objects(url: str) -> Objects:
+    """Returns the objects below a URL, opened once per process.
 
     Raises:
         InputError: as `Objects`.
     """
-    url = store_url()
-    if not url:
-        return None
     settings = environment.with_prefixes(environment.CREDENTIALS)
     key = (os.getpid(), url, settings)
     if key not in _OPENED:
@@ -272,6 +269,6 @@ def open_objects() -> Objects | None:
 
 def require_objects() -> Objects:
     """Returns the objects of `$GRAPHMILL_STORE`, which is set."""
-    objects = open_objects()
-    assert objects is not None, f"{STORE_VARIABLE} is not set"
-    return objects
+    url = store_url()
+    assert url, f"{STORE_VARIABLE} is not set"
+    return open_objects(url)

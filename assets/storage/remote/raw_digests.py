@@ -13,7 +13,7 @@ from typing import Any
 
 from graphmill.assets.storage.documents import parse_document, raw_schema
 from graphmill.assets.storage.home import store_url
-from graphmill.assets.storage.remote.objects import Objects, require_objects
+from graphmill.assets.storage.remote.objects import require_objects
 from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.version import canonical, canonical_json, locations
 
@@ -24,7 +24,6 @@ def keep_raw_digests(stage: str, semantic: Any, raw: Mapping[str, str]) -> None:
     """Records the digests of the raw files that an artifact was built from; does nothing without an object store, or without paths.
 
     Args:
-        stage: name of the stage.
         semantic: its Semantic config, with the paths of the files.
         raw: name -> SHA-256 of the external content.
     """
@@ -39,12 +38,8 @@ def kept_raw_digests(stage: str, semantic: Any) -> dict[str, str] | None:
     """Returns the recorded digests, None if there are none or no object store; arguments are those of `keep_raw_digests`."""
     if not store_url() or not locations(semantic):
         return None
-    objects = require_objects()
-    return _read(objects, _key(stage, semantic))
-
-
-def _read(objects: Objects, key: str) -> dict[str, str] | None:
-    data = objects.read_document(key)
+    key = _key(stage, semantic)
+    data = require_objects().read_document(key)
     try:
         return None if data is None else parse_document(data, key, raw_schema)["raw"]
     except ValueError:

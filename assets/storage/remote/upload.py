@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from graphmill.assets.storage.artifact import Artifact, find_artifact
+from graphmill.assets.storage.artifact import find_artifact
 from graphmill.assets.storage.documents import read_if_sound, run_schema
-from graphmill.assets.storage.leases import Address
-from graphmill.assets.storage.manifest import RUN, WORDS, references
-from graphmill.assets.storage.remote.entries import StoredEntry, content_prefix, entry_key, listed_entries, read_entry
+from graphmill.assets.storage.manifest import RUN, Address, Described, file_sizes, references
+from graphmill.assets.storage.remote.entries import StoredEntry, entry_key, listed_entries, read_entry
 from graphmill.assets.storage.remote.leases import hold_remote
-from graphmill.assets.storage.remote.objects import Objects, require_objects
+from graphmill.assets.storage.remote.objects import Objects
 
 
-def upload_artifact(root: Path, artifact: Artifact, *, replaces: bool = False) -> StoredEntry:
+def upload_artifact(
+    objects: Objects, root: Path, manifest: Mapping[str, Any], *, replaces: bool = False
+) -> StoredEntry:
     """Makes an artifact of a home one of the object store, with those that it was built from and its parts, if these lack there.
 
     Args:
-        root: the store's folder of the home.
-        artifact: the artifact, whose files are there.
+        root: the store's folder of the home, with the files.
         replaces: whether to take the place of another artifact of this version.
 
     Returns:
@@ -28,21 +30,21 @@ def upload_artifact(root: Path, artifact: Artifact, *, replaces: bool = False) -
     Raises:
         InputError: the object store cannot be used.
     """
-    objects, address = require_objects(), (artifact.stage, artifact.version)
-    found = read_entry(objects, address)
+    artifact = Described(manifest=manifest)
+    found = read_entry(objects, artifact.address)
     if found is not None and not replaces:
         return found
     lacking = _lacking(objects, root, artifact)
-    with hold_remote((address, *((each.stage, each.version) for each in lacking))):
+    with hold_remote(objects, [each.address for each in (artifact, *lacking)]):
         for each in lacking:  # inputs before the artifacts built from them
-            _send(objects, each, replaced=None)
-        return _send(objects, artifact, replaced=found)
+            _send(objects, root, each, replaced=None)
+        return _send(objects, root, artifact, replaced=found)
 
 
-def _lacking(objects: Objects, root: Path, artifact: Artifact) -> list[Artifact]:
+def _lacking(objects: Objects, root: Path, artifact: Described) -> list[Described]:
     """Returns what an artifact refers to, directly or through others, that the home has and the object store lacks; inputs come first."""
     stored: dict[str, set[Address]] = {}
-    found: list[Artifact] = []
+    found: list[Described] = []
     seen: set[Address] = set()
 
     def visit(address: Address) -> None:
@@ -61,27 +63,27 @@ def _lacking(objects: Objects, root: Path, artifact: Artifact) -> list[Artifact]
     return found
 
 
-def _send(objects: Objects, artifact: Artifact, replaced: StoredEntry | None) -> StoredEntry:
+def _send(objects: Objects, root: Path, artifact: Described, replaced: StoredEntry | None) -> StoredEntry:
     """Uploads one artifact; returns the entry that stands in the end."""
-    run = read_if_sound(artifact.path / RUN, run_schema)
-    entry = StoredEntry(upload=uuid.uuid4().hex, manifest=artifact.manifest, run=run)
-    for name in (*artifact.files, WORDS):
-        objects.send(entry.key(name), artifact.path / name)
+    path = root.joinpath(*artifact.address)
+    run = read_if_sound(path / RUN, run_schema)
+    entry = StoredEntry(objects=objects, upload=uuid.uuid4().hex, manifest=artifact.manifest, run=run)
+    for name in file_sizes(artifact.manifest):
+        objects.send(entry.key(name), path / name)
     key = entry_key(entry.address)
     if replaced is not None:
         objects.write(key, entry.to_bytes())
-        remove_upload(objects, replaced)
+        remove_upload(replaced)
         return entry
     if objects.create(key, entry.to_bytes()):
         return entry
     stands = read_entry(objects, entry.address)
     if stands is None or stands.upload == entry.upload:  # its own, whose answer was lost; or removed at once
         return entry
-    remove_upload(objects, entry)
+    remove_upload(entry)
     return stands
 
 
-def remove_upload(objects: Objects, entry: StoredEntry) -> None:
+def remove_upload(entry: StoredEntry) -> None:
     """Removes the files of an upload."""
-    found = objects.listed(f"{content_prefix(entry.address)}/{entry.upload}")
-    objects.remove(each.key for each in found)
+    entry.objects.remove(each.key for each in entry.objects.listed(entry.prefix))

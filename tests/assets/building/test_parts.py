@@ -219,14 +219,14 @@ def test_a_damaged_or_missing_part_is_found_and_only_it_is_rebuilt(store):
 def test_parts_stay_and_go_with_their_parent(store):
     old, new = build(store, parts=2), build(store, parts=3)
     garbage = find_garbage(store, 1)
-    assert {item.address[1] for item in garbage.folders} == {
+    assert {item.address[1] for item in garbage.artifacts} == {
         old.version,
         *(entry["version"] for entry in old.parts.values()),
     }
     collect(store, garbage)
     assert store.find("parted", new.version) and len(parts_of(store)) == 3
     with store.lease(("parted", new.version)):
-        assert find_garbage(store, 0).folders == ()
+        assert find_garbage(store, 0).artifacts == ()
     collect(store, find_garbage(store, 0))
     assert store.folders() == []
 
@@ -237,9 +237,9 @@ def test_parts_of_an_unfinished_build_count_as_one_version(store):
         build(store, parts=4, trouble=("p3", "error"))
     unfinished = stage_version(PARTED, Semantic(parts=4), {})
     garbage = find_garbage(store, 1)
-    assert len(garbage.folders) == 3 and len(garbage.kept) == 3  # the older version goes with its parts
+    assert len(garbage.artifacts) == 3 and len(garbage.kept) == 3  # the older version goes with its parts
     with store.lease(("parted", unfinished)):
-        assert len(find_garbage(store, 0).folders) == 3
+        assert len(find_garbage(store, 0).artifacts) == 3
     collect(store, find_garbage(store, 0))
     assert store.folders() == []
 
@@ -248,7 +248,7 @@ def test_a_lease_on_the_whole_taken_after_the_listing_spares_its_parts(store):
     with pytest.raises(InputError):
         build(store, trouble=("p3", "error"))
     garbage = find_garbage(store, 0)
-    assert len(garbage.folders) == 3
+    assert len(garbage.artifacts) == 3
     with store.lease(("parted", stage_version(PARTED, Semantic(), {}))):
         assert collect(store, garbage) == 0 and len(parts_of(store)) == 3
     assert collect(store, garbage) > 0 and not parts_of(store)

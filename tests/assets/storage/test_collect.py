@@ -32,15 +32,17 @@ def test_the_newest_and_all_they_refer_to_stay(store):
     samples = [put(store, "samples", 0, [graphs[0]]), put(store, "samples", 1, [graphs[1]])]
     models = [put(store, "model", 0, [samples[1]], day=9), put(store, "model", 1, [samples[0]], day=5)]
     garbage = find_garbage(store, 1)
-    assert [item.address for item in garbage.folders] == [address(models[1]), address(samples[0]), address(graphs[0])]
+    assert [item.address for item in garbage.artifacts] == [address(models[1]), address(samples[0]), address(graphs[0])]
     assert {item.address: item.why for item in garbage.kept} == {
         address(graphs[2]): "one of the newest 1 of stage graph",
         address(models[0]): "one of the newest 1 of stage model",
         address(samples[1]): "one of the newest 1 of stage samples",
         address(graphs[1]): "read by an artifact that is kept",
     }
-    sizes = [sum(file.stat().st_size for file in item.path.iterdir()) for item in garbage.folders]
-    assert garbage.num_bytes == sum(sizes) and present(store) >= {item.address for item in garbage.folders}
+    sizes = [
+        sum(file.stat().st_size for file in store.root.joinpath(*item.address).iterdir()) for item in garbage.artifacts
+    ]
+    assert garbage.num_bytes == sum(sizes) and present(store) >= {item.address for item in garbage.artifacts}
     words = []
     assert collect(store, garbage, lambda item, word: words.append(word)) == sum(sizes) and words == ["removed"] * 3
     assert present(store) == {item.address for item in garbage.kept}
@@ -50,8 +52,8 @@ def test_the_newest_and_all_they_refer_to_stay(store):
 
 def test_keep_counts_by_time_of_building_and_zero_keeps_what_is_leased(store):
     late, early = put(store, "graph", 1, day=9), put(store, "graph", 2, day=8)
-    assert [item.address for item in find_garbage(store, 1).folders] == [address(early)]
-    assert find_garbage(store, 2).folders == ()
+    assert [item.address for item in find_garbage(store, 1).artifacts] == [address(early)]
+    assert find_garbage(store, 2).artifacts == ()
     with store.lease(address(late)):
         collect_all(store, 0)
     assert present(store) == {address(late)}
@@ -77,15 +79,15 @@ def test_each_table_and_seed_and_each_pipeline_has_its_own_newest(store):
     assert kept[address(models[7])] == "one of the newest 1 of p1/sage, seed 1"
     assert kept[address(graphs[2])] == "one of the newest 1 of p0/graph"
     assert kept[address(graphs[0])] == "read by an artifact that is kept"
-    assert {item.about for item in garbage.folders} == {f"p{p}/sage, seed {s}" for p in (0, 1) for s in (0, 1)}
+    assert {item.about for item in garbage.artifacts} == {f"p{p}/sage, seed {s}" for p in (0, 1) for s in (0, 1)}
 
 
 def test_an_artifact_without_its_run_record_is_as_old_as_its_folder(store):
     lost, other = put(store, "graph", 1), put(store, "graph", 2)
     (lost.path / "run.json").unlink()
-    assert [item.address for item in find_garbage(store, 1).folders] == [address(other)]
+    assert [item.address for item in find_garbage(store, 1).artifacts] == [address(other)]
     os.utime(lost.path, (0, 0))
-    assert [item.address for item in find_garbage(store, 1).folders] == [address(lost)]
+    assert [item.address for item in find_garbage(store, 1).artifacts] == [address(lost)]
 
 
 def test_damaged_folders_go_unless_something_kept_refers_to_them(store):
@@ -98,8 +100,8 @@ def test_damaged_folders_go_unless_something_kept_refers_to_them(store):
     (unreadable.path / "manifest.json").write_text("{")
     newer = put(store, "raw", 8)
     garbage = find_garbage(store, 1)
-    assert {item.address for item in garbage.folders} == {address(useless), address(unreadable)}
-    assert all(item.why.startswith("damaged: ") for item in garbage.folders)
+    assert {item.address for item in garbage.artifacts} == {address(useless), address(unreadable)}
+    assert all(item.why.startswith("damaged: ") for item in garbage.artifacts)
     why = {item.address: item.why for item in garbage.kept}
     assert "read by an artifact that is kept; damaged: values.npy has 0 bytes" in why[address(needed)]
     assert why[address(hidden)] == "read by an artifact that is kept" and address(newer) in why
@@ -111,7 +113,7 @@ def test_a_damaged_folder_that_was_repaired_meanwhile_stays(store):
     graph = put(store, "graph", 1)
     (graph.path / "manifest.json").write_text("{")
     garbage = find_garbage(store, 5)
-    assert [item.address for item in garbage.folders] == [address(graph)]
+    assert [item.address for item in garbage.artifacts] == [address(graph)]
     put(store, "graph", 1)
     assert collect(store, garbage) == 0 and store.open(*address(graph)).verify() == []
 
@@ -129,12 +131,12 @@ def test_checkpoints_stay_when_a_run_could_resume_from_them(store):
     (folder / "mine.safetensors").write_bytes(b"1")
     with store.lease(running):
         garbage = find_garbage(store, 2)
-        assert {item.path.name: item.why for item in garbage.unfinished} == {
+        assert {item.checkpoint.name: item.why for item in garbage.unfinished} == {
             f"{unfinished[1]}.safetensors": "unfinished run: --resume goes on from it",
             f"{running[1]}.safetensors": "its training is running",
             f"{running[1]}.safetensors.78.part": "its training is running",
         }
-        assert {item.path.name: item.why for item in garbage.files} == {
+        assert {item.checkpoint.name: item.why for item in garbage.left} == {
             f"{leftover.version}.safetensors": "its model is published",
             f"{unfinished[1]}.safetensors.77.part": "half written by a process that is gone",
         }
@@ -156,7 +158,7 @@ def test_the_checkpoint_of_an_interrupted_retraining_stays(store):
     assert [item.why for item in garbage.unfinished] == ["unfinished run of --retrain: --resume goes on from it"]
     os.utime(path, (0, 0))
     garbage = find_garbage(store, 2)
-    assert [item.path for item in garbage.files] == [path]
+    assert [item.checkpoint for item in garbage.left] == [path]
     # A training that begins and is interrupted before the garbage is removed.
     path.write_bytes(b"another")
     assert collect(store, garbage) == 0 and path.exists()
@@ -211,7 +213,7 @@ class Chained(ToyStage):
 def test_an_input_that_is_to_be_collected_is_whole_to_the_end_of_the_build(store):
     toy = materialize(store, ToyStage(), Semantic(), Execution(), {})
     garbage, freed = find_garbage(store, 0), []
-    assert [item.address for item in garbage.folders] == [address(toy)]
+    assert [item.address for item in garbage.artifacts] == [address(toy)]
     again = materialize(store, ToyStage(), Semantic(), Execution(), {})
     stage = Chained(lambda: freed.append(collect(store, garbage)))
     made = materialize(store, stage, Semantic(), Execution(), {"toy": again})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.assets.storage.collect import find_garbage, lineage
+from graphmill.assets.storage.collect import find_garbage
 from graphmill.assets.storage.documents import (
     bundle_schema,
     entry_schema,
@@ -129,7 +129,7 @@ def test_forged_documents_of_a_home_are_found_and_mended_and_end_no_command(tmp_
         if not forge(path, draw, tmp_path):
             continue
         said = path.read_text()
-        store.artifacts(), store.damaged(), find_garbage(store, 0), lineage(store)
+        store.artifacts(), store.damaged(), find_garbage(store, 0)
         found = find_damage(store)
         try:
             read_document(path, manifest_schema if path.name == MANIFEST else run_schema)

@@ -9,8 +9,9 @@ import pytest
 
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.assets.storage.digests import code_digests
 from graphmill.assets.storage.home import ROOT
-from graphmill.assets.storage.user_code import Reference, code_digests, find_source, load_reference
+from graphmill.assets.storage.user_code import Reference, find_source, load_reference
 from graphmill.assets.storage.version import canonical, locations
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable

@@ -82,7 +82,7 @@ def test_without_a_terminal_it_names_the_options(store, monkeypatch):
 
 def test_what_comes_into_use_while_it_asks_is_spared(store, monkeypatch, capsys):
     garbage = find_garbage(store, 1)
-    used = next(artifact for artifact in store.artifacts() if address(artifact) == garbage.folders[0].address)
+    used = next(artifact for artifact in store.artifacts() if address(artifact) == garbage.artifacts[0].address)
     lease = store.lease(address(used))
 
     def confirm(question):

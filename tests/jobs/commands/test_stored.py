@@ -52,9 +52,10 @@ def test_ls_and_show_say_what_only_the_object_store_has(homes, capsys):
 def test_without_an_object_store_the_lists_are_as_before(homes, monkeypatch, capsys):
     put(homes[0], "graph", 1)
     monkeypatch.delenv("GRAPHMILL_STORE")
-    print_artifacts(homes[0], None)
+    store = Store(homes[0].home)
+    print_artifacts(store, None)
     assert "only in" not in capsys.readouterr().out
-    assert "in_home" not in artifacts_json(homes[0], None)[0]
+    assert "in_home" not in artifacts_json(store, None)[0]
 
 
 def test_verify_reads_the_objects_of_what_is_not_here(homes):
@@ -81,16 +82,16 @@ def test_repair_removes_what_is_damaged_in_the_object_store(homes, capsys):
     one, other = homes
     made = put(one, "graph", 1)
     name = f"graph/{short(made.version)}"
-    assert repair_stored((name,), yes=True) == 0
+    assert repair_stored(other, (name,), yes=True) == 0
     damage(made)
     with pytest.raises(InputError) as error:
         other.open(*address(made)).here()
     (named,) = re.findall(r"graphmill repair (\S+)`", error.value.remedy)
     assert repair_store(other, (named,), yes=True) == []
-    assert repair_stored((named,), dry_run=True) == 1 and other.find(*address(made)) is not None
-    assert repair_stored((named,), yes=True) == 0 and other.find(*address(made)) is None
+    assert repair_stored(other, (named,), dry_run=True) == 1 and other.find(*address(made)) is not None
+    assert repair_stored(other, (named,), yes=True) == 0 and other.find(*address(made)) is None
     assert require_objects().listed("") == []
-    one.share(one.open(*address(made)))
+    one.open(*address(made)).shared()
     assert other.open(*address(made)).array("values").tolist() == [0, 1]
     assert "damaged in file://" in capsys.readouterr().out
 

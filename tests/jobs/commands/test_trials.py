@@ -56,8 +56,14 @@ def test_all_models_with_what_was_tuned(tried: tuple[Path, Path]) -> None:
 
 def test_models_of_other_code_are_other_rows() -> None:
     def model(digest: str) -> Artifact:
-        manifest = {"config": {"seed": 0, "train": {"lr": 0.1}}, "inputs": {}, "raw": {"model": digest * 64}}
-        return Artifact(stage="model", version="a" * 64, path=Path(), manifest=manifest)
+        manifest = {
+            "stage": "model",
+            "version": "a" * 64,
+            "config": {"seed": 0, "train": {"lr": 0.1}},
+            "inputs": {},
+            "raw": {"model": digest * 64},
+        }
+        return Artifact(path=Path(), manifest=manifest)
 
     one, other = _keys(model("1")), _keys(model("2"))
     assert one != other and one == _keys(model("1")) and one["lr"] == 0.1

@@ -138,7 +138,7 @@ def test_a_killed_upload_leaves_no_artifact_and_the_next_one_works(stores, objec
         patch.setattr(Objects, "send", send)
         publish(one)
     assert other.find("toy", version(0)) is None and len(objects.listed("content")) == after
-    one.share(one.open("toy", version(0)))
+    one.open("toy", version(0)).shared()
     assert other.open("toy", version(0)).array("values")[1] == 1 and other.open("toy", version(0)).verify() == []
 
 
@@ -190,9 +190,10 @@ def test_what_was_built_before_the_store_was_set_follows_its_readers(stores, mon
     one, other = stores
     with monkeypatch.context() as patch:
         patch.delenv("GRAPHMILL_STORE")
-        first = put(one, "first", 1)
-        second = put(one, "second", 2, [first])
-        assert other.find(*address(second)) is None
+        before = Store(one.home)
+        first = put(before, "first", 1)
+        second = put(before, "second", 2, [first])
+    assert other.find(*address(second)) is None
     third = put(one, "third", 3, [second, first])
     assert [other.open(*address(each)).array("values")[-1] for each in (first, second, third)] == [1, 2, 3]
 
@@ -272,7 +273,7 @@ def test_without_the_variable_nothing_is_asked(tmp_path, monkeypatch):
     monkeypatch.delenv("GRAPHMILL_STORE", raising=False)
     for name in ("open_objects", "require_objects"):
         monkeypatch.setattr(
-            f"graphmill.assets.storage.remote.objects.{name}", lambda: pytest.fail("the store was asked for")
+            f"graphmill.assets.storage.remote.objects.{name}", lambda *_: pytest.fail("the store was asked for")
         )
     store = Store(tmp_path)
     made = publish(store)

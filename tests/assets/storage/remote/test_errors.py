@@ -145,4 +145,4 @@ def test_an_artifact_that_was_collected_meanwhile_says_so(stores, objects):
     with pytest.raises(InputError, match=r"is neither in .* nor in s3://"):
         found.array("values")
     with pytest.raises(InputError, match="neither in"):
-        fetch_artifact(other.root, ("toy", version(0)))
+        fetch_artifact(require_objects(), other.root, ("toy", version(0)))

@@ -51,7 +51,7 @@ def test_a_killed_upload(stores, name, left):
     assert len(require_objects().listed(FOLDER)) == 1, "its lease expires"
     made = publish(other)
     assert not made.reused, "nothing of the killed one counts"
-    one.share(one.open("toy", version(0)))
+    one.open("toy", version(0)).shared()
     assert one.open("toy", version(0)).verify() == []
 
 

@@ -29,14 +29,14 @@ def test_old_versions_go_with_all_their_objects(stores, objects, lineage):
     assert sorted(going) == sorted(address(each) for each in (*models[:2], *graphs[:2]))
     assert all(going.index(address(models[each])) < going.index(address(graphs[each])) for each in range(2))
     assert freed == garbage.num_bytes > 0
-    assert garbage.num_kept == 2 and set(listed_entries(objects)) == {address(graphs[2]), address(models[2])}
+    assert len(garbage.kept) == 2 and set(listed_entries(objects)) == {address(graphs[2]), address(models[2])}
     assert {each.key.split("/")[2] for each in objects.listed(CONTENT)} == {graphs[2].version, models[2].version}
     assert stores[0].open(*address(graphs[0])).verify() == [], "homes keep their copies"
 
 
 def test_what_a_process_leases_stays_with_its_inputs(stores, objects, lineage):
     graphs, models = lineage
-    with hold_remote((address(models[0]),)):
+    with hold_remote(objects, (address(models[0]),)):
         collected(stores[1], 1)
     assert set(listed_entries(objects)) == {address(each) for each in (graphs[0], models[0], graphs[2], models[2])}
 
@@ -51,13 +51,13 @@ def test_a_lease_that_comes_in_the_middle_spares(stores, objects, lineage, monke
         keys = list(keys)
         whole(self, keys)
         if any(graphs[0].version in key for key in keys) and not taken:
-            taken.append(hold_remote((address(graphs[0]),)))
+            taken.append(hold_remote(objects, (address(graphs[0]),)))
             taken[0].__enter__()
 
     if moment == "between":
         monkeypatch.setattr(Objects, "remove", remove)
     else:
-        taken.append(hold_remote((address(graphs[0]),)))
+        taken.append(hold_remote(objects, (address(graphs[0]),)))
         taken[0].__enter__()
     said = {}
     collect_stored(stores[1], garbage, lambda item, word: said.__setitem__(item.address, word))

@@ -16,9 +16,9 @@ def held(objects):
 
 
 def test_a_lease_is_seen_by_all_and_ends_with_its_block(objects):
-    with hold_remote((ONE,)):
+    with hold_remote(objects, (ONE,)):
         assert held(objects) == {ONE}
-        with hold_remote((ONE, TWO)):
+        with hold_remote(objects, (ONE, TWO)):
             assert held(objects) == {ONE, TWO}
         assert ONE in held(objects)
     assert held(objects) == set() and objects.listed(FOLDER) == []
@@ -32,7 +32,7 @@ def test_the_leases_of_a_store_are_held_in_both_places(stores, objects):
 
 
 def test_a_lease_that_was_not_renewed_expires(objects):
-    with hold_remote((ONE,)):
+    with hold_remote(objects, (ONE,)):
         later = objects.now() + timedelta(seconds=EXPIRY_SECONDS + 1)
         assert held_remotely(objects, later).addresses == set()
         assert objects.listed(FOLDER) == [], "its object is gone"
@@ -40,7 +40,7 @@ def test_a_lease_that_was_not_renewed_expires(objects):
 
 def test_a_held_lease_is_written_again(objects, monkeypatch):
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.01)
-    with hold_remote((ONE,)):
+    with hold_remote(objects, (ONE,)):
         objects.remove([objects.listed(FOLDER)[0].key])
         while not objects.listed(FOLDER):
             time.sleep(0.01)
@@ -53,7 +53,7 @@ def test_a_store_that_may_only_be_read_is_read_without_leases(objects, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(Objects, "write", refuse)
-        with hold_remote((ONE,)):
+        with hold_remote(objects, (ONE,)):
             pass
 
     def down(self, key, data):
@@ -61,6 +61,6 @@ def test_a_store_that_may_only_be_read_is_read_without_leases(objects, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(Objects, "write", down)
-        with pytest.raises(InputError, match="does not answer"), hold_remote((ONE,)):
+        with pytest.raises(InputError, match="does not answer"), hold_remote(objects, (ONE,)):
             pass
     assert held(objects) == set()
