@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.kernels.types import Block
-from graphmill.trainers.models.attend_projected import attend_projected
-from graphmill.trainers.models.attention import attend
+from graphmill.trainers.models.attention import attend, attend_projected
 from graphmill.trainers.models.finish import Finish, LayerOptions
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import own_rows
@@ -28,7 +27,7 @@ class GatLayer(nn.Module):
     """
 
     cacheable = False
-    maps_apart = True  # trainers/techniques/fullgraph/mapped.py
+    maps_apart = True  # trainers/techniques/fullgraph/row_passes.py
     edge_weight: str | None = None
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):

@@ -11,13 +11,34 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
+from graphmill.kernels.layers.aggregate import Reduce
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.finish import Finish, LayerOptions
 from graphmill.trainers.models.masks import LayerRandom
 from graphmill.trainers.models.ops import add_gradient, aggregate, aggregate_grad
 
 
-class GcnLayer(nn.Module):
+class SumLayer(nn.Module):
+    """The base of layers whose aggregate is a sum or a mean of rows, without parameters."""
+
+    cacheable = True
+
+    def summed(self, block: Block) -> tuple[Block, Reduce]:
+        """Returns the block whose rows are reduced, and how: by the weights of edges."""
+        return block, "weighted"
+
+    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """The in-neighbours' aggregate: float[num_dst, in_width]."""
+        summed, reduce = self.summed(block)
+        return aggregate(summed, h_src, reduce)
+
+    def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
+        """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
+        summed, reduce = self.summed(block)
+        return aggregate_grad(summed, grad, reduce)
+
+
+class GcnLayer(SumLayer):
     """One layer; its twin is `dgl.nn.GraphConv(norm="none")` with edge weights, on a graph with self-loops.
 
     Args:
@@ -25,7 +46,7 @@ class GcnLayer(nn.Module):
         options: the options of the layer's end.
     """
 
-    cacheable = ends_linear = True
+    ends_linear = True
     edge_weight: str | None = "gcn"
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
@@ -35,14 +56,6 @@ class GcnLayer(nn.Module):
         self.linear = nn.Linear(in_width, out_width)
         self.finish = Finish(in_width, out_width, options)
         self.reads_own = options.residual
-
-    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """Weighted sum of the in-neighbours and the node itself: float[num_dst, in_width]."""
-        return aggregate(block, h_src, "weighted")
-
-    def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
-        """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
-        return aggregate_grad(block, grad, "weighted")
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The linear map and the layer's end: float[num_dst, out_width]."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from graphmill.kernels.layers.aggregate import Reduce
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.finish import Finish, LayerOptions
+from graphmill.trainers.models.gcn import SumLayer
 from graphmill.trainers.models.masks import LayerRandom
-from graphmill.trainers.models.ops import aggregate, aggregate_grad
 
 
-class GinLayer(nn.Module):
+class GinLayer(SumLayer):
     """One layer; its twin is `dgl.nn.GINConv(mlp, "sum", learn_eps=True)`, the MLP being linear, ReLU, linear.
 
     Args:
@@ -24,7 +25,7 @@ class GinLayer(nn.Module):
         options: the options of the layer's end.
     """
 
-    cacheable = reads_own = True
+    reads_own = True
     edge_weight: str | None = "sum"
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
@@ -35,13 +36,9 @@ class GinLayer(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(in_width, out_width), nn.ReLU(), nn.Linear(out_width, out_width))
         self.finish = Finish(in_width, out_width, options)
 
-    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """Sum of the in-neighbours' rows, estimated from the sampled ones: float[num_dst, in_width]."""
-        return aggregate(block, h_src, "sum" if block.weight is None else "weighted")
-
-    def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
-        """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
-        return aggregate_grad(block, grad, "sum" if block.weight is None else "weighted")
+    def summed(self, block: Block) -> tuple[Block, Reduce]:
+        """Returns the block and its sum, estimated from the sampled rows."""
+        return block, "sum" if block.weight is None else "weighted"
 
     def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
         """The MLP and the layer's end: float[num_dst, out_width]."""

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from graphmill.kernels.layers.aggregate import Reduce
 from graphmill.kernels.types import Block
 from graphmill.trainers.models.finish import Finish, LayerOptions
-from graphmill.trainers.models.gcn import GcnLayer
+from graphmill.trainers.models.gcn import GcnLayer, SumLayer
 from graphmill.trainers.models.maps import map_both, map_halves
 from graphmill.trainers.models.masks import LayerRandom
-from graphmill.trainers.models.ops import add_gradient, aggregate, aggregate_grad, beside_own, maximum, shared_mean
+from graphmill.trainers.models.ops import add_gradient, beside_own, maximum, shared_mean
 
 
-class SageLayer(nn.Module):
+class SageLayer(SumLayer):
     """One layer with the mean; its twin is `dgl.nn.SAGEConv(aggregator_type="mean")`, without the data's weights: DGL divides by the
     number of edges.
 
@@ -28,7 +28,7 @@ class SageLayer(nn.Module):
         options: the options of the layer's end.
     """
 
-    cacheable = reads_own = ends_linear = joins_own = True
+    reads_own = ends_linear = joins_own = True
     edge_weight: str | None = None
 
     def __init__(self, in_width: int, out_width: int, options: LayerOptions):
@@ -39,17 +39,7 @@ class SageLayer(nn.Module):
         self.neighbours = nn.Linear(in_width, out_width, bias=False)
         self.finish = Finish(in_width, out_width, options)
 
-    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
-        """The in-neighbours' aggregate: float[num_dst, in_width]."""
-        weighed, reduce = self._weighed(block)
-        return aggregate(weighed, h_src, reduce)
-
-    def aggregate_backward(self, block: Block, grad: Tensor) -> Tensor:
-        """Gradient of the sources' rows from that of `aggregate`'s result: float[num_src, in_width]."""
-        weighed, reduce = self._weighed(block)
-        return aggregate_grad(weighed, grad, reduce)
-
-    def _weighed(self, block: Block) -> tuple[Block, Reduce]:
+    def summed(self, block: Block) -> tuple[Block, Reduce]:
         """Returns block and reduction of the mean: by the block's shares or, if they count, by the data's weights, which it has then."""
         return (block, "weighted") if self.edge_weight else shared_mean(block)
 
@@ -59,7 +49,7 @@ class SageLayer(nn.Module):
 
     def forward_block(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
         """The layer over a sampled block, with one product for both maps of own rows and aggregates: float[num_dst, out_width]."""
-        weighed, reduce = self._weighed(block)
+        weighed, reduce = self.summed(block)
         rows = beside_own(weighed, h_src, reduce)
         return self.finish(map_halves(rows, self.own, self.neighbours), rows[:, : h_src.shape[1]], rng, self.own.bias)
 

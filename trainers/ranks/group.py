@@ -25,10 +25,9 @@ import torch.distributed as dist
 from graphmill.assets.storage.machine import here_and_now
 from graphmill.assets.storage.refused import refusal
 from graphmill.kernels.types import Array
-from graphmill.trainers.ranks.in_rounds import exchange_in_rounds
 from graphmill.trainers.ranks.launch import asked_ranks
 from graphmill.trainers.ranks.leave import leave, leave_soon
-from graphmill.trainers.ranks.link_model import LinkModel
+from graphmill.trainers.ranks.link_seconds import LinkModel
 from graphmill.trainers.ranks.meeting import Meeting, open_store
 from graphmill.trainers.ranks.rounds import Rounds
 
@@ -106,16 +105,26 @@ class Lane:
         return found.numpy()
 
     def _in_rounds(self, order: Rounds, sent: Array, sent_bytes: Sequence[int], received_bytes: Sequence[int]) -> Array:
-        """Makes the exchange of `all_to_all` by single transfers."""
-        model = self.model or LinkModel()
-        return exchange_in_rounds(
-            self,
-            order,
-            sent,
-            sent_bytes,
-            received_bytes,
-            lambda transfers: model.seconds_of_round(self.rank, transfers),
-        )
+        """Makes the exchange of `all_to_all` by single transfers.
+
+        Ranks meet before each round: one that has nothing to transfer would otherwise begin the next round, over links that are in use.
+        """
+        model, rank, found = self.model or LinkModel(), self.rank, np.empty(sum(received_bytes), np.uint8)
+        outgoing = np.split(sent, np.cumsum(sent_bytes)[:-1])
+        incoming = np.split(found, np.cumsum(received_bytes)[:-1])
+        for transfers in order.rounds:
+            if len(order.rounds) > 1:
+                self.meet()
+            began = time.perf_counter()
+            own = [pair for pair in transfers if rank in pair]
+            targets = {target: outgoing[target] for source, target in own if source == rank and sent_bytes[target]}
+            sources = {source: incoming[source] for source, target in own if target == rank and received_bytes[source]}
+            self.trade(targets, sources)
+            sizes = {(rank, target): len(piece) for target, piece in targets.items()}
+            sizes |= {(source, rank): len(piece) for source, piece in sources.items()}
+            if own and (left := began + model.seconds_of_round(rank, sizes) - time.perf_counter()) > 0:
+                time.sleep(left)
+        return found
 
     def _shared_seconds(self, sent_bytes: Sequence[int]) -> float | None:
         """Returns the seconds of an exchange over modelled links that ranks share, None without; sizes are gathered beside the network."""

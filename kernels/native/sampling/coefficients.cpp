@@ -1,5 +1,5 @@
 // The edge weights of a graph convolution; see kernels/sampling/coefficients.py.
-#include "sampling/sampling.h"
+#include "sampling/block.h"
 
 #include <cmath>
 #include <vector>

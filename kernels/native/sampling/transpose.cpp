@@ -1,10 +1,9 @@
 // Counting sort of a block's edges by source; see kernels/sampling/transpose.py.
-#include "sampling/transpose.h"
+#include "sampling/block.h"
 
 #include <string>
 
 #include "base/input_error.h"
-#include "sampling/sampling.h"
 
 namespace graphmill {
 

@@ -7,8 +7,7 @@ import torch
 from graphmill.kernels.layers.attention import edge_mask
 from graphmill.kernels.sampling.transpose import transpose
 from graphmill.kernels.types import Block
-from graphmill.trainers.models.attend_projected import attend_projected
-from graphmill.trainers.models.attention import attend
+from graphmill.trainers.models.attention import attend, attend_projected
 from graphmill.trainers.models.ops import own_rows
 from tests.kernels.graphs import random_topology
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from graphmill.trainers.ranks.gpu_links import gpu_links
 from graphmill.trainers.ranks.group import Lane, Ranks
-from graphmill.trainers.ranks.link_model import LinkModel
-from graphmill.trainers.ranks.link_seconds import faster_in_rounds
+from graphmill.trainers.ranks.link_seconds import LinkModel, faster_in_rounds
 from graphmill.trainers.ranks.links import Interconnect, parse_links
 from graphmill.trainers.ranks.measured_links import measured_links
 from graphmill.trainers.ranks.rounds import Rounds, make_rounds

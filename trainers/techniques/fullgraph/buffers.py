@@ -9,7 +9,7 @@ next chunk, and are stored or added when that chunk's rows leave. The order of a
 
 Parts of one device exchange rows in its memory. That is not a transfer, so nothing is booked for it. A device with memory of its own gets
 rows of another one in two moves: they are collected side by side there, on its stream, and copied over in one piece (section 6 reads them
-one by one within a kernel instead). Parts of other ranks get and give rows by one message per step and rank (rank_rows.py).
+one by one within a kernel instead). Parts of other ranks get and give rows by one message per step and rank.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
@@ -27,59 +28,15 @@ from graphmill.kernels.rows.move_rows import add_rows, place_rows, take_rows
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.link import Link
 from graphmill.trainers.devices.protocol import Device, kernel_array
+from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.record.timeline import STEP, Timeline
-from graphmill.trainers.techniques.fullgraph.host_rows import IDS, HostRows
+from graphmill.trainers.techniques.fullgraph.host_rows import IDS, HostRows, KeptRows
 from graphmill.trainers.techniques.fullgraph.lists import HOST, Crossing, Incoming, Trade
 from graphmill.trainers.techniques.fullgraph.places import Place, PlaceThreads
-from graphmill.trainers.techniques.fullgraph.rank_rows import RankRows
 
 Load = Callable[[Array, Device, Ledger], tuple[Tensor, int]]
 """(ids, device, ledger) -> their rows on the device, and the bytes that crossed the link for them."""
-
-
-class Loadable(Protocol):
-    """Rows on the host that are loaded into buffers.
-
-    Attributes:
-        width: number of columns in the buffer.
-        sharded: whether this rank's host has the rows of the nodes of its parts alone.
-    """
-
-    width: int
-    sharded: bool
-
-    def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
-        """Returns rows of nodes on a device, on any thread, which are not to be changed; then the bytes that cross the link for it."""
-        ...
-
-    def in_place(self, ids: Array, device: Device) -> Tensor | None:
-        """Returns finished rows of nodes where they are; None if a device needs a copy."""
-        ...
-
-    def loads_to(self, device: Device) -> bool:
-        """Returns whether `load` works: rows need no work between the host and their places in a device's buffer."""
-        ...
-
-    def load(self, ids: Array, device: Device, ledger: Ledger, out: Tensor, places: Array | None) -> tuple[Tensor, int]:
-        """Writes finished rows of nodes to rows `places` of a buffer; returns it and the bytes that crossed the link."""
-        ...
-
-    def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
-        """Returns staged rows in the form that the buffer holds, on the thread that computes."""
-        ...
-
-
-class FromRank(NamedTuple):
-    """Gradients of rows that another rank has sent for nodes of this rank's host.
-
-    Attributes:
-        ids: ids[c], the nodes.
-        rows: float[c, F] on the host.
-    """
-
-    ids: Array
-    rows: Tensor
 
 
 class Mover:
@@ -91,7 +48,7 @@ class Mover:
         peer_gbps: speed at which each logical device receives rows of the others, in GB/s; None for the machine's own speed.
         threads: number of the kernels' threads.
         overlap: whether rows move while a device computes, if that has a link to the host.
-        ranks: the messages to other ranks; None for one process.
+        lane: the lane of the thread that trains, for rows of other ranks; None for one process.
 
     Attributes:
         at_places: does the work of parts, on a thread per device if there are several with memory of their own.
@@ -106,10 +63,10 @@ class Mover:
         peer_gbps: float | None,
         threads: int,
         overlap: bool = True,
-        ranks: RankRows | None = None,
+        lane: Lane | None = None,
     ):
         self.places, self.ledger, self.timeline, self.threads = places, ledger, timeline, threads
-        self.ranks, self.at_places = ranks, PlaceThreads(places)
+        self.lane, self.at_places = lane, PlaceThreads(places)
         self._place_of = {place.part: place for place in places}
         modelled = [] if peer_gbps is None else [each.device.index for each in places if not each.device.remote]
         self._peer_links = {index: Link(peer_gbps) for index in modelled if peer_gbps is not None}
@@ -142,7 +99,7 @@ class Mover:
             link.carry(num_bytes, since)
         return out
 
-    def loaded(self, rows: Loadable, ids: Array, line: Line, part: int, step: int) -> Tensor:
+    def loaded(self, rows: HostRows, ids: Array, line: Line, part: int, step: int) -> Tensor:
         """Returns rows of nodes on a part's device."""
         with self.span(part, "h2d", step):
             found = self.staged(rows.stage, ids, line, part)
@@ -180,7 +137,7 @@ class Mover:
         Args:
             buffers: the buffers of this rank's parts.
             trade: the rows.
-            source: rows of the nodes of this rank, `HostRows` if the others read some of them from the host.
+            source: rows of the nodes of this rank, `KeptRows` if the others read some of them from the host.
             line: line of rows that come from a host, whichever rank's it is.
             step: number of the step.
         """
@@ -211,11 +168,11 @@ class Mover:
         step: int,
         num_parts: int,
         trade: Trade | None = None,
-    ) -> dict[int, FromRank]:
+    ) -> dict[int, tuple[Array, Tensor]]:
         """Moves the gradients of fetched rows to their owners, peer after peer (Algorithm 3, lines 3 to 5).
 
         Returns:
-            Gradients that parts of other ranks have for nodes of this rank's host, by part.
+            (ids[c], float[c, F]) by part: gradients that parts of other ranks have for nodes of this rank's host.
         """
         moves: list[tuple[int, int, Array, Array | Tensor]] = [
             (part, *each) for part, incoming in lists.items() for each in incoming.fetch
@@ -238,7 +195,7 @@ class Mover:
                             book(owner, part, len(mine))
 
             self.at_places.run(pull, of_owner)
-        return {part: FromRank(ids, rows) for (_, part, owner, ids), rows in came if owner == HOST}
+        return {part: (ids, rows) for (_, part, owner, ids), rows in came if owner == HOST}
 
     def _given_back(
         self, buffers: Mapping[int, Tensor], trade: Trade, line: Line, step: int
@@ -259,17 +216,35 @@ class Mover:
     def _swapped(
         self, sent: Sequence[tuple[int, Array]], coming: Sequence[Crossing], buffers: Mapping[int, Tensor], line: Line
     ) -> list[Tensor]:
-        """Exchanges rows with the other ranks, and books those that come."""
-        assert self.ranks is not None
-        buffer = next(iter(buffers.values()))
-        counts = [(each.rank, len(each.rows)) for each in coming]
+        """Exchanges rows with the other ranks, and books those that come; collective.
+
+        A step has one message for each rank, without ids, since both sides have the lists; the sizes follow from them, too.
+
+        Args:
+            sent: (rank, float[c, F]), ordered by rank.
+            coming: the rows that come, ordered by rank, in the order in which that rank sends them.
+            buffers: the buffers, which have the columns and the type of all rows.
+            line: tells kind, phase and layer.
+        """
+        lane, buffer = self.lane, next(iter(buffers.values()))
+        assert lane is not None
         with _disable_current_modes():  # messages are in the host's memory
-            found = self.ranks.swap(sent, counts, torch.empty(0, buffer.shape[1], dtype=buffer.dtype).numpy())
-            rows = [torch.from_numpy(each) for each in found]
+            like = torch.empty(0, buffer.shape[1], dtype=buffer.dtype).numpy()
+            sent_bytes, coming_bytes = ([0] * lane.world for _ in range(2))
+            for rank, rows in sent:
+                sent_bytes[rank] += rows.nbytes
+            for each in coming:
+                coming_bytes[each.rank] += len(each.rows) * like.shape[1] * like.itemsize
+            message = np.concatenate([like, *(rows for _, rows in sent)])
+            found = lane.all_to_all(message.reshape(-1).view(np.uint8), sent_bytes, coming_bytes)
+            # A copy is aligned as kernels want it.
+            counts = [len(each.rows) for each in coming]
+            rows = np.frombuffer(found.tobytes(), like.dtype).reshape(sum(counts), like.shape[1]).copy()
+            pieces = [torch.from_numpy(each) for each in np.split(rows, np.cumsum(counts)[:-1])] if counts else []
         of_ranks = Line("rank", line.kind, line.phase, line.layer)
-        for each in rows:
+        for each in pieces:
             self.ledger.crossed(of_ranks, each.nbytes, requests=len(each))
-        return rows
+        return pieces
 
     def _copied(self, buffer: Tensor, give: Crossing) -> Array:
         """Returns rows of an own part's buffer on the host."""
@@ -291,7 +266,7 @@ class Mover:
             return device.send_tensor(rows, IDS, device.traffic)
         return device.from_peer(rows, IDS, Ledger())
 
-    def flush(self, buffer: Tensor, incoming: Incoming, sums: HostRows, line: Line, part: int, step: int) -> None:
+    def flush(self, buffer: Tensor, incoming: Incoming, sums: KeptRows, line: Line, part: int, step: int) -> None:
         """Moves gradients out of a part's buffer and adds them to the host's (Algorithm 3, lines 7 to 9)."""
         if not len(incoming.rows):
             return
@@ -303,7 +278,7 @@ class Mover:
         with self._place_of[part].active():
             self._leave(self._taken(buffer, incoming.rows, part), line, part, step, add)
 
-    def add_from_rank(self, came: FromRank, sums: HostRows, part: int, step: int) -> None:
+    def add_from_rank(self, came: tuple[Array, Tensor], sums: KeptRows, part: int, step: int) -> None:
         """Adds gradients of another rank's part to the host's, after those that left before."""
 
         def add() -> None:
@@ -314,11 +289,11 @@ class Mover:
         if not self.overlaps:
             self.settle()
 
-    def store(self, rows: Tensor, ids: Array, kept: HostRows, line: Line, part: int, step: int) -> None:
+    def store(self, rows: Tensor, ids: Array, kept: KeptRows, line: Line, part: int, step: int) -> None:
         """Moves rows that a part computed to the host."""
         self._leave(rows, line, part, step, lambda found: kept.store(ids, found))
 
-    def add(self, rows: Tensor, ids: Array, sums: HostRows, line: Line, part: int, step: int) -> None:
+    def add(self, rows: Tensor, ids: Array, sums: KeptRows, line: Line, part: int, step: int) -> None:
         """Moves gradients of a part's own nodes to the host and adds them to those there."""
         self._leave(rows, line, part, step, lambda found: sums.add(ids, found))
 

@@ -1,7 +1,11 @@
-"""Rows of all nodes on the host that a full-graph pass reads and writes in any order: outputs of layers, cached aggregates, gradients.
+"""Rows of all nodes on the host that the passes read: features, and what other passes made (outputs, cached aggregates, gradients).
 
-They are in memory, which a device with memory of its own reads over the bus, or in an unnamed file that is mapped if memory is short; the
-file disappears with the process. If ranks share the parts, each has the rows of the nodes of its own parts alone.
+What passes make is in memory, which a device with memory of its own reads over the bus, or in an unnamed file that is mapped if memory is
+short; the file disappears with the process. If ranks share the parts, each has the rows of the nodes of its own parts alone.
+
+A chunk's own nodes often have consecutive ids. If a device computes in the host's memory, and no link is modelled, their rows are a range
+of the host's array already, and are read and written in place: a copy would be the same values in the same memory. The ledger counts them
+as rows that cross, and the device books them as rows that it holds, as if they were copied.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from graphmill.assets.storage.filesystem import reporting_full_disk
@@ -21,13 +26,57 @@ from graphmill.kernels.rows.move_rows import add_rows, place_rows
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.techniques.fullgraph.in_place import rows_in_place
 
 IDS = Line("h2d", "ids")
+ALIGNMENT = 64
+"""Bytes to which torch aligns its tensors. Matrix products round the same only if the alignment is the same."""
 
 
 class HostRows:
-    """Rows of all nodes.
+    """Rows of all nodes on the host, from which passes load what they need.
+
+    Attributes:
+        width: number of columns of the rows on a device.
+        sharded: whether this rank's host has the rows of the nodes of its parts alone.
+    """
+
+    width: int
+    sharded = False
+
+    def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
+        """Returns rows of nodes on a device, on any thread, which are not to be changed; then the bytes that cross the link for it."""
+        raise NotImplementedError
+
+    def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
+        """Returns staged rows in the form that passes read, on the thread that computes."""
+        return staged
+
+    def in_place(self, ids: Array, device: Device) -> Tensor | None:
+        """Returns finished rows of nodes where they are; None if a device needs a copy."""
+        raise NotImplementedError
+
+    def loads_to(self, device: Device) -> bool:
+        """Returns whether `load` works: rows need no work between the host and their places in a device's buffer."""
+        return True
+
+    def load(self, ids: Array, device: Device, ledger: Ledger, out: Tensor, places: Array | None) -> tuple[Tensor, int]:
+        """Writes finished rows of nodes to rows of a tensor on a device.
+
+        Args:
+            ids: ids[c], the nodes; at least one.
+            device: the device.
+            ledger: receives the lists' transfer; the caller books the rows', since it knows their purpose.
+            out: float[R, F] on the device.
+            places: i32[c], rows of `out`; None for all in order.
+
+        Returns:
+            `out`, and the bytes that crossed the link for it.
+        """
+        raise NotImplementedError
+
+
+class KeptRows(HostRows):
+    """Rows that a pass makes, and others read and add to.
 
     Args:
         num_rows, width, dtype: N, F and the NumPy type.
@@ -36,9 +85,6 @@ class HostRows:
         threads: number of the kernels' threads.
         lends: whether rows may be read where they are; not by layers that might write to what they read.
         places: i32[all nodes], the row of each node that this rank has, if ranks share the nodes; then N is the number of these.
-
-    Attributes:
-        sharded: whether other ranks have the rows of other nodes.
 
     Raises:
         InputError: the disk has no space.
@@ -70,18 +116,7 @@ class HostRows:
         self.values = np.memmap(self.file, dtype, mode="r+", shape=(num_rows, width))
 
     def load(self, ids: Array, device: Device, ledger: Ledger, out: Tensor, places: Array | None) -> tuple[Tensor, int]:
-        """Writes the rows of nodes to rows of a tensor on a device.
-
-        Args:
-            ids: ids[c], the nodes; at least one.
-            device: the device.
-            ledger: receives the lists' transfer; the caller books the rows', since it knows their purpose.
-            out: float[R, F] on the device.
-            places: i32[c], rows of `out`; None for all in order.
-
-        Returns:
-            `out`, and the bytes that crossed the link for it.
-        """
+        """As `HostRows.load`."""
         ids = self._rows_of(ids)
         lists = [ids] if places is None else [ids, places]
         if not device.remote:
@@ -98,7 +133,7 @@ class HostRows:
         return out, len(ids) * self.row_bytes
 
     def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
-        """Returns float[c, F], the rows of nodes on a device, in place or in a separate tensor; then the bytes that cross for it."""
+        """As `HostRows.stage`, in place or in a separate tensor."""
         found = self.in_place(ids, device)
         if found is not None:
             return found, len(ids) * self.row_bytes
@@ -108,14 +143,6 @@ class HostRows:
     def in_place(self, ids: Array, device: Device, purpose: str = "staged") -> Tensor | None:
         """Returns float[c, F], the rows of nodes where they are, to be read or written; None if a device needs a copy."""
         return rows_in_place(self.values, self._rows_of(ids), device, purpose) if self.lends else None
-
-    def loads_to(self, device: Device) -> bool:
-        """Returns whether `load` writes rows to their places on a device; it always does."""
-        return True
-
-    def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
-        """Returns staged rows as they are."""
-        return staged
 
     def store(self, ids: Array, rows: Tensor) -> None:
         """Writes rows, float[c, F] on the host, as those of nodes; results that were made in place are there already."""
@@ -137,3 +164,36 @@ class HostRows:
     def _rows_of(self, ids: Array) -> Array:
         """Returns the rows of nodes, which this rank has."""
         return ids if self.places is None else self.places[ids]
+
+
+def shares_memory(device: Device) -> bool:
+    """Returns whether a device computes on the host's own rows, at the memory's speed."""
+    return not device.remote and device.link("h2d") is None and device.link("d2h") is None
+
+
+def consecutive(ids: Array) -> bool:
+    """Returns whether ids[c], at least one, are low, low + 1, low + 2 and so on."""
+    return len(ids) > 0 and int(ids[-1]) - int(ids[0]) == len(ids) - 1 and bool((np.diff(ids) == 1).all())
+
+
+def rows_in_place(values: Array, ids: Array, device: Device, purpose: str) -> Tensor | None:
+    """Returns float[c, F], the rows of nodes as a part of the host's array, booked on a device; None if they must be copied.
+
+    Args:
+        values: [N, F], the rows of all nodes.
+        ids: ids[c], the nodes.
+        device: the device that reads or writes them.
+        purpose: purpose of the booked bytes.
+
+    Raises:
+        OverBudget: the device's budget does not allow them.
+    """
+    if not shares_memory(device) or not consecutive(ids):
+        return None
+    low = int(ids[0])
+    part = values[low : low + len(ids)]
+    if part.ctypes.data % ALIGNMENT or not part.flags.c_contiguous or not part.flags.writeable:
+        return None
+    found = torch.from_numpy(part)
+    device.adopt([found], purpose)
+    return found

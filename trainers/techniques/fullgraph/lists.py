@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from graphmill.kernels.types import Array, ChunkStep
 
 Mode = Literal["vanilla", "p2p", "p2p+reuse"]
+T = TypeVar("T")
 
 
 class Steps(Protocol):
@@ -66,21 +67,21 @@ class Incoming:
             return self
         return Incoming(ids=self.ids[self.here], rows=self.rows[self.here], fetch=self.fetch)
 
-    @property
-    def num_fetched(self) -> int:
-        """Number of rows that come from peers."""
-        return sum(len(rows) for _, rows, _ in self.fetch)
 
+class Ways(NamedTuple, Generic[T]):
+    """What moves in a step in either direction: the rows of a part, those that cross between ranks, or their number.
 
-@dataclass(frozen=True, kw_only=True)
-class StepLists:
-    """The rows that a part moves in one step: `up` when steps run upwards, `down` when they run downwards.
-
-    `up` also names the gradients that leave after the step on the way down.
+    Attributes:
+        up: if steps run upwards; also the gradients that leave after the step on the way down.
+        down: if steps run downwards.
     """
 
-    up: Incoming
-    down: Incoming
+    up: T
+    down: T
+
+    def way(self, down: bool) -> T:
+        """Returns what moves in a direction."""
+        return self.down if down else self.up
 
 
 HOST = -1
@@ -117,14 +118,6 @@ class Trade:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trades:
-    """The rows that cross in one step: `up` when steps run upwards, `down` when they run downwards."""
-
-    up: Trade
-    down: Trade
-
-
-@dataclass(frozen=True, kw_only=True)
 class Walk:
     """The data of all steps that a trainer keeps in memory: everything except the blocks.
 
@@ -138,9 +131,9 @@ class Walk:
 
     num_parts: int
     dst_ids: Mapping[int, Sequence[Array]]
-    lists: Mapping[int, Sequence[StepLists]]
+    lists: Mapping[int, Sequence[Ways[Incoming]]]
     buffer_rows: Mapping[int, int]
-    trades: Sequence[Trades] = ()
+    trades: Sequence[Ways[Trade]] = ()
 
     @property
     def num_steps(self) -> int:
@@ -162,7 +155,7 @@ def walk(steps: Steps, mode: Mode, share: PartShare | None = None) -> Walk:
     mine = parts if share is None else share.parts
     owners = _Owners(steps.num_parts)
     dst_ids, lists, buffer_rows = {i: [] for i in mine}, {i: [] for i in mine}, {i: 0 for i in mine}
-    trades: list[Trades] = []
+    trades: list[Ways[Trade]] = []
     batch = [steps.step(i, 0) for i in parts]
     for j in range(num_steps):
         above = [steps.step(i, j + 1) for i in parts] if j + 1 < num_steps else None
@@ -171,7 +164,7 @@ def walk(steps: Steps, mode: Mode, share: PartShare | None = None) -> Walk:
         if share is not None:
             up = share.trade([each.up for each in moved])
             down = up if mode != "p2p+reuse" else share.trade([each.down for each in moved])
-            trades.append(Trades(up=up, down=down))
+            trades.append(Ways(up, down))
             moved = [share.kept(each) for each in moved]
         for i in mine:
             dst_ids[i].append(np.array(batch[i].dst_ids))
@@ -198,10 +191,10 @@ class PartShare:
         self._each = num_parts // world
         self.parts = range(rank * self._each, (rank + 1) * self._each)
 
-    def kept(self, lists: StepLists) -> StepLists:
+    def kept(self, lists: Ways[Incoming]) -> Ways[Incoming]:
         """Returns the lists of an own part, with the nodes that are here and without what comes from other ranks."""
         up = self._kept(lists.up)
-        return StepLists(up=up, down=up if lists.down is lists.up else self._kept(lists.down))
+        return Ways(up, up if lists.down is lists.up else self._kept(lists.down))
 
     def _kept(self, incoming: Incoming) -> Incoming:
         here = None if self.rank_of is None else np.flatnonzero(self.rank_of[incoming.ids] == self.rank)
@@ -235,22 +228,22 @@ class PartShare:
             yield Crossing(rank, part, HOST, incoming.rows[ranks == rank]), None
 
 
-def _moved(i: int, step: ChunkStep, above: ChunkStep | None, owners: _Owners, mode: Mode) -> StepLists:
+def _moved(i: int, step: ChunkStep, above: ChunkStep | None, owners: _Owners, mode: Mode) -> Ways[Incoming]:
     """Returns the rows that a part moves in a step."""
     ids = step.block.src_ids
     if mode == "vanilla":
         rows = used_rows(step)
         whole = Incoming(ids=ids[rows], rows=rows)
-        return StepLists(up=whole, down=whole)
+        return Ways(whole, whole)
     held = np.flatnonzero(ids >= 0).astype(np.int32)
     if mode == "p2p":
         shared = owners.incoming(i, step, held)
-        return StepLists(up=shared, down=shared)
+        return Ways(shared, shared)
     later = ids[:0] if above is None else above.block.src_ids
     stays = held[held < len(later)]
     stays = stays[later[stays] == ids[stays]]
     up = Incoming(ids=np.array(step.load_ids), rows=np.array(step.load_rows), fetch=step.fetch)
-    return StepLists(up=up, down=owners.incoming(i, step, np.setdiff1d(held, stays, assume_unique=True)))
+    return Ways(up, owners.incoming(i, step, np.setdiff1d(held, stays, assume_unique=True)))
 
 
 def used_rows(step: ChunkStep) -> Array:

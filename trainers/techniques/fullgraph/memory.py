@@ -13,14 +13,14 @@ aggregates into A and gives H, the backward pass holds, in values of the model's
     feed-forward   3 r F for normalised rows, and v H (2 k + 4) for a part that is k times as wide
     pinsage        3 r A for projected rows, their positive part, and their gradients
 
-If the layer's map is a pass of its own (mapped.py), F in the terms of the buffer is the width of mapped rows, whose gradients are always
-needed, and the map holds 2 v F values and 3 v A.
+If the layer's map is a pass of its own (row_passes.py), F in the terms of the buffer is the width of mapped rows, whose gradients are
+always needed, and the map holds 2 v F values and 3 v A.
 
 (a first layer without the gradients, unless the features are projected). Added to it are 4 times the parameters (values, gradients, Adam's
 two moments) and the chunk's block: 24 bytes per edge with its transpose and weights, 24 per node and per buffer row. A forward pass holds
 the buffer, for features a second copy of the rows that enter, and at most three results of the update.
 
-A device that shares the host's memory reads a chunk's own rows where they are (in_place.py). They are booked as if they were copied, and
+A device that shares the host's memory reads a chunk's own rows where they are (host_rows.py). They are booked as if they were copied, and
 where a layer's output tells the gradient of its update, it stands in place of the results that the update would keep.
 
 If transfers overlap computing, a device also holds the supplies of two steps: c rows of F columns for the buffer, or a backward pass's rows

@@ -11,13 +11,13 @@ straight to their places. The transfers, and every bit of the result, are the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -30,7 +30,8 @@ from graphmill.trainers.batches.send import send_blocks
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.techniques.fullgraph.buffers import Loadable, Mover
+from graphmill.trainers.techniques.fullgraph.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.host_rows import HostRows
 from graphmill.trainers.techniques.fullgraph.lists import Steps
 from graphmill.trainers.techniques.fullgraph.places import Place
 
@@ -98,49 +99,43 @@ def _of_edges(values: Array | None, topology: Topology, node_ids: Array) -> Arra
     return values[np.arange(lengths.sum()) + np.repeat(starts - before, lengths)]
 
 
-class HostRequest(NamedTuple):
-    """Rows of nodes that a step reads from the host.
-
-    Attributes:
-        rows: the rows of all nodes.
-        ids: ids[c], the nodes.
-        line: line of the ledger.
-    """
-
-    rows: Loadable
-    ids: Array
-    line: Line
-
-
 @dataclass(kw_only=True)
 class Supply:
-    """The inputs of one part in one step, loaded ahead of it or on demand.
+    """What a pass asks for in a step for one part: rows of the host by name, and the chunk's block. They come ahead, or on demand.
 
     Attributes:
         mover, blocks: the loaders of rows and blocks.
-        place, step: the part and step that it belongs to.
-        wanted: requested rows by name.
-        has_block: whether the part has nodes in this step.
+        place, step: the place of the part, and the step.
+        ids: ids[v], the nodes that the pass computes; without any it needs no block.
     """
 
     mover: Mover
     blocks: ChunkBlocks
     place: Place
     step: int
-    wanted: Mapping[str, HostRequest]
-    has_block: bool
+    ids: Array
+    _asked: dict[str, tuple[HostRows, Array, Line]] = field(default_factory=dict)
     _staged: dict[str, Tensor] = field(default_factory=dict)
     _block: Block | None = None
     _held: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def part(self) -> int:
+        """Number of the part."""
+        return self.place.part
+
+    def ask(self, name: str, rows: HostRows, ids: Array, line: Line) -> None:
+        """Asks for rows of nodes under a name; `line` books them."""
+        self._asked[name] = rows, ids, line
 
     def bring(self) -> Supply:
         """Loads everything; called on a loader's thread."""
         device = self.place.device
         with device.working(), device.preparing():
-            for name, (rows, ids, line) in self.wanted.items():
+            for name, (rows, ids, line) in self._asked.items():
                 if len(ids):
-                    self._staged[name] = self.mover.staged(rows.stage, ids, line, self.place.part)
-            if self.has_block:
+                    self._staged[name] = self.mover.staged(rows.stage, ids, line, self.part)
+            if len(self.ids):
                 self._block = self._sent_block()
             handed = [*self._staged.values(), *([] if self._block is None else [self._block.src_ids])]
             device.hand_over(handed)
@@ -148,26 +143,30 @@ class Supply:
 
     def fill(self, name: str, buffer: Tensor, places: Array | None) -> None:
         """Writes the rows named `name` to rows of a buffer."""
-        (rows, ids, line), part = self.wanted[name], self.place.part
+        rows, ids, line = self._asked[name]
         if not len(ids):
             return
         if name not in self._staged and rows.loads_to(self.place.device):
-            with self.mover.span(part, "h2d", self.step):
-                self.mover.staged(partial(rows.load, out=buffer, places=places), ids, line, part)
-        else:
-            self.mover.put(self.take(name), buffer, places, part)
+            with self.mover.span(self.part, "h2d", self.step):
+                self.mover.staged(partial(rows.load, out=buffer, places=places), ids, line, self.part)
+            return
+        taken = self.take(name)
+        assert taken is not None
+        self.mover.put(taken, buffer, places, self.part)
 
-    def asked(self, name: str) -> bool:
-        """Returns whether rows named `name` belong to the step."""
-        return name in self.wanted
-
-    def take(self, name: str) -> Tensor:
-        """Returns the rows named `name`, float[c, F] on the device."""
-        rows, ids, line = self.wanted[name]
+    def take(self, name: str) -> Tensor | None:
+        """Returns the rows named `name`, float[c, F] on the device; None if the pass does not ask for them."""
+        if name not in self._asked:
+            return None
+        rows, ids, line = self._asked[name]
         staged = self._staged.pop(name, None)
         if staged is None:
-            return self.mover.loaded(rows, ids, line, self.place.part, self.step)
+            return self.mover.loaded(rows, ids, line, self.part, self.step)
         return rows.finish(staged, ids, self.place.device, self.mover.ledger)
+
+    def loaded(self, rows: HostRows, line: Line) -> Tensor:
+        """Returns rows of the nodes that the pass computes, float[v, F] on the device, loaded now."""
+        return self.mover.loaded(rows, self.ids, line, self.part, self.step)
 
     @contextmanager
     def block(self) -> Iterator[Block]:
@@ -177,9 +176,7 @@ class Supply:
             yield block
 
     def _sent_block(self) -> Block:
-        return self._held.enter_context(
-            self.blocks.on(self.place.part, self.step, self.place.device, self.mover.ledger)
-        )
+        return self._held.enter_context(self.blocks.on(self.part, self.step, self.place.device, self.mover.ledger))
 
     def close(self) -> None:
         """Releases the unused inputs."""
@@ -188,38 +185,19 @@ class Supply:
         self._held.close()
 
 
-def with_blocks(found: Sequence[Supply]) -> dict[int, Supply]:
-    """Returns part -> supply of the parts that have nodes in a step."""
-    return {supply.place.part: supply for supply in found if supply.has_block}
-
-
-def supplies(
-    mover: Mover,
-    blocks: ChunkBlocks,
-    dst_ids: Mapping[int, Sequence[Array]],
-    order: Sequence[int],
-    wanted: Callable[[int, int], Mapping[str, HostRequest]],
+def supplies_ahead(
+    mover: Mover, order: Sequence[int], supply: Callable[[Place, int], Supply]
 ) -> Iterator[tuple[int, list[Supply]]]:
-    """Yields every step of a pass with the supplies of all parts.
+    """Yields every step of a pass with the supplies of all parts, which are loaded while the step before is computed.
 
     Args:
-        mover, blocks: the loaders of rows and blocks.
-        dst_ids: node ids of each part's chunk in each step; an empty chunk needs no block.
+        mover: the mover of rows.
         order: numbers of the steps.
-        wanted: (part, step) -> requested rows by name.
+        supply: returns what the pass asks for in a step for the part of a place.
 
     Raises:
         OverBudget: a device lacks memory for a supply.
     """
-
-    def supply(place: Place, j: int) -> Supply:
-        made = {"mover": mover, "blocks": blocks, "place": place, "step": j}
-        return Supply(**made, wanted=wanted(place.part, j), has_block=len(dst_ids[place.part][j]) > 0)
-
-    if not mover.overlaps:
-        for j in order:
-            yield j, [supply(place, j) for place in mover.places]
-        return
     # A supply counts as one byte: the queue bounds their number, and devices their bytes.
     tasks = [
         Task(

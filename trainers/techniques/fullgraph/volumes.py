@@ -1,8 +1,8 @@
 """Bytes and seconds of a full-graph epoch: volumes x columns x layers (HongTu, section 5.3), by the widths of layers; without torch.
 
 Beside the rows of chunks' neighbours, each pass of a layer moves rows of all N nodes: its outputs to the host, and back for the layer
-above; aggregates that are kept between the passes; own rows, if a layer reads them apart from its buffer; and gradients. passes.py and
-mapped.py book them, and a test compares these formulas with a ledger.
+above; aggregates that are kept between the passes; own rows, if a layer reads them apart from its buffer; and gradients. layer_passes.py
+and row_passes.py book them, and a test compares these formulas with a ledger.
 """
 
 from __future__ import annotations

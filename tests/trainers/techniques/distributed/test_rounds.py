@@ -8,8 +8,7 @@ import pytest
 
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks import measured_links as timing
-from graphmill.trainers.ranks.link_model import LinkModel
-from graphmill.trainers.ranks.link_seconds import ends_at_once
+from graphmill.trainers.ranks.link_seconds import LinkModel, ends_at_once
 from graphmill.trainers.ranks.links import parse_links
 from graphmill.trainers.ranks.measured_links import links_of_times
 from graphmill.trainers.ranks.rounds import make_rounds

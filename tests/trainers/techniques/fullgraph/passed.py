@@ -22,8 +22,9 @@ from graphmill.trainers.techniques.fullgraph.lists import walk
 from graphmill.trainers.techniques.fullgraph.passes import Passes
 from graphmill.trainers.techniques.fullgraph.places import Place
 from graphmill.trainers.techniques.fullgraph.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.row_passes import InputRows
 from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks
-from graphmill.trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
+from graphmill.trainers.techniques.fullgraph.whole_pass import WholePass
 from tests.kernels.graphs import random_topology
 
 RANDOM = StepRandom(3, 1, 0)

@@ -6,8 +6,8 @@ import torch
 
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.techniques.fullgraph import in_place, whole_pass
-from graphmill.trainers.techniques.fullgraph.in_place import consecutive, rows_in_place
+from graphmill.trainers.techniques.fullgraph import host_rows, whole_pass
+from graphmill.trainers.techniques.fullgraph.host_rows import consecutive, rows_in_place
 from tests.trainers.techniques.fullgraph.passed import KernelSteps, cut, made_model
 from tests.trainers.techniques.fullgraph.test_whole_pass import problem
 
@@ -32,7 +32,7 @@ def passed(options, hybrid, classes):
 @pytest.mark.parametrize("classes", [3, 16])
 def test_rows_in_place_give_the_bits_of_copies(options, hybrid, classes, monkeypatch):
     loss, found, moves = passed(options, hybrid, classes)
-    for module in (in_place, whole_pass):
+    for module in (host_rows, whole_pass):
         monkeypatch.setattr(module, "shares_memory", lambda device: False)
     copied_loss, copied, copied_moves = passed(options, hybrid, classes)
     assert loss == copied_loss and moves == copied_moves
@@ -68,7 +68,7 @@ def test_an_update_is_made_once_though_the_nodes_of_a_chunk_are_scattered(option
         return len(made), loss, found, ledger.rows()["moves"]
 
     once, loss, found, moves = updates()
-    for module in (in_place, whole_pass):
+    for module in (host_rows, whole_pass):
         monkeypatch.setattr(module, "shares_memory", lambda device: False)
     twice, again_loss, again, again_moves = updates()
     assert (once, twice) == (3 * 2 * 4, 2 * 3 * 2 * 4)

@@ -22,7 +22,7 @@ from graphmill.trainers.recipe.forecast import Outlook, Speeds
 from graphmill.trainers.recipe.kept_speeds import speeds_path
 from graphmill.trainers.recipe.outlook import outlook_on
 from graphmill.trainers.techniques.fullgraph import visits
-from graphmill.trainers.techniques.fullgraph.in_place import consecutive
+from graphmill.trainers.techniques.fullgraph.host_rows import consecutive
 from graphmill.trainers.techniques.fullgraph.pieces import _chunk_pass, _part, measure_pieces
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from graphmill.trainers.techniques.fullgraph.visits import (
