@@ -32,9 +32,9 @@ from torch.nn import functional
 from benchmarks.command_line import asked_for
 from benchmarks.record import interleave, ratio, record
 from benchmarks.whole_graphs import rmat, stored
+from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.chunks.steps import chunk_steps
 from graphmill.kernels.rows.aligned import aligned_empty
-from graphmill.kernels.sampling.transpose import order_weights, transpose
 from graphmill.kernels.types import Block, ChunkStep, Topology
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.logical import LogicalDevice
@@ -46,14 +46,14 @@ from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.record.timeline import Timeline
 from graphmill.trainers.rows.source import TableSource
-from graphmill.trainers.techniques.fullgraph.buffers import Mover
-from graphmill.trainers.techniques.fullgraph.lists import Mode, walk
-from graphmill.trainers.techniques.fullgraph.passes import Passes
-from graphmill.trainers.techniques.fullgraph.places import Place
-from graphmill.trainers.techniques.fullgraph.replicas import Replicas
-from graphmill.trainers.techniques.fullgraph.row_passes import InputRows
-from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks
-from graphmill.trainers.techniques.fullgraph.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.passes.passes import Passes
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.rows.lists import Mode, walk
+from graphmill.trainers.techniques.fullgraph.rows.places import Place
+from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks
 
 THREADS, WIDTH, HIDDEN, CLASSES = 2, 128, 128, 16
 HOST_GBPS, PEER_GBPS = 1.0, 12.5

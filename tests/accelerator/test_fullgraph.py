@@ -10,7 +10,7 @@ from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.techniques.fullgraph.layer_passes import ForwardPass
+from graphmill.trainers.techniques.fullgraph.passes.layer_passes import ForwardPass
 from tests.accelerator.backend import seeing
 from tests.accelerator.test_typed import RECIPE_OF
 from tests.laws.trainings import Case
@@ -18,7 +18,7 @@ from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import Stops, build_chunks, content, train_whole
 from tests.trainers.techniques.fullgraph.passed import cut, gradients, made_model
-from tests.trainers.techniques.fullgraph.test_whole_pass import MODES, assert_near, problem
+from tests.trainers.techniques.fullgraph.passes.test_whole_pass import MODES, assert_near, problem
 
 OPTIONS = [
     {"model": "gcn"}, {"model": "gat", "heads": 2, "attention_dropout": 0.3},

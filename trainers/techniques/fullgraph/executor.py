@@ -40,8 +40,8 @@ from torch import Tensor
 from graphmill.assets.chunks.read import StoredChunks, open_chunks
 from graphmill.assets.storage.control_group import free_bytes
 from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.sampling.transpose import order_weights, transpose
 from graphmill.kernels.types import Array, Block
 from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from graphmill.trainers.batches.send import LABELS, send_blocks
@@ -59,20 +59,20 @@ from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.checks import count_name, move_name
 from graphmill.trainers.record.timeline import STEP
 from graphmill.trainers.rows.source import RowIds
-from graphmill.trainers.techniques.fullgraph.budget import require_memory
-from graphmill.trainers.techniques.fullgraph.buffers import Mover
-from graphmill.trainers.techniques.fullgraph.chunk_gradients import open_gradients
-from graphmill.trainers.techniques.fullgraph.layer_passes import splits
-from graphmill.trainers.techniques.fullgraph.lists import Walk, Ways, walk
-from graphmill.trainers.techniques.fullgraph.memory import Way
 from graphmill.trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
-from graphmill.trainers.techniques.fullgraph.passes import Passes
-from graphmill.trainers.techniques.fullgraph.replicas import Replicas
-from graphmill.trainers.techniques.fullgraph.row_passes import InputRows, maps_apart
+from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import open_gradients
+from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
+from graphmill.trainers.techniques.fullgraph.passes.passes import Passes
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows, maps_apart
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.plan.budget import require_memory
+from graphmill.trainers.techniques.fullgraph.plan.memory import Way
+from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.rows.lists import Walk, Ways, walk
+from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks, sums_back
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from graphmill.trainers.techniques.fullgraph.shares import open_lane, open_places, part_share, rows_of_nodes
-from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks, sums_back
-from graphmill.trainers.techniques.fullgraph.whole_pass import WholePass
 
 
 def open_executor(run: Run) -> Executor:

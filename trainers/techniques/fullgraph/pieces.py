@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.kernels.sampling.transpose import order_weights, transpose
 from graphmill.kernels.types import BatchKey, Block, Stream
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.torch_threads import torch_threads
@@ -30,8 +30,8 @@ from graphmill.trainers.models.precision import BF16, computing, widened
 from graphmill.trainers.recipe.forecast import Outlook, Speeds
 from graphmill.trainers.recipe.outlook import GraphAtHand
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
-from graphmill.trainers.techniques.fullgraph.layer_passes import differentiated, splits
-from graphmill.trainers.techniques.fullgraph.row_passes import maps_apart
+from graphmill.trainers.techniques.fullgraph.passes.layer_passes import differentiated, splits
+from graphmill.trainers.techniques.fullgraph.passes.row_passes import maps_apart
 from graphmill.trainers.techniques.fullgraph.visits import visit_seconds
 
 PASS_EDGES = 500_000

@@ -17,8 +17,8 @@ from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN
 from graphmill.trainers.run import train_table
 from graphmill.trainers.techniques.fullgraph.executor import FullGraph
-from graphmill.trainers.techniques.fullgraph.host_rows import KeptRows
-from graphmill.trainers.techniques.fullgraph.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import KeptRows
 from tests.recipes import recipe, sbm
 from tests.trainers import graphs
 from tests.trainers.graphs import random_graph_artifacts

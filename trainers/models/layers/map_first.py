@@ -1,0 +1,130 @@
+"""Layers that map rows before they sum them: W (sum of c_uv h_u) = sum of c_uv (W h_u), and the second sum is of narrower rows.
+
+A pass over the whole graph maps as many rows either way, so the order that sums narrower rows is the cheaper one. In a sampled block there
+are many more sources than destinations, so mini-batches sum first. The two orders round differently.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
+
+from graphmill.kernels.types import Block
+from graphmill.trainers.models.layers.gcn import GcnLayer
+from graphmill.trainers.models.layers.gin import GinLayer
+from graphmill.trainers.models.layers.sage import SageGcnLayer, SageLayer, SageSumLayer
+from graphmill.trainers.models.maps import map_twice
+from graphmill.trainers.models.masks import LayerRandom
+from graphmill.trainers.models.ops import add_gradient
+
+
+class MapsFirst:
+    """The order of such a layer, beside the class of the layer that sums first.
+
+    Attributes:
+        maps_apart: the map may be a pass of its own over rows where they are.
+        sums_projected: the sum of projected rows has no parameters: `aggregate_backward` is its gradient.
+        projected_width: columns of the projected rows.
+        map_weight: float[out_width, in_width], the matrix that maps rows.
+    """
+
+    cacheable = False  # the map is inside the aggregation
+    joins_own = False
+    maps_apart = sums_projected = True
+    projected_width: int
+    map_weight: Tensor
+
+    def __init__(self, in_width: int, out_width: int, options: Any):
+        super().__init__(in_width, out_width, options)  # pyright: ignore[reportCallIssue]
+        self.projected_width = out_width
+
+    def aggregate(self, block: Block, h_src: Tensor, rng: LayerRandom) -> Tensor:
+        """Sum of the mapped in-neighbours' rows: float[num_dst, out_width]."""
+        return self.aggregate_projected(block, self.project(h_src), rng)
+
+    def aggregate_projected(self, block: Block, z: Tensor, rng: LayerRandom) -> Tensor:
+        """The same as `aggregate`, from mapped rows z: float[num_src, out_width]."""
+        return super().aggregate(block, z, rng)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def project(self, h_src: Tensor) -> Tensor:
+        """Returns the mapped rows: float[n, out_width]. Row-wise."""
+        return functional.linear(h_src, self.map_weight)
+
+
+class NarrowGcnLayer(MapsFirst, GcnLayer):
+    """`GcnLayer` that maps first."""
+
+    @property
+    def map_weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """W: float[out_width, in_width]."""
+        return self.linear.weight
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """Bias and the layer's end: float[num_dst, out_width]."""
+        return self.finish(agg + self.linear.bias, h_dst, rng)
+
+    def update_backward(
+        self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor | None, rng: LayerRandom, needed: tuple[bool, bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients of agg and h_dst, and of the bias, as in `GcnLayer.update_backward`."""
+        grad = self.finish.backward(grad, out, rng)
+        add_gradient(self.linear.bias, grad.sum(0))
+        return grad, None
+
+
+class NarrowSageGcnLayer(NarrowGcnLayer, SageGcnLayer):
+    """`SageGcnLayer` that maps first."""
+
+
+class NarrowSageLayer(MapsFirst, SageLayer):
+    """`SageLayer` that maps first."""
+
+    @property
+    def map_weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """W_neigh: float[out_width, in_width]."""
+        return self.neighbours.weight
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """The own rows' map and the layer's end: float[num_dst, out_width]."""
+        return self.finish(self.own(h_dst) + agg, h_dst, rng)
+
+    def update_backward(
+        self, grad: Tensor, out: Tensor, agg: Tensor, h_dst: Tensor, rng: LayerRandom, needed: tuple[bool, bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients of agg and h_dst, and of the own rows' map, as in `GcnLayer.update_backward`."""
+        grad = self.finish.backward(grad, out, rng)
+        return grad, self.own_backward(grad, h_dst, needed[1])
+
+    def forward_whole(self, block: Block, h: Tensor, rng: LayerRandom) -> Tensor:
+        """The layer over a block whose sources are its destinations, with one product for both maps: float[num_dst, out_width]."""
+        z, own = map_twice(h, self.neighbours, self.own)
+        return self.finish(own + self.own.bias + self.aggregate_projected(block, z, rng), h, rng)
+
+
+class NarrowSageSumLayer(NarrowSageLayer, SageSumLayer):
+    """`SageSumLayer` that maps first."""
+
+
+class NarrowGinLayer(MapsFirst, GinLayer):
+    """`GinLayer` that applies the first matrix of its MLP first."""
+
+    @property
+    def map_weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """W_1: float[out_width, in_width]."""
+        return self.mlp[0].weight  # pyright: ignore[reportReturnType]
+
+    def update(self, agg: Tensor, h_dst: Tensor, rng: LayerRandom) -> Tensor:
+        """The rest of the MLP and the layer's end: float[num_dst, out_width]."""
+        return self.finish(self.mlp[2](self.mlp[1](self.mlp[0]((1 + self.eps) * h_dst) + agg)), h_dst, rng)
+
+
+NARROW: dict[type, type] = {
+    GcnLayer: NarrowGcnLayer,
+    SageGcnLayer: NarrowSageGcnLayer,
+    SageLayer: NarrowSageLayer,
+    SageSumLayer: NarrowSageSumLayer,
+    GinLayer: NarrowGinLayer,
+}
+"""Layer that sums first -> the same layer that maps first."""
