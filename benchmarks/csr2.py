@@ -25,12 +25,12 @@ from torch.nn.functional import cross_entropy
 from benchmarks.record import record
 from benchmarks.sampling import make_graph
 from graphmill.kernels import _native
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.history.arena import History, LayerRows
 from graphmill.kernels.history.csr2 import Pruned, prune, prune_reference
 from graphmill.kernels.history.row_norms import row_norms
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.kernels.sampling.transpose import transpose
 from graphmill.kernels.types import Array, BatchKey, Block, Stream, Topology
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.models.build import build_model

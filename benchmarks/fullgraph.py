@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,9 @@ from torch.nn import functional
 from benchmarks.command_line import asked_for
 from benchmarks.record import interleave, ratio, record
 from benchmarks.whole_graphs import rmat, stored
+from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.chunks.steps import chunk_steps
 from graphmill.kernels.rows.aligned import aligned_empty
-from graphmill.kernels.sampling.transpose import order_weights, transpose
 from graphmill.kernels.types import Block, ChunkStep, Topology
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.logical import LogicalDevice
@@ -46,13 +46,14 @@ from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.record.timeline import Timeline
 from graphmill.trainers.rows.source import TableSource
-from graphmill.trainers.techniques.fullgraph.buffers import Mover
-from graphmill.trainers.techniques.fullgraph.lists import Mode, walk
-from graphmill.trainers.techniques.fullgraph.passes import Passes
-from graphmill.trainers.techniques.fullgraph.places import Place
-from graphmill.trainers.techniques.fullgraph.replicas import Replicas
-from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks
-from graphmill.trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
+from graphmill.trainers.techniques.fullgraph.passes.passes import Passes
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.rows.lists import Mode, walk
+from graphmill.trainers.techniques.fullgraph.rows.places import Place
+from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks
 
 THREADS, WIDTH, HIDDEN, CLASSES = 2, 128, 128, 16
 HOST_GBPS, PEER_GBPS = 1.0, 12.5
@@ -72,20 +73,27 @@ DGL_NAMES = {
 """Our name of a parameter -> the name that DGL's layer gives it."""
 
 
-@dataclass(kw_only=True)
-class TimedPasses(Passes):
-    """Passes that say how long each took, and what its busiest link carried in seconds of that link's speed."""
+class TimedPass(WholePass):
+    """A pass that says how long each layer took, and what its busiest link carried in seconds of that link's speed.
 
-    seconds: dict[str, float] = field(default_factory=dict)
-    transfer_seconds: dict[str, float] = field(default_factory=dict)
+    Attributes:
+        seconds, transfer_seconds: by name of a layer's pass.
+    """
 
-    def forward(self, index: int, *arguments: Any) -> Any:
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.seconds: dict[str, float] = {}
+        self.transfer_seconds: dict[str, float] = {}
+
+    def forward(self, index: int, inputs: Any, random: StepRandom, *, caches: bool | None = None) -> Any:
         """Times a forward pass of a layer."""
-        return self._timed(f"forward {index}", lambda: super(TimedPasses, self).forward(index, *arguments))
+        run = super().forward
+        return self._timed(f"forward {index}", lambda: run(index, inputs, random, caches=caches))
 
-    def backward(self, index: int, *arguments: Any) -> None:
+    def backward(self, rows: Any, *arguments: Any) -> None:
         """Times a backward pass of a layer."""
-        self._timed(f"backward {index}", lambda: super(TimedPasses, self).backward(index, *arguments))
+        run = super().backward
+        self._timed(f"backward {rows.index}", lambda: run(rows, *arguments))
 
     def _timed(self, name: str, run: Callable[[], Any]) -> Any:
         before, began = self._carried(), time.perf_counter()
@@ -189,17 +197,17 @@ class Case:
         devices = [LogicalDevice(i, link_gbps=host) for i in range(parts)]
         places = [Place(part=i, device=device, several=parts > 1) for i, device in enumerate(devices)]
         replicas = Replicas(self.model, places)
-        passes = TimedPasses(
+        passes = Passes(
             replicas=replicas, walk=walk(steps, mode),
             blocks=ChunkBlocks(steps, self.topology, self.model, 1 << 34),
             mover=Mover(places, Ledger(), Timeline(), PEER_GBPS / parts if linked else None, self.threads, overlap),
             dtype="float32", hybrid=hybrid, folder=None,
         )  # fmt: skip
         inputs = InputRows(TableSource(self.x, False, self.threads), replicas, "float32")
-        whole = WholePass(passes, inputs, self.labels, self.train_ids, summed_loss)
+        whole = TimedPass(passes, inputs, self.labels, self.train_ids, summed_loss)
         if kept:
             whole.summed = whole.first_sums(Ledger(), RANDOM)
-        return Cut(self.model, passes, whole)
+        return Cut(self.model, whole)
 
     def compared(self, run: Cut) -> Cut:
         """Returns the pass after comparing its gradients with those of the uncut one."""
@@ -220,8 +228,7 @@ class Cut:
     """A pass in chunks; a call leaves the gradients in the model."""
 
     model: LayeredModel
-    passes: TimedPasses
-    whole: WholePass
+    whole: TimedPass
 
     def __call__(self) -> float:
         """Runs it and returns the loss."""
@@ -299,11 +306,11 @@ def links(quick: bool) -> dict[str, Any]:
     runs = {mode: case.compared(case.cut(steps, mode, linked=True)) for mode in MODES}
     runs["recompute"] = case.compared(case.cut(steps, hybrid=False, linked=True))
     plain()
-    computing = dict(plain.passes.seconds)
+    computing = dict(plain.whole.seconds)
     seconds = interleave(runs, 2)
     layers = []
     for mode in MODES:
-        passes = runs[mode].passes
+        passes = runs[mode].whole
         for name, took in passes.seconds.items():
             transfer = passes.transfer_seconds[name]
             row = {"mode": mode, "layer": name, "seconds": round(took, 3), "transfer_seconds": round(transfer, 3)}

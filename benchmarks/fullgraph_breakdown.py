@@ -31,7 +31,7 @@ from graphmill.assets.figures.style import BLUE, CYAN, GREY, PURPLE, YELLOW
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.plots import stacked
 from graphmill.trainers.record.timeline import COMPUTE
-from graphmill.trainers.techniques.fullgraph.lists import Mode
+from graphmill.trainers.techniques.fullgraph.rows.lists import Mode
 
 DEPTHS = (2, 4, 8)
 NAMES: dict[Mode, str] = {"vanilla": "baseline", "p2p": "+P2P", "p2p+reuse": "+RU"}

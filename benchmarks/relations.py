@@ -20,8 +20,8 @@ from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Block, Stream
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.models.build import build_model
+from graphmill.trainers.models.layers.relations import MEMO
 from graphmill.trainers.models.masks import StepRandom
-from graphmill.trainers.models.relations import MEMO
 from graphmill.trainers.recipe.config import TrainConfig
 from tests.trainers.graphs import random_topology
 

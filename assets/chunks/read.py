@@ -13,9 +13,9 @@ from graphmill.assets.chunks.record import decode
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.records import damaged_record, read_record
 from graphmill.assets.storage.require import require
+from graphmill.kernels.blocks.transpose import transpose as with_transpose
 from graphmill.kernels.chunks.counts import COLUMNS, StepCounts
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.sampling.transpose import transpose as with_transpose
 from graphmill.kernels.types import Array, ChunkStep
 
 

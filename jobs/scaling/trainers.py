@@ -30,8 +30,8 @@ from graphmill.trainers.techniques.distributed.volumes import (
     gradient_bytes,
     request_bytes,
 )
-from graphmill.trainers.techniques.fullgraph.memory import layer_shapes
 from graphmill.trainers.techniques.fullgraph.need import block_bytes, host_bytes
+from graphmill.trainers.techniques.fullgraph.plan.memory import layer_shapes
 
 PAGE_BYTES = 4096
 PAGES_OF_A_NODE = 2

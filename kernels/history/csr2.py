@@ -27,12 +27,12 @@ import numpy as np
 
 from graphmill.kernels import _native
 from graphmill.kernels.arrays import as_int32, as_out, block_edges, check_threads
+from graphmill.kernels.blocks.transpose import transpose as transposed
+from graphmill.kernels.blocks.transpose_cuda import transpose_cuda
 from graphmill.kernels.cuda.device import device_of, on_device
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.history.csr2_cuda import prune_cuda, remove_in_edges_cuda
 from graphmill.kernels.sampling.sample import Transposes
-from graphmill.kernels.sampling.transpose import transpose as transposed
-from graphmill.kernels.sampling.transpose_cuda import transpose_cuda
 from graphmill.kernels.types import Array, Block, Splice
 
 BY_EDGE = ("weight", "edge_type", "edge_id", "share")

@@ -140,13 +140,13 @@ def aggregate_backward(
     if block.t_start is None or block.t_edge is None or block.t_dst is None:
         raise InputError(
             "the block has no transpose, which the backward pass needs",
-            'sample with transpose="hidden" or "all", or call graphmill.kernels.sampling.transpose.transpose(block)',
+            'sample with transpose="hidden" or "all", or call graphmill.kernels.blocks.transpose.transpose(block)',
         )
     num_edges = block.num_edges
     if len(block.t_dst) != num_edges:
         raise InputError(
             f"the transpose holds {len(block.t_dst)} edges, the block {num_edges}",
-            "call graphmill.kernels.sampling.transpose.transpose(block) again after removing edges",
+            "call graphmill.kernels.blocks.transpose.transpose(block) again after removing edges",
         )
     t_start, t_edge = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
     turned = t_start, t_edge, as_int32(block.t_dst, "t_dst", num_edges)

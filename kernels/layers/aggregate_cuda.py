@@ -105,7 +105,7 @@ def is_weighted(block: Block, reduce: str) -> bool:
         raise InputError(f"reduction {reduce!r}", f"give one of {', '.join(REDUCTIONS)}")
     if reduce == "weighted" and block.weight is None:
         raise InputError(
-            "a weighted sum needs block.weight", "fill it with graphmill.kernels.sampling.coefficients.gcn_weights"
+            "a weighted sum needs block.weight", "fill it with graphmill.kernels.blocks.coefficients.gcn_weights"
         )
     return reduce == "weighted"
 

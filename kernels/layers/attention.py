@@ -250,7 +250,7 @@ def _transposed(block: Block) -> tuple[Array, Array, Array]:
     if block.t_start is None or block.t_edge is None or block.t_dst is None or len(block.t_dst) != num_edges:
         raise InputError(
             "the block has no transpose of its present edges, which the backward pass needs",
-            'sample with transpose="all", or call graphmill.kernels.sampling.transpose.transpose(block)',
+            'sample with transpose="all", or call graphmill.kernels.blocks.transpose.transpose(block)',
         )
     starts, edges = as_int32(block.t_start, "t_start", block.num_src + 1), as_int32(block.t_edge, "t_edge", num_edges)
     return starts, edges, as_int32(block.t_dst, "t_dst", num_edges)

@@ -29,10 +29,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphmill.kernels.arrays import as_ids
+from graphmill.kernels.blocks.transpose import transpose as with_transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import absorb_ids, draws, key
 from graphmill.kernels.sampling.sample import Sampler, Transposes, as_fanouts
-from graphmill.kernels.sampling.transpose import transpose as with_transpose
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
 

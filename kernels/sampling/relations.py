@@ -6,7 +6,7 @@ stream, epoch, step, layer, node, relation): the key absorbs the relation after 
 numbers of the others. A node's sampled edges are in the order of relations, and ascend in each.
 
 The neighbours of a node are not a uniform sample of its row then: d_in(v) / k does not make their sum unbiased
-(kernels/sampling/coefficients.py). Means and attention per relation are estimated as with one number.
+(kernels/blocks/coefficients.py). Means and attention per relation are estimated as with one number.
 
 A number draws as if the edges had no relations, so a layer of equal numbers per relation differs from a layer of one number.
 

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.blocks.transpose_cuda import transpose_cuda
 from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, grid
 from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import absorb, key
 from graphmill.kernels.sampling.sample import Transposes, as_fanouts, seeds_of
-from graphmill.kernels.sampling.transpose_cuda import transpose_cuda
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
 
 ENTRY_BYTES = 8

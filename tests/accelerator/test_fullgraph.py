@@ -10,7 +10,7 @@ from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.techniques.fullgraph.passes import Passes
+from graphmill.trainers.techniques.fullgraph.passes.layer_passes import ForwardPass
 from tests.accelerator.backend import seeing
 from tests.accelerator.test_typed import RECIPE_OF
 from tests.laws.trainings import Case
@@ -18,7 +18,7 @@ from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
 from tests.trainers.runs import Stops, build_chunks, content, train_whole
 from tests.trainers.techniques.fullgraph.passed import cut, gradients, made_model
-from tests.trainers.techniques.fullgraph.test_whole_pass import MODES, assert_near, problem
+from tests.trainers.techniques.fullgraph.passes.test_whole_pass import MODES, assert_near, problem
 
 OPTIONS = [
     {"model": "gcn"}, {"model": "gat", "heads": 2, "attention_dropout": 0.3},
@@ -190,16 +190,16 @@ def test_two_ranks_of_two_devices_have_the_bits_of_one(tmp_path, place):
 
 def test_an_error_on_one_device_names_it_and_ends_the_pass(tmp_path, several, monkeypatch):
     """So does too little memory; the bound is each device's own."""
-    real, chunks = Passes._chunk_forward, []
+    real, chunks = ForwardPass.chunk, []
 
-    def fails(self, reads, j, place, *arguments):
-        chunks.append((place.device.index, j))
-        if place.device.index and j:
+    def fails(self, supply):
+        chunks.append((supply.place.device.index, supply.step))
+        if supply.place.device.index and supply.step:
             raise error
-        return real(self, reads, j, place, *arguments)
+        return real(self, supply)
 
     name = several.name.replace("0", "1")
-    monkeypatch.setattr(Passes, "_chunk_forward", fails)
+    monkeypatch.setattr(ForwardPass, "chunk", fails)
     error = ZeroDivisionError("a device that fails")
     with pytest.raises(ZeroDivisionError) as found:
         train_whole(tmp_path, 4, 2, devices=2, **TRAINED)

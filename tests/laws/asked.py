@@ -19,8 +19,8 @@ CODE = '''
 import torch
 from torch import nn
 
-from graphmill.trainers.models.finish import LayerOptions
-from graphmill.trainers.models.sage import SageLayer
+from graphmill.trainers.models.layers.finish import LayerOptions
+from graphmill.trainers.models.layers.sage import SageLayer
 
 
 class Counting(SageLayer):

@@ -18,7 +18,7 @@ from graphmill.trainers.devices.logical import LogicalDevice
 from tests.graphs import build_graph
 from tests.kernels.graphs import random_topology
 from tests.trainers.techniques.fullgraph.passed import KernelSteps, cut, made_model, uncut
-from tests.trainers.techniques.fullgraph.test_whole_pass import MODES, assert_near
+from tests.trainers.techniques.fullgraph.passes.test_whole_pass import MODES, assert_near
 
 MODELS = {"gcn": {}, "sage": {}, "gin": {}, "gat": {"heads": 2, "attention_dropout": 0.3}}
 DATA = "GRAPHMILL_TEST_DATA"

@@ -18,9 +18,9 @@ from graphmill.assets.samples.stage import SAMPLES
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import open_drawing
 from graphmill.assets.storage.store import Store
+from graphmill.kernels.blocks.coefficients import gcn_weights, sum_weights
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.alias import build_alias
-from graphmill.kernels.sampling.coefficients import gcn_weights, sum_weights
 from graphmill.kernels.sampling.weighted import WeightedSampler
 from graphmill.kernels.types import BatchKey
 from graphmill.trainers.batches.batch import attach_weights

@@ -126,8 +126,8 @@ def test_models_that_sum_a_uniform_row_are_refused(tmp_path: Path, table: dict[s
 
 def test_own_layers_that_sum_a_uniform_row_are_refused(tmp_path: Path) -> None:
     text = """
-from graphmill.trainers.models.finish import LayerOptions
-from graphmill.trainers.models.gin import GinLayer
+from graphmill.trainers.models.layers.finish import LayerOptions
+from graphmill.trainers.models.layers.gin import GinLayer
 
 def summed(in_width, num_classes, config):
     return [GinLayer(in_width, 4, LayerOptions()), GinLayer(4, num_classes, LayerOptions(last=True))]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.kernels.blocks.coefficients import data_mean_weights, gcn_weights, self_mean_weights, sum_weights
+from graphmill.kernels.blocks.pyg_blocks import PygBlock, to_pyg
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.sampling.coefficients import data_mean_weights, gcn_weights, self_mean_weights, sum_weights
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
-from graphmill.kernels.sampling.pyg_blocks import PygBlock, to_pyg
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
 from graphmill.trainers.record.ledger import Ledger
 
@@ -62,7 +62,7 @@ class MiniBatch:
         Raises:
             InputError: DGL is not installed.
         """
-        from graphmill.kernels.sampling.dgl_blocks import to_dgl
+        from graphmill.kernels.blocks.dgl_blocks import to_dgl
 
         made = [to_dgl(block) for block in self.blocks]
         if self.x is not None:

@@ -17,10 +17,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from graphmill.kernels.blocks.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
 from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.layers.aggregate_cuda import aggregate_cuda
 from graphmill.kernels.sampling.alias import AliasTables
-from graphmill.kernels.sampling.coefficients_cuda import gcn_weights_cuda, sum_weights_cuda
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.sampling.sample_cuda import SIZES as NUM_SIZES
@@ -192,7 +192,7 @@ def gather_drawn(batching: Batching, features: FeatureSource, batch: MiniBatch) 
 
 
 def _self_mean(block: Block) -> tuple[Any, Any]:
-    """Returns (weight f32[nnz], self_weight f32[num_dst]) of tensors; see `graphmill.kernels.sampling.coefficients.self_mean_weights`."""
+    """Returns (weight f32[nnz], self_weight f32[num_dst]) of tensors; see `graphmill.kernels.blocks.coefficients.self_mean_weights`."""
     start, end = (cast(torch.Tensor, each) for each in (block.start, block.end))
     taken = end - start
     own = 1 / (taken + 1).float()
@@ -203,7 +203,7 @@ def _self_mean(block: Block) -> tuple[Any, Any]:
 def _data_mean(block: Block, own: bool, kernels: KernelDevice) -> tuple[Any, Any]:
     """Returns (weight f32[nnz], self_weight f32[num_dst] or None) of tensors.
 
-    See `graphmill.kernels.sampling.coefficients.data_mean_weights`.
+    See `graphmill.kernels.blocks.coefficients.data_mean_weights`.
     """
     start, end, weight = (cast(torch.Tensor, each) for each in (block.start, block.end, block.weight))
     taken, given = end - start, weight.double()

@@ -18,11 +18,11 @@ from graphmill.assets.samples.read import Samples
 from graphmill.assets.sampling.config import Neighbours, SamplingConfig
 from graphmill.assets.storage.digests import code_digests
 from graphmill.assets.storage.version import canonical
+from graphmill.kernels.blocks.transpose import transpose as with_transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Transposes
-from graphmill.kernels.sampling.transpose import transpose as with_transpose
 from graphmill.kernels.types import Array, BatchKey, Block
 from graphmill.trainers.record.checks import INPUTS, count_name
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.types import Array, Topology
+from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.needed import NeededNodes
 from graphmill.trainers.inference.windows import Rows, input_rows
+from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.rows.source import FeatureSource
 
 
@@ -92,6 +95,32 @@ class AllNodes(Domain):
         self.topology, self.num_nodes, self.ends = topology, topology.num_nodes, ends
 
 
+class BatchTurns(AllNodes):
+    """All nodes, in batches that ranks compute in turns; logits are gathered at every rank, so all take the same decisions.
+
+    Args:
+        topology, ends: as for `Domain`.
+        lane: the lane of the exchanges.
+    """
+
+    def __init__(self, topology: Topology, ends: Array, lane: Lane):
+        super().__init__(topology, ends)
+        self.lane = lane
+
+    def turns(self, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
+        """Returns batch b at rank b mod ranks, and None for the turns in which only others have a batch."""
+        return turns_of_rank(self.lane, planned)
+
+    def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
+        """Returns the pieces of all ranks, each at its place; collective."""
+        return collected_of_ranks(self.lane, pieces, count)
+
+
+def batch_turns(topology: Topology, lane: Lane) -> Callable[[Bounds], BatchTurns]:
+    """Returns the function that makes the nodes of a sampled evaluation by ranks that each can read the rows of all nodes."""
+    return lambda bounds: BatchTurns(topology, bounds.ends(topology), lane)
+
+
 def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 1) -> Iterator[tuple[int, int]]:
     """Cuts nodes 0..N-1 into ranges that together cost at most `budget`, one node at least.
 
@@ -109,3 +138,25 @@ def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 
         high = max(high, low + 1)
         yield low, high
         low = high
+
+
+def turns_of_rank(lane: Lane, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
+    """Returns batch b at rank b mod ranks, and None for the turns in which only others have a batch."""
+    own, turns = planned[lane.rank :: lane.world], -(-len(planned) // lane.world)
+    return [*own, *[None] * (turns - len(own))]
+
+
+def collected_of_ranks(lane: Lane, pieces: Iterable[Piece], count: int) -> Tensor:
+    """Returns float[count, num_classes], the pieces of all ranks, each at its place; collective."""
+    found, own = list(pieces), {}
+    if found:
+        places = torch.from_numpy(np.concatenate([piece.places for piece in found]).astype(np.int64))
+        own = {"places": places, "rows": torch.cat([piece.rows for piece in found])}
+    logits = None
+    for sent in map(load, lane.gather_any(save(own))):
+        if sent:
+            places, rows = sent["places"], sent["rows"]
+            logits = torch.empty((count, rows.shape[1]), dtype=rows.dtype) if logits is None else logits
+            logits[places] = rows
+    assert logits is not None
+    return logits

@@ -46,7 +46,7 @@ from graphmill.trainers.inference.domain import AllNodes, Domain, Piece
 from graphmill.trainers.inference.needed import NeededNodes, find_needed, pays, spread
 from graphmill.trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
 from graphmill.trainers.models.layer import LayeredModel
-from graphmill.trainers.models.map_first import MapsFirst, mapped_first
+from graphmill.trainers.models.layers.map_first import MapsFirst, mapped_first
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import Model, OwnModule, dtype_of
 from graphmill.trainers.models.precision import BF16

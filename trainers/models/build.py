@@ -17,20 +17,20 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Topology
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.models.ends import LinearHead, Projection
-from graphmill.trainers.models.feed_forward import feed_forward_layer
-from graphmill.trainers.models.finish import ACTIVATIONS, LayerOptions
-from graphmill.trainers.models.gat import GatLayer
-from graphmill.trainers.models.gcn import GcnLayer
-from graphmill.trainers.models.gin import GinLayer
 from graphmill.trainers.models.layer import LayeredModel, initialise
-from graphmill.trainers.models.map_first import NARROW
+from graphmill.trainers.models.layers.feed_forward import feed_forward_layer
+from graphmill.trainers.models.layers.finish import ACTIVATIONS, LayerOptions
+from graphmill.trainers.models.layers.gat import GatLayer
+from graphmill.trainers.models.layers.gcn import GcnLayer
+from graphmill.trainers.models.layers.gin import GinLayer
+from graphmill.trainers.models.layers.map_first import NARROW
+from graphmill.trainers.models.layers.pinsage import PinSageLayer
+from graphmill.trainers.models.layers.rgat import RgatLayer
+from graphmill.trainers.models.layers.rgcn import RgcnLayer
+from graphmill.trainers.models.layers.sage import AGGREGATORS
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.models.own import Model, build_own_model
-from graphmill.trainers.models.pinsage import PinSageLayer
 from graphmill.trainers.models.precision import kept_dtype
-from graphmill.trainers.models.rgat import RgatLayer
-from graphmill.trainers.models.rgcn import RgcnLayer
-from graphmill.trainers.models.sage import AGGREGATORS
 from graphmill.trainers.models.typed import TypedProjection
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.ledger import Line
@@ -130,7 +130,7 @@ def _build(
 
 
 def maps_first(config: TrainConfig, index: int, in_width: int, out_width: int) -> bool:
-    """Returns whether a layer maps rows before it sums them (trainers/models/map_first.py): where that narrows them, in a full-graph pass.
+    """Returns whether a layer maps rows before it sums them (trainers/models/layers/map_first.py): where that narrows them, in a full-graph pass.
 
     The sums of features that no epoch changes are made once, in whatever width: the first layer sums them first.
     """

@@ -201,7 +201,7 @@ class LayeredModel(nn.Module):
 
 
 def last_dropout(layer: nn.Module) -> float:
-    """Returns the probability of the dropout that ends a layer (trainers/models/finish.py), 0 if the layer ends otherwise."""
+    """Returns the probability of the dropout that ends a layer (trainers/models/layers/finish.py), 0 if the layer ends otherwise."""
     options = getattr(getattr(layer, "finish", None), "options", None)
     ends_so = getattr(layer, "ends_with_dropout", True)
     return 0.0 if options is None or options.last or not ends_so else options.dropout

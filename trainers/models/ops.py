@@ -100,10 +100,7 @@ class _BesideOwn(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         own, summed = grads[0].split(grads[0].shape[1] // 2, dim=1)
         found = aggregate_grad(ctx.block, summed, ctx.reduce)
-        if ctx.block.dst_pos is None:
-            found[: ctx.block.num_dst] += own
-        else:
-            found[torch.as_tensor(ctx.block.dst_pos).long()] += own  # each place once
+        found[own_places(ctx.block)] += own  # each place once
         return found, None, None
 
 
@@ -173,10 +170,13 @@ def beside_own(block: Block, h_src: Tensor, reduce: Reduce) -> Tensor:
 
 def own_rows(h_src: Tensor, block: Block) -> Tensor:
     """Returns the destinations' rows among the sources' rows: float[num_dst, ...]."""
-    if block.dst_pos is None:
-        # A slice of everything would cost its gradient a matrix of zeros and a copy.
-        return h_src if len(h_src) == block.num_dst else h_src[: block.num_dst]
-    return h_src[torch.as_tensor(block.dst_pos).long()]
+    # A slice of everything would cost its gradient a matrix of zeros and a copy.
+    return h_src if block.dst_pos is None and len(h_src) == block.num_dst else h_src[own_places(block)]
+
+
+def own_places(block: Block) -> slice | Tensor:
+    """Returns the places of the destinations' rows among the sources' rows, as an index."""
+    return slice(block.num_dst) if block.dst_pos is None else torch.as_tensor(block.dst_pos).long()
 
 
 def maximum(block: Block, h_src: Tensor) -> Tensor:

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.assets.storage.user_code import load_reference
+from graphmill.kernels.blocks.dgl_blocks import to_dgl
+from graphmill.kernels.blocks.pyg_blocks import to_pyg
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import key as rng_key
-from graphmill.kernels.sampling.dgl_blocks import to_dgl
-from graphmill.kernels.sampling.pyg_blocks import to_pyg
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Block, Stream
 from graphmill.trainers.models.layer import Between, LayeredModel

@@ -3,6 +3,8 @@
 At once, transfers share links fairly (max-min): the rates of all grow together until a link is full, then those of the rest. With that
 alone, rounds gain nothing: one shot keeps the narrowest link full, too, and rounds leave links idle. What they save is congestion: with k
 transfers on it, a link carries only `share(k)` of its speed (`Interconnect.efficiency`).
+
+A modelled network (`LinkModel`) delays exchanges to these seconds, on a machine whose loopback is faster than any network.
 """
 
 from __future__ import annotations

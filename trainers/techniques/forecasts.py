@@ -29,7 +29,7 @@ from graphmill.trainers.techniques.distributed.volumes import (
 from graphmill.trainers.techniques.factored.standby import StandbyShare, standby_rows, standby_share
 from graphmill.trainers.techniques.fresh.expected import ExpectedHistory, expected_history
 from graphmill.trainers.techniques.fullgraph.need import expected_terms
-from graphmill.trainers.techniques.fullgraph.volumes import pass_links, pass_seconds
+from graphmill.trainers.techniques.fullgraph.plan.volumes import pass_links, pass_seconds
 from graphmill.trainers.techniques.needs import WINDOW_COPIES, reader_bytes
 from graphmill.trainers.techniques.remote_rows import remote_links
 from graphmill.trainers.techniques.row_links import added, epoch_edges, epoch_inputs, stored_counts, table_links

@@ -18,10 +18,10 @@ from torch.nn import functional
 from graphmill.assets.features.read import NodeTypes
 from graphmill.assets.storage.control_group import free_bytes
 from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.history.csr2 import prune
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
-from graphmill.kernels.sampling.transpose import transpose
 from graphmill.kernels.types import Block
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory

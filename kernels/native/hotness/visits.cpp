@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/input_error.h"
-#include "sampling/transpose.h"
+#include "sampling/block.h"
 
 namespace graphmill {
 namespace {

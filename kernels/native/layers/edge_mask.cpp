@@ -6,7 +6,7 @@
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "layers/block_view.h"
-#include "sampling/transpose.h"
+#include "sampling/block.h"
 
 namespace graphmill {
 namespace {

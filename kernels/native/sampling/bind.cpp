@@ -1,6 +1,5 @@
 // What Python sees of the kernels in this room.
 #include "base/bind.h"
-#include "sampling/sampler.h"
 #include "sampling/sampling.h"
 
 namespace graphmill {

@@ -1,5 +1,5 @@
 // Fused neighbour sampling: FastSample, section 3.2, Algorithm 1. kernels/sampling/sample.py tells the idea and states the rule.
-#include "sampling/sampler.h"
+#include "sampling/sampling.h"
 
 #include <atomic>
 #include <cstring>
@@ -200,7 +200,7 @@ class MapSampler final : public Sampler<Id> {
         else pick_uniform(topology_, block, fanout, nodes_.data(), begin, end, edges);
     }
 
-    // The ablation: see kernels/sampling/two_step.py.
+    // The ablation: see TwoStepSampler.
     SampledBlock sample_in_two_steps(uint64_t layer_key, int64_t fanout, bool positions) {
         SampledBlock block;
         block.num_dst = count_;

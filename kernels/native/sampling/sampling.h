@@ -1,14 +1,16 @@
 // The kernels of this room as bind.cpp sees them; the modules of kernels/sampling/ are their front doors and say what they compute.
-// sampler.h has the sampler.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/array.h"
 #include "base/buffer.h"
-#include "sampling/transpose.h"
+#include "sampling/block.h"
 
 namespace graphmill {
 
@@ -26,10 +28,63 @@ void alias_tables(Array<const int64_t> indptr, Array<const Id> indices, Table we
 // Returns the positions that one row takes. For tests: with vector instructions and `anywhere` without them the choice must be the same.
 Buffer<uint32_t> choose(uint64_t row_key, uint32_t degree, int64_t taken, bool replace, bool anywhere);
 
-Transpose transpose(int64_t num_src, Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices);
+// Short random walks from every destination; see kernels/sampling/walk.py.
+struct Walks {
+    int64_t paths = 0, length = 0;  // paths: 0 if nodes are not found by walking
+    uint64_t restart = 0;           // of 2^32
 
-void gcn_weights(Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices, Array<const int32_t> dst_in,
-                 Array<const int32_t> dst_out, Array<const int32_t> src_out, bool sampled, Array<float> weight,
-                 Array<float> self_weight);
+    int64_t visits() const { return paths * length; }
+    // Largest number of neighbours that a node gets.
+    int64_t most(int64_t fanout) const { return fanout < 0 ? visits() : std::min(fanout, visits()); }
+};
+
+// The graph that is sampled, and how. The sampler reads the arrays as long as it lives.
+template <class Id>
+struct SamplerSetup {
+    Array<const int64_t> indptr;
+    Array<const Id> indices;
+    std::vector<int64_t> fanouts;  // from the seeds outwards; -1 takes all
+    bool replace;
+    int threads;
+    bool fused;  // false: by way of an edge list
+    Optional<const uint32_t> table;  // alias tables, where neighbours have weights
+    Optional<const int32_t> support;
+    Walks walks;
+    Optional<const uint8_t> edge_types;  // the relation of every edge
+    std::vector<std::vector<int64_t>> by_relation;  // of each fan-out, the numbers of each relation; empty where they are alike
+};
+
+template <class Id>
+struct SampledBatch {
+    Buffer<Id> src_ids;
+    std::vector<SampledBlock> blocks;
+};
+
+// Which blocks get a transpose: those above the first need one to pass gradients on.
+enum class Transposes { None = 0, Hidden = 1, All = 2 };
+
+// One thread uses it at a time.
+template <class Id>
+class Sampler {
+  public:
+    virtual ~Sampler() = default;
+
+    virtual SampledBatch<Id> sample(uint64_t batch_key, Array<const Id> seeds, Transposes transposes, bool positions) = 0;
+
+    // From now on the pages of a layer's rows are asked for before they are read.
+    virtual void read_ahead() = 0;
+
+    // Bytes that stay between batches; parts of the map that were never touched are counted too.
+    virtual int64_t scratch_bytes() const = 0;
+
+    // Whether the map counts visits, and if so: adds the visits since the last call to counts[num_nodes], and forgets them.
+    virtual bool counts_visits() const = 0;
+    virtual void take_visits(Array<uint32_t> counts) = 0;
+};
+
+// hashed: whether the map has slots for the nodes of a batch, or else an entry for every node of the graph. Throws InputError if the rows
+// of the graph do not follow each other.
+template <class Id>
+std::unique_ptr<Sampler<Id>> make_sampler(const SamplerSetup<Id>& setup, bool hashed);
 
 }  // namespace graphmill

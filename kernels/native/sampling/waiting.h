@@ -6,7 +6,7 @@
 #include "base/buffer.h"
 #include "sampling/alias.h"
 #include "sampling/block.h"
-#include "sampling/sampler.h"
+#include "sampling/sampling.h"
 #include "sampling/topology.h"
 
 namespace graphmill {

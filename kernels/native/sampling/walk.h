@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "sampling/sampler.h"
+#include "sampling/sampling.h"
 #include "sampling/topology.h"
 
 namespace graphmill {

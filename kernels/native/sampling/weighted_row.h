@@ -2,13 +2,99 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
+#include "base/rng.h"
+#include "sampling/alias.h"
 #include "sampling/block.h"
-#include "sampling/choose_weighted.h"
+#include "sampling/choose.h"
 #include "sampling/topology.h"
 
 namespace graphmill {
+
+// Which positions of a row a destination takes in proportion to weights: ascending, a pure function of the row's key and its alias table.
+// Tables are mapped and read at random, so they are not checked as a whole: what does not fit its row is found before it is followed.
+class WeightedChooser {
+  public:
+    // Draws that are made before the rest is scanned: a bound of the rejections.
+    static int64_t most_draws(int64_t taken) { return 4 * taken + 16; }
+
+    // Writes `taken` ascending positions, 1 or more; with replacement a position may stand there several times. Without, taken must be less
+    // than the number of neighbours with weight. Returns whether the table fits the row, as far as it was read.
+    bool operator()(uint64_t row_key, int64_t degree, int64_t taken, bool replace, const AliasEntry* row, uint32_t* out) {
+        if (replace) {
+            for (int64_t i = 0; i < taken; ++i) out[i] = alias_position(alias_draw(draw(row_key, i), degree), row);
+        } else {
+            const int64_t chosen = taken <= SCANNED ? reject<false>(row_key, degree, taken, row, out)
+                                                    : reject<true>(row_key, degree, taken, row, out);
+            if (chosen < taken && !scan(row_key, degree, taken, chosen, row, out)) return false;
+        }
+        std::sort(out, out + taken);
+        return out[taken - 1] < degree;  // the largest
+    }
+
+    // Writes all positions that have weight, ascending. Returns whether there are `taken` of them.
+    static bool all(int64_t degree, int64_t taken, const AliasEntry* row, uint32_t* out) {
+        int64_t found = 0;
+        for (int64_t i = 0; i < degree; ++i) {
+            if (row[i].threshold == 0) continue;
+            if (found == taken) return false;
+            out[found++] = static_cast<uint32_t>(i);
+        }
+        return found == taken;
+    }
+
+    // The masses of a row, valid until the next call; null if its table does not fit it.
+    const uint64_t* masses(int64_t degree, const AliasEntry* row) {
+        if (mass_.size() < static_cast<size_t>(degree)) mass_.resize(degree);
+        return alias_masses(row, degree, mass_.data()) ? mass_.data() : nullptr;
+    }
+
+  private:
+    static constexpr int64_t SCANNED = 64;  // up to so many positions a repetition is found by comparing with all
+    static constexpr int64_t SPAN = 256;    // positions whose masses are added up for a scan
+
+    // Successive draws in which repeated positions are rejected. Returns how many positions were found.
+    template <bool HASHED>
+    int64_t reject(uint64_t row_key, int64_t degree, int64_t taken, const AliasEntry* row, uint32_t* out) {
+        if (HASHED) set_.clear(taken);
+        int64_t chosen = 0;
+        for (int64_t i = 0, most = most_draws(taken); i < most && chosen < taken; ++i) {
+            const uint32_t position = alias_position(alias_draw(draw(row_key, i), degree), row);
+            out[chosen] = position;
+            chosen += HASHED ? set_.insert(position) : std::find(out, out + chosen, position) == out + chosen;
+        }
+        return chosen;
+    }
+
+    // Draws what is missing from the masses that are left, by adding them up: by spans, then inside of one. Returns whether there was enough.
+    bool scan(uint64_t row_key, int64_t degree, int64_t taken, int64_t chosen, const AliasEntry* row, uint32_t* out) {
+        if (!masses(degree, row)) return false;  // the aliases fit, so what was chosen by them does
+        for (int64_t j = 0; j < chosen; ++j) mass_[out[j]] = 0;
+        span_.assign((degree + SPAN - 1) / SPAN, 0);
+        uint64_t left = 0;
+        for (int64_t i = 0; i < degree; ++i) span_[i / SPAN] += mass_[i];
+        for (const uint64_t mass : span_) left += mass;
+        for (int64_t counter = most_draws(taken); chosen < taken; ++chosen, ++counter) {
+            if (left == 0) return false;
+            uint64_t below = bounded(draw(row_key, counter), left);
+            int64_t span = 0;
+            while (below >= span_[span]) below -= span_[span++];
+            int64_t position = span * SPAN;
+            while (below >= mass_[position]) below -= mass_[position++];
+            out[chosen] = static_cast<uint32_t>(position);
+            span_[span] -= mass_[position];
+            left -= mass_[position];
+            mass_[position] = 0;
+        }
+        return true;
+    }
+
+    PositionSet set_;
+    std::vector<uint64_t> mass_, span_;
+};
+
 
 template <class Id>
 class WeightedRow {

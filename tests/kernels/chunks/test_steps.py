@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphmill.kernels.blocks.transpose import transpose, transpose_reference
 from graphmill.kernels.chunks.counts import StepCounts, cost, count_step
 from graphmill.kernels.chunks.cut import cut_chunks
 from graphmill.kernels.chunks.schedule import identity_schedule
 from graphmill.kernels.chunks.steps import chunk_steps, iterate_steps, iterate_steps_reference
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.sampling.transpose import transpose, transpose_reference
 from graphmill.kernels.types import ChunkStep
 from tests.kernels.chunks.drawn import Drawn, count, drawn
 from tests.kernels.graphs import random_topology

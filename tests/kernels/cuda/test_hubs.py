@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from graphmill.kernels.types import Topology
+from tests.kernels.blocks.test_transpose_cuda import assert_transposes
 from tests.kernels.cuda.machines import ShimMachine
 from tests.kernels.layers import test_aggregate_cuda, test_attention_cuda
 from tests.kernels.layers.test_aggregate_cuda import drawn_block
 from tests.kernels.sampling.test_sample_cuda import assert_samples
-from tests.kernels.sampling.test_transpose_cuda import assert_transposes
 
 MANY = 150_000
 LONG = pytest.param(10**6, marks=pytest.mark.slow("one node with a million neighbours; the short form has 150,000"))

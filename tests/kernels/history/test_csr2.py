@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.history.csr2 import prune, prune_reference, remove_in_edges, remove_in_edges_reference
-from graphmill.kernels.sampling.transpose import transpose
 from graphmill.kernels.types import Block
 from tests.kernels.history.made_batches import empty_blocks, made_blocks, made_slots
 

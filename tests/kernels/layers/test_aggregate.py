@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.kernels.arrays import BFLOAT16, STORED_FLOATS, narrow, widen
+from graphmill.kernels.blocks.transpose import order_weights, transpose, transpose_reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.layers.aggregate import (
     aggregate,
@@ -18,7 +19,6 @@ from graphmill.kernels.layers.aggregate import (
     aggregate_reference,
 )
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.kernels.sampling.transpose import order_weights, transpose, transpose_reference
 from graphmill.kernels.types import BatchKey, Block
 from tests.kernels.graphs import blocks, random_topology
 

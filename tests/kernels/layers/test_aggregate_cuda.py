@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.layers.aggregate import aggregate, aggregate_backward
 from graphmill.kernels.layers.aggregate_cuda import aggregate_backward_cuda, aggregate_cuda
-from graphmill.kernels.sampling.transpose import transpose
 from graphmill.kernels.types import Block
 from tests.kernels.graphs import blocks
 from tests.kernels.layers.on_device import DTYPES, assert_same_bits, float_rows, received, sent, sent_block

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.kernels.arrays import BFLOAT16, narrow, widen
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.layers.attention import attend, attend_backward, attend_reference, edge_mask, edge_mask_reference
-from graphmill.kernels.sampling.transpose import transpose
 from graphmill.kernels.types import Block
 from tests.kernels.graphs import blocks
 

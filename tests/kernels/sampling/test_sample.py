@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphmill.kernels.blocks.transpose import transpose_reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import key
 from graphmill.kernels.sampling.sample import Sampler, choose_reference, sample_reference
-from graphmill.kernels.sampling.transpose import transpose_reference
 from graphmill.kernels.types import BatchKey, Topology
 from tests.kernels.graphs import assert_same_blocks, random_topology, topologies, topology
 

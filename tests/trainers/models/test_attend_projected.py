@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.layers.attention import edge_mask
-from graphmill.kernels.sampling.transpose import transpose
 from graphmill.kernels.types import Block
-from graphmill.trainers.models.attend_projected import attend_projected
-from graphmill.trainers.models.attention import attend
+from graphmill.trainers.models.attention import attend, attend_projected
 from graphmill.trainers.models.ops import own_rows
 from tests.kernels.graphs import random_topology
 

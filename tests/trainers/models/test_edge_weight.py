@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from graphmill.kernels.blocks.coefficients import gcn_weights_reference
+from graphmill.kernels.blocks.dgl_blocks import to_dgl
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.sampling.coefficients import gcn_weights_reference
-from graphmill.kernels.sampling.dgl_blocks import to_dgl
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.kernels.sampling.transpose import transpose
 from graphmill.kernels.types import BatchKey, Block, Stream
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.models.build import build_model, require_weights
-from graphmill.trainers.models.gat import GatLayer
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.layers.gat import GatLayer
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.ledger import Ledger

@@ -95,9 +95,9 @@ def test_what_contradicts_itself_is_refused(options: dict[str, Any], problem: st
 def test_a_model_of_ones_own_brings_its_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "with_ends.py").write_text(
         "from graphmill.trainers.models.ends import LinearHead, Projection\n"
-        "from graphmill.trainers.models.finish import LayerOptions\n"
+        "from graphmill.trainers.models.layers.finish import LayerOptions\n"
         "from graphmill.trainers.models.layer import LayeredModel\n"
-        "from graphmill.trainers.models.sage import SageLayer\n"
+        "from graphmill.trainers.models.layers.sage import SageLayer\n"
         "def make(in_width, num_classes, config):\n"
         "    layers = [SageLayer(6, 6, LayerOptions()) for _ in range(2)]\n"
         "    ends = {'projection': Projection(in_width, 6), 'readout': LinearHead(2, 6, num_classes, 'sum')}\n"

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.layers.aggregate import Reduce
-from graphmill.kernels.sampling.transpose import transpose
 from graphmill.kernels.types import Block, Splice
 from graphmill.trainers.models.attention import attend
 from graphmill.trainers.models.ops import aggregate, beside_own, dropout, maximum, own_rows, relu_dropout, splice

@@ -35,8 +35,8 @@ TEXT = (Path(__file__).parents[3] / "docs" / "own-models.md").read_text()
 EXAMPLES = re.findall(r"```python\n# (\w+)\.py\n(.*?)```.*?```toml\n(.*?)```", TEXT, re.DOTALL)
 WIDE = """
 from torch import nn
-from graphmill.trainers.models.finish import LayerOptions
-from graphmill.trainers.models.sage import SageLayer
+from graphmill.trainers.models.layers.finish import LayerOptions
+from graphmill.trainers.models.layers.sage import SageLayer
 
 def wide(in_width, num_classes, config):
     return [SageLayer(in_width, {width}, LayerOptions()), SageLayer({width}, num_classes, LayerOptions(last=True))]
@@ -236,8 +236,8 @@ def test_seeds_are_checked_like_the_kernels() -> None:
 
 
 TIED = """
-from graphmill.trainers.models.finish import LayerOptions
-from graphmill.trainers.models.sage import SageLayer
+from graphmill.trainers.models.layers.finish import LayerOptions
+from graphmill.trainers.models.layers.sage import SageLayer
 
 def tied(in_width, num_classes, config):
     layer = SageLayer(in_width, in_width, LayerOptions())
@@ -259,9 +259,9 @@ def test_layers_that_share_their_parameters_train_and_go_on(tmp_path: Path) -> N
 MODES = """
 from torch import nn
 from graphmill.trainers.models.ends import Projection
-from graphmill.trainers.models.finish import LayerOptions
+from graphmill.trainers.models.layers.finish import LayerOptions
 from graphmill.trainers.models.layer import LayeredModel
-from graphmill.trainers.models.sage import SageLayer
+from graphmill.trainers.models.layers.sage import SageLayer
 
 class Then(SageLayer):
     def __init__(self, in_width, out_width, module):

@@ -10,14 +10,14 @@ import torch
 
 from graphmill.assets.storage.user_code import Reference
 from graphmill.assets.storage.version import canonical
+from graphmill.kernels.blocks.pyg_blocks import to_pyg
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.sampling.pyg_blocks import to_pyg
 from graphmill.trainers.models.build import build_model
-from graphmill.trainers.models.finish import LayerOptions
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.layers.finish import LayerOptions
+from graphmill.trainers.models.layers.sage import SageLayer
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.own import OwnModule, require_layers
-from graphmill.trainers.models.sage import SageLayer
 from graphmill.trainers.recipe.config import TrainConfig, TrainTable
 from graphmill.trainers.rows.source import MemorySource
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
@@ -33,8 +33,8 @@ from tests.trainers.runs import content, train_packed, train_parts, train_small
 BY_HAND = """
 import torch
 from torch import nn
-from graphmill.trainers.models.finish import LayerOptions
-from graphmill.trainers.models.sage import SageLayer
+from graphmill.trainers.models.layers.finish import LayerOptions
+from graphmill.trainers.models.layers.sage import SageLayer
 
 class Sage(nn.Module):
     # GraphSAGE along edge_index with torch alone, its parameters named like those of graphmill's layer.

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.kernels.sampling.dgl_blocks import to_dgl
-from graphmill.kernels.sampling.transpose import transpose
+from graphmill.kernels.blocks.dgl_blocks import to_dgl
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.types import Block, Topology
-from graphmill.trainers.models.finish import LayerOptions
-from graphmill.trainers.models.gat import GatLayer
-from graphmill.trainers.models.gcn import GcnLayer
-from graphmill.trainers.models.gin import GinLayer
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.layers.finish import LayerOptions
+from graphmill.trainers.models.layers.gat import GatLayer
+from graphmill.trainers.models.layers.gcn import GcnLayer
+from graphmill.trainers.models.layers.gin import GinLayer
+from graphmill.trainers.models.layers.sage import SageGcnLayer, SageLayer, SageMaxLayer
 from graphmill.trainers.models.masks import StepRandom
-from graphmill.trainers.models.sage import SageGcnLayer, SageLayer, SageMaxLayer
 from tests.trainers.graphs import random_topology
 from tests.trainers.models.test_models import blocks_of, small_model
 

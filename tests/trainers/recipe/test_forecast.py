@@ -18,10 +18,10 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.machine import usable_cores
 from graphmill.jobs.planning.graph import stand_in
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.kernels.sampling.transpose import transpose
 from graphmill.kernels.types import BatchKey
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.models.build import build_model

@@ -52,9 +52,8 @@ from graphmill.trainers.record.ledger import Line
 from graphmill.trainers.record.timeline import STEP
 from graphmill.trainers.techniques.disk import planned_reads
 from graphmill.trainers.techniques.distributed.batches import RankSource
-from graphmill.trainers.techniques.distributed.device_gradients import Member, add_gathered
+from graphmill.trainers.techniques.distributed.gradients import Member, Placed, add_gathered, exchange_rows
 from graphmill.trainers.techniques.distributed.packed import PackedRankSource, open_packed_source
-from graphmill.trainers.techniques.distributed.row_gradients import Placed, exchange_rows
 from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from graphmill.trainers.techniques.distributed.sharded import ShardedSource
 from graphmill.trainers.techniques.distributed.vanilla import VanillaSampler

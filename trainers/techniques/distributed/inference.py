@@ -13,19 +13,17 @@ per node of the rank for places, 8 per node of a part for its ranges, and the fe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
 import torch
-from safetensors.torch import load, save
 from torch import Tensor
 
 from graphmill.kernels.ranges import node_ranges
-from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.types import Array, Topology
 from graphmill.trainers.inference.bounds import Bounds
-from graphmill.trainers.inference.domain import Piece, row_ranges
+from graphmill.trainers.inference.domain import BatchTurns, row_ranges
 from graphmill.trainers.inference.needed import NeededNodes
 from graphmill.trainers.inference.windows import Rows, SourceRows, numpy_dtype
 from graphmill.trainers.ranks.group import Lane
@@ -35,7 +33,7 @@ from graphmill.trainers.techniques.distributed.exchange import Exchange, make_re
 from graphmill.trainers.techniques.distributed.sharded import Ownership, ShardedSource
 
 
-class PartNodes:
+class PartNodes(BatchTurns):
     """The nodes of this rank's parts, part after part.
 
     Args:
@@ -46,7 +44,8 @@ class PartNodes:
     """
 
     def __init__(self, topology: Topology, owned: Ownership, lane: Lane, ends: Array):
-        self.topology, self.owned, self.lane, self.ends = topology, owned, lane, ends
+        super().__init__(topology, ends, lane)
+        self.owned = owned
         self._sizes = np.zeros(owned.num_parts, np.int64)
         for low, high in node_ranges(topology.num_nodes):
             self._sizes += np.bincount(owned.part_of[low:high], minlength=owned.num_parts)
@@ -129,36 +128,6 @@ class PartNodes:
         counts = last - first  # a node may be wanted more than once
         rows = np.repeat(np.arange(len(computed)), counts)
         return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(len(rows)), rows
-
-    def turns(self, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
-        """Returns batch b at rank b mod ranks, and None for the turns in which only others have a batch."""
-        return turns_of_rank(self.lane, planned)
-
-    def collected(self, pieces: Iterable[Piece], count: int) -> Tensor:
-        """Returns the pieces of all ranks, each at its place; collective."""
-        return collected_of_ranks(self.lane, pieces, count)
-
-
-def turns_of_rank(lane: Lane, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
-    """Returns batch b at rank b mod ranks, and None for the turns in which only others have a batch."""
-    own, turns = planned[lane.rank :: lane.world], -(-len(planned) // lane.world)
-    return [*own, *[None] * (turns - len(own))]
-
-
-def collected_of_ranks(lane: Lane, pieces: Iterable[Piece], count: int) -> Tensor:
-    """Returns float[count, num_classes], the pieces of all ranks, each at its place; collective."""
-    found, own = list(pieces), {}
-    if found:
-        places = torch.from_numpy(np.concatenate([piece.places for piece in found]).astype(np.int64))
-        own = {"places": places, "rows": torch.cat([piece.rows for piece in found])}
-    logits = None
-    for sent in map(load, lane.gather_any(save(own))):
-        if sent:
-            places, rows = sent["places"], sent["rows"]
-            logits = torch.empty((count, rows.shape[1]), dtype=rows.dtype) if logits is None else logits
-            logits[places] = rows
-    assert logits is not None
-    return logits
 
 
 class PartInputs(SourceRows):

@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from graphmill.assets.sampling.config import Neighbours
+from graphmill.kernels.blocks.transpose import transpose as with_transpose
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.sampling.sample_layer import LayerSampler, Renamer
-from graphmill.kernels.sampling.transpose import transpose as with_transpose
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
 from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.record.ledger import Ledger, Line

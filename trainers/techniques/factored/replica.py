@@ -28,8 +28,8 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import BatchGradient, Done, Gradients, Run, taken_gradients
-from graphmill.trainers.models.finish import BatchNorm
 from graphmill.trainers.models.layer import Between
+from graphmill.trainers.models.layers.finish import BatchNorm
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.record.ledger import Line
 

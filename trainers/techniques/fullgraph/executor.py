@@ -12,13 +12,13 @@ An epoch is one optimiser step. Dropout is keyed by node, so masks are those of 
 which sums are rounded. That order is fixed by the chunks and the mode: two runs end with the same bits, for any number of devices that
 share the parts and whether aggregates are cached or computed again.
 
-Ranks may share the parts (rank_rows.py, chunk_gradients.py). The host of a rank has the rows of its parts' nodes alone, so this memory
+Ranks may share the parts (buffers.py, chunk_gradients.py). The host of a rank has the rows of its parts' nodes alone, so this memory
 falls with the number of ranks. Rows that its chunks read of other parts come by messages, and their gradients go back. Gradients of
 parameters and rows are added in the order of one process, so the bits are those of one process. Each rank has the topology and reads
 features from the table; in modes p2p and p2p+reuse the rank that has a row of a step loads it, features too.
 
 An exact evaluation is a forward pass over the same chunks; its logits are those of exact inference, in less time, since rows are loaded as
-few times as in training. Ranks share it, and the batches of a sampled one (evaluation_turns.py).
+few times as in training. Ranks share it, and the batches of a sampled one.
 
 `mode = "device"` is uncut: the whole pass runs on the device of one process. It is the baseline for chunks.
 
@@ -31,7 +31,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,13 +40,14 @@ from torch import Tensor
 from graphmill.assets.chunks.read import StoredChunks, open_chunks
 from graphmill.assets.storage.control_group import free_bytes
 from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.sampling.transpose import order_weights, transpose
 from graphmill.kernels.types import Array, Block
 from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from graphmill.trainers.batches.send import LABELS, send_blocks
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
+from graphmill.trainers.inference.domain import collected_of_ranks
 from graphmill.trainers.inference.exact import EVALUATION
 from graphmill.trainers.loop.executor import Done, Executor, Run
 from graphmill.trainers.models.layer import LayeredModel
@@ -58,22 +59,20 @@ from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.checks import count_name, move_name
 from graphmill.trainers.record.timeline import STEP
 from graphmill.trainers.rows.source import RowIds
-from graphmill.trainers.techniques.distributed.inference import collected_of_ranks
-from graphmill.trainers.techniques.fullgraph.budget import require_memory
-from graphmill.trainers.techniques.fullgraph.buffers import Mover
-from graphmill.trainers.techniques.fullgraph.chunk_gradients import open_gradients
-from graphmill.trainers.techniques.fullgraph.lists import Walk, walk
-from graphmill.trainers.techniques.fullgraph.mapped import maps_apart
-from graphmill.trainers.techniques.fullgraph.memory import Way
 from graphmill.trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
-from graphmill.trainers.techniques.fullgraph.passes import Passes
-from graphmill.trainers.techniques.fullgraph.rank_rows import RankRows
-from graphmill.trainers.techniques.fullgraph.reads import splits
-from graphmill.trainers.techniques.fullgraph.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import open_gradients
+from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
+from graphmill.trainers.techniques.fullgraph.passes.passes import Passes
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows, maps_apart
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.plan.budget import require_memory
+from graphmill.trainers.techniques.fullgraph.plan.memory import Way
+from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.rows.lists import Walk, Ways, walk
+from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks, sums_back
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from graphmill.trainers.techniques.fullgraph.shares import open_lane, open_places, part_share, rows_of_nodes
-from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks, sums_back
-from graphmill.trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
 
 def open_executor(run: Run) -> Executor:
@@ -103,27 +102,15 @@ def open_executor(run: Run) -> Executor:
     return FullGraph(run, model, chunks, settings)
 
 
-class Crossed(NamedTuple):
-    """Rows that cross between ranks, of all of them, in a pass over all steps.
-
-    Attributes:
-        up: the rows that parts read of other ranks when steps run upwards; the gradients that go back are as many.
-        down: those when steps run downwards.
-    """
-
-    up: int = 0
-    down: int = 0
-
-
 class OneStep(Executor):
     """The base of both executors: an epoch is one optimiser step over all training nodes, and no state is kept between two.
 
     Attributes:
-        crossing: rows that cross between ranks in a pass over all steps.
+        crossing: rows that cross between ranks in a pass over all steps, of all ranks.
         num_seeds: number of training nodes of this rank.
     """
 
-    crossing: Crossed
+    crossing: Ways[int]
     num_seeds: int
 
     def total_loss(self, random: StepRandom) -> float | Tensor:
@@ -207,8 +194,7 @@ class FullGraph(OneStep):
         lane = None if share is None else open_lane(run, settings)
         places = open_places(device, chunks.num_parts, settings.devices, share, run.ranks)
         self.replicas = replicas = Replicas(model, places)
-        rows = None if lane is None else RankRows(lane)
-        mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, train.num_threads, settings.overlap, rows)
+        mover = Mover(places, run.ledger, run.timeline, settings.peer_gbps, train.num_threads, settings.overlap, lane)
         shared, peers = len(places) // len(replicas.devices), len(replicas.devices) if replicas.several else 1
         way = Way(hybrid=settings.hybrid, parts=shared, overlap=mover.overlaps, devices=peers)
         require_memory(run, chunks, settings, way)
@@ -229,21 +215,21 @@ class FullGraph(OneStep):
         inputs = InputRows(run.features.table, replicas, kept_dtype(train.dtype))
         train_ids = np.array(run.graph.train_ids)
         self.whole = WholePass(passes, inputs, run.graph.labels, train_ids, run.loss)
-        self.num_seeds, self.crossing, self.lane = self.whole.num_seeds, Crossed(), lane
+        self.num_seeds, self.crossing, self.lane = self.whole.num_seeds, Ways(0, 0), lane
         if lane is not None:
             self.crossing, self.record = self._of_all_ranks(walked, lane, own)
 
-    def _of_all_ranks(self, walked: Walk, lane: Lane, nodes: int) -> tuple[Crossed, dict[str, Any]]:
+    def _of_all_ranks(self, walked: Walk, lane: Lane, nodes: int) -> tuple[Ways[int], dict[str, Any]]:
         """Returns the rows that cross, and facts about the share of each rank; all ranks call it."""
         up, down = (
-            sum(len(get.rows) for trades in walked.trades for get in getattr(trades, way).gets)
-            for way in ("up", "down")
+            sum(len(get.rows) for trades in walked.trades for get in trades.way(down).gets) for down in (False, True)
         )
         record = {"parts": list(walked.lists), "nodes": nodes, "host_row_bytes": self._row_bytes(nodes)}
         record |= {"rows_of_other_ranks": up}
         found = lane.gather_values([up, down, record])
-        crossed = Crossed(*(sum(each[way] for each in found) for way in (0, 1)))
-        return crossed, {"ranks": [record for _, _, record in found]}
+        return Ways(*(sum(each[way] for each in found) for way in (0, 1))), {
+            "ranks": [record for _, _, record in found]
+        }
 
     def steps(self, epoch: int, start: int) -> Generator[Done, None, None]:
         """Yields the one `Done` of an epoch. The loop bounds the memory of the first device, and this one that of the others."""
@@ -308,7 +294,7 @@ class Uncut(OneStep):
 
     def __init__(self, run: Run, model: LayeredModel):
         super().__init__(run)
-        self.num_seeds, self.crossing = len(run.graph.train_ids), Crossed()
+        self.num_seeds, self.crossing = len(run.graph.train_ids), Ways(0, 0)
         self.model, graph, device = model, run.graph, run.features.device
         self.summed: Tensor | None = None
         block = whole_block(run)

@@ -30,7 +30,7 @@ from graphmill.trainers.recipe.need import (
 )
 from graphmill.trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.recipe.terms import LAUNCHER
-from graphmill.trainers.techniques.fullgraph.memory import (
+from graphmill.trainers.techniques.fullgraph.plan.memory import (
     ChunkCounts,
     Way,
     device_bytes,

@@ -1,8 +1,8 @@
 """Measures the pieces of a pass over the whole graph on this machine: its layers on the in-edges of some nodes, and visits to chunks.
 
 The part of the graph is a chunk that reads most of its rows from outside, and, with its sources folded onto its destinations, a whole
-graph. The operations are those of passes.py, in which a layer's gradient needs no second forward pass where it can be told without, and
-those of an uncut pass. Seconds are scaled by the edges.
+graph. The operations are those of layer_passes.py, in which a layer's gradient needs no second forward pass where it can be told without,
+and those of an uncut pass. Seconds are scaled by the edges.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.kernels.sampling.transpose import order_weights, transpose
 from graphmill.kernels.types import BatchKey, Block, Stream
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.torch_threads import torch_threads
@@ -30,8 +30,8 @@ from graphmill.trainers.models.precision import BF16, computing, widened
 from graphmill.trainers.recipe.forecast import Outlook, Speeds
 from graphmill.trainers.recipe.outlook import GraphAtHand
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
-from graphmill.trainers.techniques.fullgraph.mapped import maps_apart
-from graphmill.trainers.techniques.fullgraph.reads import differentiated, splits
+from graphmill.trainers.techniques.fullgraph.passes.layer_passes import differentiated, splits
+from graphmill.trainers.techniques.fullgraph.passes.row_passes import maps_apart
 from graphmill.trainers.techniques.fullgraph.visits import visit_seconds
 
 PASS_EDGES = 500_000
@@ -127,7 +127,7 @@ def _whole_pass(outlook: Outlook, model: LayeredModel, index: int, block: Block,
 
 
 def _chunk_pass(outlook: Outlook, model: LayeredModel, index: int, block: Block, width: int) -> Callable[[], Any]:
-    """As the passes of chunks have it (passes.py, mapped.py): a layer's map over its own rows, its sum, its update, and their gradients."""
+    """As the passes of chunks have it: a layer's map over its own rows, its sum, its update, and their gradients."""
     layer: Any = model.layers[index]
     apart, first = maps_apart(layer, width), index == 0 and model.projection is None
     train, masks = outlook.case.semantic.train, StepRandom(0).layer(index + 1, block.dst_ids)

@@ -14,8 +14,8 @@ from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.ranks.group import ALONE, Lane, LinkModel, Ranks
-from graphmill.trainers.techniques.fullgraph.lists import PartShare
-from graphmill.trainers.techniques.fullgraph.places import Place
+from graphmill.trainers.techniques.fullgraph.rows.lists import PartShare
+from graphmill.trainers.techniques.fullgraph.rows.places import Place
 
 
 def part_share(run: Run, chunks: StoredChunks, settings: Any) -> PartShare | None:

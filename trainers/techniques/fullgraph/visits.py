@@ -29,17 +29,18 @@ from graphmill.trainers.recipe.forecast import Outlook
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.record.timeline import Timeline
 from graphmill.trainers.rows.source import TableSource
-from graphmill.trainers.techniques.fullgraph.buffers import Mover
-from graphmill.trainers.techniques.fullgraph.chunk_gradients import open_gradients
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
-from graphmill.trainers.techniques.fullgraph.in_place import consecutive
-from graphmill.trainers.techniques.fullgraph.lists import walk
-from graphmill.trainers.techniques.fullgraph.passes import Passes
-from graphmill.trainers.techniques.fullgraph.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import open_gradients
+from graphmill.trainers.techniques.fullgraph.passes.passes import Passes
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.plan.volumes import ROW_COPIES, volumes
+from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import consecutive
+from graphmill.trainers.techniques.fullgraph.rows.lists import walk
+from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks
 from graphmill.trainers.techniques.fullgraph.shares import open_places
-from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks
-from graphmill.trainers.techniques.fullgraph.volumes import ROW_COPIES, volumes
-from graphmill.trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
 
 CHUNK_NODES, NEIGHBOURS, STEPS = 16, 4, 2
 """Nodes of a small chunk, in-edges of each, and chunks of a part in the passes that are timed."""

@@ -2,8 +2,8 @@
 
 import os
 
-from graphmill.trainers.models.finish import LayerOptions
-from graphmill.trainers.models.sage import SageLayer
+from graphmill.trainers.models.layers.finish import LayerOptions
+from graphmill.trainers.models.layers.sage import SageLayer
 
 
 class Faulty(SageLayer):

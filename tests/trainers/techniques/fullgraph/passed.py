@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.chunks.steps import chunk_steps
-from graphmill.kernels.sampling.transpose import transpose
 from graphmill.kernels.types import Block
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.logical import LogicalDevice
@@ -16,14 +16,15 @@ from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.record.timeline import Timeline
 from graphmill.trainers.rows.source import TableSource
-from graphmill.trainers.techniques.fullgraph.buffers import Mover
-from graphmill.trainers.techniques.fullgraph.chunk_gradients import open_gradients
-from graphmill.trainers.techniques.fullgraph.lists import walk
-from graphmill.trainers.techniques.fullgraph.passes import Passes
-from graphmill.trainers.techniques.fullgraph.places import Place
-from graphmill.trainers.techniques.fullgraph.replicas import Replicas
-from graphmill.trainers.techniques.fullgraph.supply import ChunkBlocks
-from graphmill.trainers.techniques.fullgraph.whole_pass import InputRows, WholePass
+from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import open_gradients
+from graphmill.trainers.techniques.fullgraph.passes.passes import Passes
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.rows.lists import walk
+from graphmill.trainers.techniques.fullgraph.rows.places import Place
+from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks
 from tests.kernels.graphs import random_topology
 
 RANDOM = StepRandom(3, 1, 0)

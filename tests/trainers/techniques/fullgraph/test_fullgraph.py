@@ -13,9 +13,9 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN
-from graphmill.trainers.techniques.fullgraph.budget import cut_counts, needed_bytes
 from graphmill.trainers.techniques.fullgraph.executor import Uncut
-from graphmill.trainers.techniques.fullgraph.memory import largest
+from graphmill.trainers.techniques.fullgraph.plan.budget import cut_counts, needed_bytes
+from graphmill.trainers.techniques.fullgraph.plan.memory import largest
 from tests import accelerator
 from tests.accelerator.backend import stand_in
 from tests.trainers.graphs import random_graph_artifacts
@@ -200,8 +200,8 @@ def test_the_number_of_chunks_that_is_named_is_counted_as_the_stage_cuts_and_ord
 
 
 WIDE = """
-from graphmill.trainers.models.finish import LayerOptions
-from graphmill.trainers.models.sage import SageLayer
+from graphmill.trainers.models.layers.finish import LayerOptions
+from graphmill.trainers.models.layers.sage import SageLayer
 
 def wide(in_width, num_classes, config):
     return [SageLayer(in_width, 6, LayerOptions()), SageLayer(6, num_classes, LayerOptions(last=True))]
@@ -241,8 +241,8 @@ def test_rows_that_come_while_a_device_computes_take_memory_of_their_own(tmp_pat
 
 NORMED = """
 from torch import nn
-from graphmill.trainers.models.finish import LayerOptions
-from graphmill.trainers.models.sage import SageLayer
+from graphmill.trainers.models.layers.finish import LayerOptions
+from graphmill.trainers.models.layers.sage import SageLayer
 
 class Normed(SageLayer):
     def __init__(self, in_width, out_width):

@@ -22,8 +22,9 @@ from graphmill.trainers.recipe.forecast import Outlook, Speeds
 from graphmill.trainers.recipe.kept_speeds import speeds_path
 from graphmill.trainers.recipe.outlook import outlook_on
 from graphmill.trainers.techniques.fullgraph import visits
-from graphmill.trainers.techniques.fullgraph.in_place import consecutive
 from graphmill.trainers.techniques.fullgraph.pieces import _chunk_pass, _part, measure_pieces
+from graphmill.trainers.techniques.fullgraph.plan.volumes import pass_seconds, volumes
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import consecutive
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
 from graphmill.trainers.techniques.fullgraph.visits import (
     CHUNK_NODES,
@@ -33,7 +34,6 @@ from graphmill.trainers.techniques.fullgraph.visits import (
     _small_graph,
     visit_seconds,
 )
-from graphmill.trainers.techniques.fullgraph.volumes import pass_seconds, volumes
 
 SIZES = Sizes(num_nodes=300, num_edges=2400, num_train=200, num_classes=3, width=8, row_bytes=32)
 TYPES = NodeTypes(starts=(0, 20, 40, 300), columns=(8, 0, 4))

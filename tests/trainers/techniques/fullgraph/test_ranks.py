@@ -17,8 +17,8 @@ from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN
 from graphmill.trainers.run import train_table
 from graphmill.trainers.techniques.fullgraph.executor import FullGraph
-from graphmill.trainers.techniques.fullgraph.host_rows import HostRows
-from graphmill.trainers.techniques.fullgraph.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import KeptRows
 from tests.recipes import recipe, sbm
 from tests.trainers import graphs
 from tests.trainers.graphs import random_graph_artifacts
@@ -188,13 +188,13 @@ def test_the_rows_that_cross_are_those_of_an_outside_count(tmp_path, mode):
 
 @pytest.mark.parametrize("mode", ["p2p+reuse", "vanilla"])
 def test_a_rank_has_the_rows_of_its_own_nodes_alone(tmp_path, monkeypatch, mode):
-    held, real = [], HostRows.__init__
+    held, real = [], KeptRows.__init__
 
     def note(self, num_rows, *arguments, **more):
         held.append(num_rows)
         real(self, num_rows, *arguments, **more)
 
-    monkeypatch.setattr(HostRows, "__init__", note)
+    monkeypatch.setattr(KeptRows, "__init__", note)
     found = ranked(tmp_path, 4, model="gcn", mode=mode, input="linear")
     shares = found.run_record()["executors"]["ranks"]
     num_nodes = sum(each["nodes"] for each in shares)

@@ -1,0 +1,59 @@
+"""Edge weights of a block on a GPU; see kernels/blocks/coefficients.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphmill.kernels.arrays import dtype_name
+from graphmill.kernels.cuda.launch import BLOCK, ID_TYPES, address, grid
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.types import Block
+
+
+def gcn_weights_cuda(
+    block: Block, in_degree: Any, out_degree: Any, device: KernelDevice, sampled: bool = True
+) -> tuple[Any, Any]:
+    """Returns (weight f32[nnz], self_weight f32[num_dst]) on the device; see `graphmill.kernels.blocks.coefficients.gcn_weights`.
+
+    Args:
+        block: block on the device.
+        in_degree, out_degree: i32[N] of the whole graph, on the device.
+        device: the device that holds them.
+        sampled: whether the neighbours of a row are scaled by d_in(v) / k.
+    """
+    weight, own = device.zeros((len(block.indices),), np.float32), device.empty((block.num_dst,), np.float32)
+    _launch(block, in_degree, out_degree, (1, int(sampled)), weight, own, device)
+    return weight, own
+
+
+def sum_weights_cuda(block: Block, in_degree: Any, device: KernelDevice) -> Any:
+    """Returns f32[nnz] on the device; see `graphmill.kernels.blocks.coefficients.sum_weights`."""
+    weight = device.zeros((len(block.indices),), np.float32)
+    _launch(block, in_degree, None, (0, 1), weight, None, device)
+    return weight
+
+
+def _launch(
+    block: Block, in_degree: Any, out_degree: Any, how: tuple[int, int], weight: Any, own: Any, device: KernelDevice
+) -> None:
+    if not block.num_dst:
+        return
+    ids = dtype_name(block.src_ids.dtype)
+    arguments = (
+        address(block.start, "start", device, block.num_dst),
+        address(block.end, "end", device, block.num_dst),
+        address(block.indices, "indices", device),
+        address(block.dst_pos, "dst_pos", device, block.num_dst),
+        address(block.src_ids, "src_ids", device, block.num_src, ids),
+        address(in_degree, "in_degree", device),
+        address(out_degree, "out_degree", device),
+        *(np.int32(value) for value in how),
+        np.int32(block.num_dst),
+        address(block.share if how[1] else None, "share", device, len(block.indices), "float32"),
+        address(weight, "weight", device, dtype="float32"),
+        address(own, "self_weight", device, dtype="float32"),
+    )
+    kernel = device.kernel("sampling/coefficients", "coefficients", {"ID": ID_TYPES[ids]})
+    kernel(grid(32 * block.num_dst, device), (BLOCK,), arguments)

@@ -1,0 +1,43 @@
+"""The transpose of a block on a GPU; see kernels/blocks/transpose.py.
+
+The library's stable sort orders the edges by source; equal sources keep the order of their edges, as in the CPU's counting sort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graphmill.kernels.cuda.launch import BLOCK, address, grid
+from graphmill.kernels.cuda.protocol import KernelDevice
+from graphmill.kernels.types import Block
+
+
+def transpose_cuda(block: Block, device: KernelDevice, rows: Any = None) -> Block:
+    """Returns the block with its transpose.
+
+    Args:
+        block: block on the device, with all its edges.
+        device: the device that holds it.
+        rows: i32[nnz] on the device, the destination of each edge; None if it is not known.
+    """
+    num_edges, num_src = len(block.indices), block.num_src
+    if rows is None:
+        rows = device.empty((num_edges,), np.int32)
+        if num_edges:
+            ranges = (address(getattr(block, name), name, device, block.num_dst) for name in ("start", "end"))
+            arguments = (*ranges, np.int32(block.num_dst), np.uint64(device.pointer(rows, "rows")))
+            device.kernel("sampling/transpose", "spell_rows", {})(grid(32 * block.num_dst, device), (BLOCK,), arguments)
+    order = device.stable_order(block.indices)
+    t_start, t_dst = device.empty((num_src + 1,), np.int32), device.empty((num_edges,), np.int32)
+    arguments = (
+        *(address(array, "edges", device, num_edges) for array in (block.indices, rows, order)),
+        np.int32(num_edges),
+        np.int32(num_src),
+        np.uint64(device.pointer(t_start, "t_start")),
+        np.uint64(device.pointer(t_dst, "t_dst")) if num_edges else np.uint64(0),
+    )
+    device.kernel("sampling/transpose", "transpose", {})(grid(num_edges + 1, device), (BLOCK,), arguments)
+    return replace(block, t_start=t_start, t_edge=order, t_dst=t_dst)

@@ -1,0 +1,1 @@
+"""Passes over the chunks of a whole graph."""

@@ -1,0 +1,209 @@
+"""Passes over the rows of nodes alone: the projection of features, and the maps of layers that map rows before they sum them.
+
+Every node's row is mapped once, with its own chunk, and not in each chunk that reads it. A chunk then loads mapped rows as neighbours, and
+its backward pass sends the gradients of mapped rows back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphmill.kernels.rows.move_rows import place_rows
+from graphmill.kernels.types import Array
+from graphmill.trainers.devices.protocol import Device, kernel_array
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.ops import add_gradient
+from graphmill.trainers.models.own import OwnLayers
+from graphmill.trainers.models.precision import BF16, widened
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.record.timeline import COMPUTE
+from graphmill.trainers.rows.source import H2D, RowIds, TableSource
+from graphmill.trainers.techniques.fullgraph.passes.backward import backward_from
+from graphmill.trainers.techniques.fullgraph.passes.layer_passes import LayerRows
+from graphmill.trainers.techniques.fullgraph.passes.passes import ChunkPass
+from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import IDS, HostRows, KeptRows, rows_in_place
+from graphmill.trainers.techniques.fullgraph.rows.supply import Supply
+
+
+def maps_apart(layer: Any, in_width: int) -> bool:
+    """Returns whether a layer's map is a pass of its own: where it makes rows no wider than the in_width columns that it reads."""
+    return getattr(layer, "maps_apart", False) and layer.projected_width <= in_width
+
+
+class InputRows(HostRows):
+    """The features of nodes, with dropout and projection on the device.
+
+    Args:
+        table: the features.
+        replicas: the model with the row-wise beginning, on each device.
+        dtype: NumPy's name of the type of gathered rows.
+
+    If ranks share the parts, each reads the rows of any node from the table.
+    """
+
+    def __init__(self, table: TableSource, replicas: Replicas, dtype: str):
+        model = replicas.model
+        self.table, self.replicas, self.dtype = table, replicas, getattr(torch, dtype)
+        self.width = table.width if model.projection is None else model.projection.width
+        self.random = StepRandom(0)
+        plain = getattr(table, "plain", None)  # a table behind a link, or a cache, has rows to be gathered only
+        self._plain: Array | None = None if plain is None or isinstance(model, OwnLayers) else plain(dtype)
+        self._as_they_are = not model.input_dropout and model.projection is None
+
+    def stage(self, ids: Array, device: Device, ledger: Ledger) -> tuple[Tensor, int]:
+        """As `HostRows.stage`; the staged rows are the features themselves."""
+        moved = Ledger()
+        x = None if self._plain is None else rows_in_place(self._plain, ids, device, "staged")
+        if x is None:
+            x = device.alloc((len(ids), self.table.width), self.dtype, "staged")
+            self.table.gather(RowIds(ids), x, moved)
+        else:
+            self.table.book(len(ids), moved)
+        return x, self._booked(moved, ledger)
+
+    def in_place(self, ids: Array, device: Device) -> Tensor | None:
+        """As `HostRows.in_place`; None also if the input rows are made from the features."""
+        if self._plain is None or not self._as_they_are:
+            return None
+        return rows_in_place(self._plain, ids, device, "staged")
+
+    def loads_to(self, device: Device) -> bool:
+        """Returns whether the first layer reads the features as they lie in the host's memory."""
+        return self._plain is not None and self._as_they_are and not device.remote
+
+    def load(self, ids: Array, device: Device, ledger: Ledger, out: Tensor, places: Array | None) -> tuple[Tensor, int]:
+        """As `HostRows.load`."""
+        assert self._plain is not None
+        moved = Ledger()
+        place_rows(self._plain, ids, kernel_array(out), places, self.table.threads)
+        self.table.book(len(ids), moved)
+        return out, self._booked(moved, ledger)
+
+    def _booked(self, moved: Ledger, ledger: Ledger) -> int:
+        """Books what a gather moved besides the rows themselves, and returns the bytes of these."""
+        num_bytes = 0
+        for row in moved.rows()["moves"]:
+            line = Line(row["link"], row["kind"], row["phase"], row["layer"])
+            if line == H2D:
+                num_bytes = row["moved_bytes"]
+            else:
+                ledger.move(line, **{name: row[name] for name in ("requests", "asked_bytes", "moved_bytes")})
+        return num_bytes
+
+    def transformed(self, x: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
+        """Returns the first layer's input rows: float[c, H] from the nodes' features x on the device."""
+        model = self.replicas.on(device)
+        drops = model.input_dropout or model.projection is not None
+        return widened(model.input(x, device.send([ids], IDS, ledger)[0] if drops else ids, self.random))
+
+    def finish(self, staged: Tensor, ids: Array, device: Device, ledger: Ledger) -> Tensor:
+        """As `HostRows.finish`: dropout and projection, without a gradient."""
+        with torch.no_grad():
+            return self.transformed(staged, ids, device, ledger).contiguous()
+
+
+@dataclass
+class ProjectionPass(ChunkPass[Tensor]):
+    """Keeps the rows of all nodes in the form that passes read: features become input rows of the first layer.
+
+    Attributes:
+        inputs, out: where rows come from, and where they are kept.
+        kind, index: kind of the rows that are read, and the layer that they are read for, in the ledger.
+    """
+
+    inputs: HostRows
+    out: KeptRows
+    kind: str = "feature"
+    index: int = 0
+
+    def chunk(self, supply: Supply) -> Tensor:
+        """Returns the rows of a chunk's nodes."""
+        return supply.loaded(self.inputs, Line("h2d", self.kind, "forward", self.index))
+
+    def leave(self, supply: Supply, found: Tensor) -> None:
+        """Keeps the rows."""
+        self.store(supply, found, self.out, Line("d2h", "output", "forward", self.index))
+
+
+@dataclass
+class MapPass(ProjectionPass):
+    """Maps the rows of all nodes by the map of a layer."""
+
+    kind: str = "output"
+
+    def chunk(self, supply: Supply) -> Tensor:
+        """Returns the mapped rows of a chunk's nodes."""
+        read, layer = super().chunk(supply), self.model_on(supply).layers[self.index]
+        with self.computing(supply):
+            return widened(layer.project(read))  # pyright: ignore[reportCallIssue]
+
+
+@dataclass
+class ProjectionBackwardPass(ChunkPass[None]):
+    """Adds the gradients of the projection's parameters, from `above`, those of the input rows."""
+
+    inputs: InputRows
+    above: KeptRows
+    down = parts_down = differentiates = True
+
+    def chunk(self, supply: Supply) -> None:
+        """Projects a chunk's nodes again, and differentiates that."""
+        part, ids, j = supply.part, supply.ids, supply.step
+        above = supply.loaded(self.above, Line("h2d", "gradient", "backward"))
+        with self.mover.span(part, "h2d", j):
+            x = self.mover.staged(self.inputs.stage, ids, Line("h2d", "feature", "backward"), part)
+        with self.mover.span(part, COMPUTE, j):
+            with self.precision(supply):
+                rows = self.inputs.transformed(x, ids, supply.place.device, self.mover.ledger)
+            backward_from(rows, above)
+
+
+@dataclass
+class MapBackwardPass(ChunkPass[Tensor | None]):
+    """Adds the gradients of a map's parameters to the model, and those of the rows that it reads to the host's.
+
+    Attributes:
+        rows: the rows of the layer.
+        above: gradients of the mapped rows.
+        sums: receives the gradients of the rows, which its nodes' own have been written to if it reads own rows; None if they are not
+            needed.
+    """
+
+    rows: LayerRows
+    above: KeptRows
+    sums: KeptRows | None
+    down = parts_down = differentiates = True
+
+    def chunk(self, supply: Supply) -> Tensor | None:
+        """Differentiates the map of a chunk's nodes; returns the gradients of the rows that it reads, if they are needed."""
+        sums, index, layer = self.sums, self.rows.index, self.rows.layer
+        above = supply.loaded(self.above, Line("h2d", "gradient", "backward", index))
+        read = supply.loaded(self.rows.inputs, Line("h2d", "output", "backward", index))
+        into = None if sums is None or layer.reads_own else sums.in_place(supply.ids, supply.place.device, "work")
+        with self.computing(supply):
+            return self._differentiated(self.model_on(supply).layers[index], read, above, into)
+
+    def _differentiated(self, layer: Any, read: Tensor, above: Tensor, into: Tensor | None) -> Tensor | None:
+        """Adds the gradient of the map's parameters; returns that of the rows, if it is needed, in `into` if that is given."""
+        needed = self.sums is not None
+        if self.passes.dtype != BF16:
+            # A product has gradients that need none of its results: the map is not computed again.
+            with torch.no_grad():
+                add_gradient(layer.map_weight, above.T @ read)
+                return torch.mm(above, layer.map_weight, out=into) if needed else None
+        read = read.detach().requires_grad_(needed)
+        backward_from(widened(layer.project(read)), above)
+        return read.grad
+
+    def leave(self, supply: Supply, found: Tensor | None) -> None:
+        """Moves the gradients of rows to the host, and adds them to those of own rows."""
+        if self.sums is not None:
+            assert found is not None
+            leave = self.mover.add if self.rows.layer.reads_own else self.mover.store
+            line = Line("d2h", "own_gradient", "backward", self.rows.index)
+            leave(found, supply.ids, self.sums, line, supply.part, supply.step)

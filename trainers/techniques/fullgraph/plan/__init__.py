@@ -1,0 +1,1 @@
+"""Bytes and seconds of full-graph passes before they run."""

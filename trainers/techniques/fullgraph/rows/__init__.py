@@ -1,0 +1,1 @@
+"""Rows of a full-graph training: where they are, and what moves them."""

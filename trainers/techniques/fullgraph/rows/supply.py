@@ -1,0 +1,218 @@
+"""The supply of a step: its inputs, loaded onto a device while the step before it is computed (HongTu, sections 4.3 and 6; double buffers).
+
+A part's buffer holds rows in place, so that those which stay are never moved; new rows cannot be written into it before the step that uses
+it is done. They are loaded into separate memory instead, on a loader's thread and, on a GPU, a stream of its own, and are put in their
+places when their step begins. The chunk's block and the rows that a backward pass reads of its nodes are loaded likewise. One step is
+computed while the next is loaded: a device holds two supplies at most.
+
+If a device shares the host's memory and no link is modelled, loading is a copy by the same cores, and nothing is loaded ahead: rows go
+straight to their places. The transfers, and every bit of the result, are the same in both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from graphmill.kernels.blocks.transpose import order_weights, transpose
+from graphmill.kernels.types import Array, Block, Topology
+from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights, block_bytes
+from graphmill.trainers.batches.flow import Task, Work, flow
+from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
+from graphmill.trainers.techniques.fullgraph.rows.host_rows import HostRows
+from graphmill.trainers.techniques.fullgraph.rows.lists import Steps
+from graphmill.trainers.techniques.fullgraph.rows.places import Place
+
+LOADER = "loader"
+
+
+class ChunkBlocks:
+    """Prepares the blocks of steps, and keeps as many of them on the host as a bound allows; the others are made anew in every pass.
+
+    Threads may ask for blocks of different steps at once.
+
+    Args:
+        steps: the source of chunks.
+        topology: the graph, whose degrees decide the weights.
+        model: the model, which needs weights or relations on the edges.
+        most_bytes: bound on the bytes of kept blocks.
+    """
+
+    def __init__(self, steps: Steps, topology: Topology, model: LayeredModel, most_bytes: int):
+        self.steps, self.topology, self.model = steps, topology, model
+        self._kept: dict[tuple[int, int], Block] = {}
+        self._free_bytes, self._lock = most_bytes, Lock()
+
+    @contextmanager
+    def on(self, part: int, step: int, device: Device, ledger: Ledger) -> Iterator[Block]:
+        """Yields the block of a step, with its transpose, while it is on a device."""
+        found = self._kept.get((part, step))
+        if found is None:
+            found = self._made(part, step)
+            ordered = found.weight.nbytes if found.weight is not None and sums_back(self.model, device) else 0
+            num_bytes = block_bytes((found,)) + ordered
+            with self._lock:
+                stays = num_bytes <= self._free_bytes
+                self._free_bytes -= num_bytes * stays
+            if stays:
+                if ordered:
+                    order_weights(found)
+                self._kept[part, step] = found
+        with device.holding(block_bytes((found,)), "topology"):
+            yield send_blocks((found,), device, ledger)[0]
+
+    def _made(self, part: int, step: int) -> Block:
+        chunk = self.steps.step(part, step)
+        # Unused rows do not belong to a node; any node's number is valid for them.
+        block, topology = transpose(replace(chunk.block, src_ids=np.maximum(chunk.block.src_ids, 0))), self.topology
+        if self.model.edge_weight in DATA_WEIGHTS and topology.weights is not None:
+            block.weight = _of_edges(topology.weights, topology, chunk.dst_ids)
+        attach_weights((block,), topology, self.model.edge_weight)
+        if self.model.reads_relations:
+            block.edge_type = _of_edges(topology.edge_types, topology, chunk.dst_ids)
+        return block
+
+
+def sums_back(model: LayeredModel, device: Device) -> bool:
+    """Returns whether weighted sums of a model send their gradients back on this machine's own cores."""
+    return not device.remote and any(hasattr(layer, "aggregate_backward") for layer in model.layers)
+
+
+def _of_edges(values: Array | None, topology: Topology, node_ids: Array) -> Array:
+    """Returns [edges], the values [E] of the edges of nodes, row by row in the order of the graph, which is that of a chunk."""
+    starts, ends = topology.indptr[node_ids], topology.indptr[node_ids + 1]
+    lengths = ends - starts
+    before = np.cumsum(lengths) - lengths
+    assert values is not None
+    return values[np.arange(lengths.sum()) + np.repeat(starts - before, lengths)]
+
+
+@dataclass(kw_only=True)
+class Supply:
+    """What a pass asks for in a step for one part: rows of the host by name, and the chunk's block. They come ahead, or on demand.
+
+    Attributes:
+        mover, blocks: the loaders of rows and blocks.
+        place, step: the place of the part, and the step.
+        ids: ids[v], the nodes that the pass computes; without any it needs no block.
+    """
+
+    mover: Mover
+    blocks: ChunkBlocks
+    place: Place
+    step: int
+    ids: Array
+    _asked: dict[str, tuple[HostRows, Array, Line]] = field(default_factory=dict)
+    _staged: dict[str, Tensor] = field(default_factory=dict)
+    _block: Block | None = None
+    _held: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def part(self) -> int:
+        """Number of the part."""
+        return self.place.part
+
+    def ask(self, name: str, rows: HostRows, ids: Array, line: Line) -> None:
+        """Asks for rows of nodes under a name; `line` books them."""
+        self._asked[name] = rows, ids, line
+
+    def bring(self) -> Supply:
+        """Loads everything; called on a loader's thread."""
+        device = self.place.device
+        with device.working(), device.preparing():
+            for name, (rows, ids, line) in self._asked.items():
+                if len(ids):
+                    self._staged[name] = self.mover.staged(rows.stage, ids, line, self.part)
+            if len(self.ids):
+                self._block = self._sent_block()
+            handed = [*self._staged.values(), *([] if self._block is None else [self._block.src_ids])]
+            device.hand_over(handed)
+        return self
+
+    def fill(self, name: str, buffer: Tensor, places: Array | None) -> None:
+        """Writes the rows named `name` to rows of a buffer."""
+        rows, ids, line = self._asked[name]
+        if not len(ids):
+            return
+        if name not in self._staged and rows.loads_to(self.place.device):
+            with self.mover.span(self.part, "h2d", self.step):
+                self.mover.staged(partial(rows.load, out=buffer, places=places), ids, line, self.part)
+            return
+        taken = self.take(name)
+        assert taken is not None
+        self.mover.put(taken, buffer, places, self.part)
+
+    def take(self, name: str) -> Tensor | None:
+        """Returns the rows named `name`, float[c, F] on the device; None if the pass does not ask for them."""
+        if name not in self._asked:
+            return None
+        rows, ids, line = self._asked[name]
+        staged = self._staged.pop(name, None)
+        if staged is None:
+            return self.mover.loaded(rows, ids, line, self.part, self.step)
+        return rows.finish(staged, ids, self.place.device, self.mover.ledger)
+
+    def loaded(self, rows: HostRows, line: Line) -> Tensor:
+        """Returns rows of the nodes that the pass computes, float[v, F] on the device, loaded now."""
+        return self.mover.loaded(rows, self.ids, line, self.part, self.step)
+
+    @contextmanager
+    def block(self) -> Iterator[Block]:
+        """Yields the chunk's block, with its transpose, while it is on the device."""
+        with self._held:
+            block, self._block = self._block or self._sent_block(), None
+            yield block
+
+    def _sent_block(self) -> Block:
+        return self._held.enter_context(self.blocks.on(self.part, self.step, self.place.device, self.mover.ledger))
+
+    def close(self) -> None:
+        """Releases the unused inputs."""
+        self._staged.clear()
+        self._block = None
+        self._held.close()
+
+
+def supplies_ahead(
+    mover: Mover, order: Sequence[int], supply: Callable[[Place, int], Supply]
+) -> Iterator[tuple[int, list[Supply]]]:
+    """Yields every step of a pass with the supplies of all parts, which are loaded while the step before is computed.
+
+    Args:
+        mover: the mover of rows.
+        order: numbers of the steps.
+        supply: returns what the pass asks for in a step for the part of a place.
+
+    Raises:
+        OverBudget: a device lacks memory for a supply.
+    """
+    # A supply counts as one byte: the queue bounds their number, and devices their bytes.
+    tasks = [
+        Task(
+            name=f"{LOADER} {place.part}",
+            num_bytes=lambda item, value: 1,
+            work=Work("h2d", lambda lane, item, value, place=place: supply(place, order[item.position]).bring()),
+            most_waiting=1,
+        )
+        for place in mover.places
+    ]
+    # A flow needs only the positions of its planned items.
+    planned: Any = [SimpleNamespace(position=position) for position in range(len(order))]
+    with closing(flow(planned, tasks, 4 * len(tasks), mover.timeline)) as prepared:
+        for item, found in prepared:
+            yield order[item.position], list(found)
+            for each in found:
+                each.close()
+            del found, each
