@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from graphmill.assets.budgets.config import AUTO
-from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, libraries
+from graphmill.assets.building.needs import DRAWING, Need, Sizes
 from graphmill.assets.sizes import parse_size
 
 
 def budgets_need() -> Need:
     """Returns the need of the budgets stage, which only computes and draws."""
-    return Need(name="budgets", phases=((libraries(STEP_BYTES + FIGURE_BYTES),),))
+    return Need(name="budgets", phases=((DRAWING,),))
 
 
 def budget_bytes(sizes: Sizes, level: str) -> int | None:

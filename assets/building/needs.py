@@ -73,17 +73,43 @@ class Sizes:
         return self.num_rows * self.row_bytes
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Term:
-    """One summand of a need."""
+    """One summand of a need.
 
-    # What takes the bytes, in a few words: "rows in the host cache".
-    what: str
-    num_bytes: int
-    # The key of the pipeline file that lowers it, "[memory] host"; "" if none does.
+    Attributes:
+        name: the thing that takes the bytes, in a few words: "rows in the host cache".
+        most: bytes that it takes at most.
+        key: key of the pipeline file that lowers it, "[memory] host"; "" if none does.
+        bound: whether a size that is not known yet was counted at its bound, so that the step may take less.
+        likely: bytes that are expected, if more is known than a need allows for; None for `most`.
+    """
+
+    name: str
+    most: int
     key: str = ""
-    # Whether a size that is not known yet was counted at its bound.
-    at_most: bool = False
+    bound: bool = False
+    likely: int | None = None
+
+    @property
+    def least(self) -> int:
+        """Bytes that it takes for certain."""
+        return 0 if self.bound else self.most
+
+    @property
+    def expected(self) -> int:
+        """Bytes that it is expected to take."""
+        return self.most if self.likely is None else self.likely
+
+    def times(self, count: int) -> Term:
+        """Returns the term of a number of processes that each have it."""
+        return replace(self, most=count * self.most, likely=None if self.likely is None else count * self.likely)
+
+
+LIBRARIES = Term("Python and libraries", STEP_BYTES)
+"""The process of a step before it builds."""
+DRAWING = Term("Python and libraries", STEP_BYTES + FIGURE_BYTES)
+"""The process of a step that draws figures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,22 +146,22 @@ class Need:
     @property
     def memory(self) -> tuple[Term, ...]:
         """The phase that may take the most."""
-        return max(self.phases, key=lambda terms: sum(term.num_bytes for term in terms))
+        return max(self.phases, key=lambda terms: sum(term.most for term in terms))
 
     @property
     def memory_bytes(self) -> int:
         """The sum of `memory`, the peak."""
-        return sum(term.num_bytes for term in self.memory)
+        return sum(term.most for term in self.memory)
 
     @property
     def certain(self) -> tuple[Term, ...]:
         """The phase whose exact terms take the most."""
-        return max(self.phases, key=_exact_bytes)
+        return max(self.phases, key=lambda terms: sum(term.least for term in terms))
 
     @property
     def least_bytes(self) -> int:
         """The bytes that the step takes for certain."""
-        return _exact_bytes(self.certain)
+        return sum(term.least for term in self.certain)
 
     @property
     def is_bound(self) -> bool:
@@ -148,10 +174,10 @@ class Need:
 
     def lines(self, phase: Sequence[Term] | None = None) -> Iterator[str]:
         """Yields one line per summand of the memory, or of one phase, largest first."""
-        for term in sorted(self.memory if phase is None else phase, key=lambda term: -term.num_bytes):
-            if term.num_bytes:
+        for term in sorted(self.memory if phase is None else phase, key=lambda term: -term.most):
+            if term.most:
                 lowers = f"   ({term.key} lowers it)" if term.key else ""
-                yield f"{format_bytes(abs(term.num_bytes)):>9}  {term.what}{lowers}"
+                yield f"{format_bytes(abs(term.most)):>9}  {term.name}{lowers}"
 
 
 def require_fit(need: Need, there: int | None) -> None:
@@ -166,9 +192,9 @@ def require_fit(need: Need, there: int | None) -> None:
     """
     if there is None or need.least_bytes <= there * (1 + MARGIN):
         return
-    phase = sorted(need.certain, key=lambda term: -term.num_bytes)
+    phase = sorted(need.certain, key=lambda term: -term.most)
     keys = dict.fromkeys(term.key for term in phase if term.key)
-    fixed = sum(term.num_bytes for term in phase if not term.key)
+    fixed = sum(term.most for term in phase if not term.key)
     remedy = f"lower {' or '.join(keys)}"
     if not keys or fixed > there * (1 + MARGIN):
         limit = limit_bytes()
@@ -180,19 +206,10 @@ def require_fit(need: Need, there: int | None) -> None:
         more = f"raise the memory limit{given} to" if given else "use a machine, or a memory limit, with"
         remedy = f"{more} at least {format_bytes(fixed)}: no key of the file lowers that"
     raise InputError(
-        f"{need.name} needs {format_bytes(sum(term.num_bytes for term in phase))} of memory and {format_bytes(there)} are there:\n"
+        f"{need.name} needs {format_bytes(sum(term.most for term in phase))} of memory and {format_bytes(there)} are there:\n"
         + "\n".join(f"  {line}" for line in need.lines(phase)),
         remedy,
     )
-
-
-def _exact_bytes(phase: Sequence[Term]) -> int:
-    return sum(term.num_bytes for term in phase if not term.at_most)
-
-
-def libraries(num_bytes: int = STEP_BYTES) -> Term:
-    """Returns the term of a process before it builds."""
-    return Term(what="Python and libraries", num_bytes=num_bytes)
 
 
 def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:

@@ -5,22 +5,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from graphmill.assets.budgets.need import budget_bytes
-from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.building.needs import DRAWING, LIBRARIES, Need, Sizes, Term
+from graphmill.assets.cache_plan.layout import PAIRS_WITH_COPIES
+from graphmill.assets.cache_plan.segment_size import AT_ONCE
 from graphmill.assets.samples.need import batches_read
+from graphmill.kernels.disk_cache.segment_size import EXACT_SIZES
 from graphmill.kernels.ranges import KEYS_AT_ONCE
-
-EXACT_SIZES = 1024
-"""Segment sizes whose rows are counted (kernels/disk_cache/segment_size.py)."""
-
-PAIRS_WITH_COPIES = 1 << 25
-"""Largest number of (batch, node) pairs in a segment with copies (assets/cache_plan/layout.py)."""
+from graphmill.kernels.rows.pages import PAGE_BYTES
 
 RANK_BYTES = 60
 """Bytes that ranking takes for each node of a range (kernels/hotness/ranking.py)."""
-
-PAGE_BYTES = 4096
-AT_ONCE = 8
-"""Batches that are read together while sizes are counted (assets/cache_plan/segment_size.py)."""
 
 
 class PlannedRows(NamedTuple):
@@ -56,21 +50,21 @@ def cache_plan_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     if batches is None:
         return None
     bound = not batches.exact
-    slots = Term(what="slots", num_bytes=4 * nodes)
+    slots = Term("slots", 4 * nodes)
     gaps = 8 * batches.count * min(batches.count, EXACT_SIZES) * (1 if batches.count <= EXACT_SIZES else 2)
     records = Term(
-        what="records of batches",
-        num_bytes=min(execution.threads, batches.count) * batches.most_bytes,
-        key="[sampling] batch_size",
-        at_most=bound,
+        "records of batches",
+        min(execution.threads, batches.count) * batches.most_bytes,
+        "[sampling] batch_size",
+        bound=bound,
     )
     once = sizes.id_bytes * min(batches.count, AT_ONCE) * batches.most_inputs
     counting = (
-        libraries(),
+        LIBRARIES,
         slots,
-        Term(what="last uses of nodes", num_bytes=4 * nodes),
-        Term(what="gaps between uses", num_bytes=gaps, key="[samples] epochs", at_most=bound),
-        Term(what="ids of batches", num_bytes=2 * once, key="[sampling] batch_size", at_most=bound),
+        Term("last uses of nodes", 4 * nodes),
+        Term("gaps between uses", gaps, "[samples] epochs", bound=bound),
+        Term("ids of batches", 2 * once, "[sampling] batch_size", bound=bound),
         records,
     )
     disk, each = budget_bytes(sizes, "disk"), 2 * sizes.id_bytes + 40
@@ -78,15 +72,10 @@ def cache_plan_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     whole = disk is not None and batches.inputs * sizes.row_bytes + 2 * PAGE_BYTES * batches.count <= disk
     pairs = batches.most_inputs if whole else min(PAIRS_WITH_COPIES, batches.inputs)
     planning = (
-        libraries(STEP_BYTES + FIGURE_BYTES),
+        DRAWING,
         slots,
-        Term(what="last readers and state of nodes", num_bytes=8 * nodes),
-        Term(
-            what="rows of a segment",
-            num_bytes=each * pairs,
-            key="[cache_plan] segment_size",
-            at_most=bound or not whole,
-        ),
+        Term("last readers and state of nodes", 8 * nodes),
+        Term("rows of a segment", each * pairs, "[cache_plan] segment_size", bound=bound or not whole),
         records,
     )
     stored = 4 * nodes + 12 * min(batches.inputs, 2**62)
@@ -102,7 +91,7 @@ def cache_plan_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
 
 def _ranking(nodes: int) -> tuple[Term, ...]:
     return (
-        libraries(),
-        Term(what="slots, and a test of the order", num_bytes=5 * nodes),
-        Term(what="a range of nodes in order", num_bytes=RANK_BYTES * min(nodes, KEYS_AT_ONCE)),
+        LIBRARIES,
+        Term("slots, and a test of the order", 5 * nodes),
+        Term("a range of nodes in order", RANK_BYTES * min(nodes, KEYS_AT_ONCE)),
     )

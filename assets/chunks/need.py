@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.building.needs import DRAWING, LIBRARIES, Need, Sizes, Term
 
 
 def chunks_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
@@ -13,19 +13,14 @@ def chunks_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     steps, key = table.chunks_per_part, "[chunks] chunks_per_part"
     # A chunk has at most so many different neighbours, and its own nodes.
     around = min(nodes, (edges + nodes) // (parts * steps) + 1)
-    order = Term(what="order and chunks of nodes", num_bytes=27 * nodes)
-    bits = Term(what="bits of nodes and chunks", num_bytes=nodes * parts * steps // 8)
+    order = Term("order and chunks of nodes", 27 * nodes)
+    bits = Term("bits of nodes and chunks", nodes * parts * steps // 8)
     writing = (
         order,
-        Term(
-            what="destinations and edges of two steps",
-            num_bytes=2 * (4 * edges + 16 * nodes) // steps,
-            key=key,
-            at_most=not sizes.exact,
-        ),
-        Term(what="neighbours of two steps", num_bytes=2 * 8 * parts * around, key=key, at_most=True),
+        Term("destinations and edges of two steps", 2 * (4 * edges + 16 * nodes) // steps, key, bound=not sizes.exact),
+        Term("neighbours of two steps", 2 * 8 * parts * around, key, bound=True),
     )
-    phases = (libraries(), order, bits), (libraries(), *writing), (libraries(STEP_BYTES + FIGURE_BYTES), order)
+    phases = (LIBRARIES, order, bits), (LIBRARIES, *writing), (DRAWING, order)
     stored = 4 * sizes.num_edges + 40 * sizes.num_nodes
     return Need(name="chunks", phases=phases, stored=stored, stored_at_most=True, work=sizes.num_edges)
 

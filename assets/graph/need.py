@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.building.needs import DRAWING, LIBRARIES, Need, Sizes, Term
 from graphmill.assets.graph.checks import SLICE_EDGES
 
 EDGE_BYTES, NODE_BYTES = 36, 4
@@ -18,10 +18,10 @@ def graph_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
         return None
     stored = survey.topology_bytes + 20 * nodes
     if not survey.phases:
-        source = Term(what="source, and sort of its edges", num_bytes=survey.source_bytes, key=survey.key, at_most=True)
+        source = Term("source, and sort of its edges", survey.source_bytes, survey.key, bound=True)
         return Need(
             name="graph",
-            phases=((libraries(STEP_BYTES + FIGURE_BYTES), source),),
+            phases=((DRAWING, source),),
             stored=stored,
             stored_at_most=True,
             scratch=survey.scratch_bytes,
@@ -29,10 +29,10 @@ def graph_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
         )
     held, edges = survey.held_after, EDGE_BYTES * min(SLICE_EDGES, sizes.num_edges)
     phases = (
-        *((libraries(), *phase) for phase in survey.phases),
-        (libraries(), *held, Term(what="edges that are checked", num_bytes=edges)),
-        (libraries(), *held, Term(what="degrees in order", num_bytes=NODE_BYTES * nodes)),
-        (libraries(STEP_BYTES + FIGURE_BYTES), *held),
+        *((LIBRARIES, *phase) for phase in survey.phases),
+        (LIBRARIES, *held, Term("edges that are checked", edges)),
+        (LIBRARIES, *held, Term("degrees in order", NODE_BYTES * nodes)),
+        (DRAWING, *held),
     )
     return Need(
         name="graph", phases=phases, stored=stored, stored_at_most=True, scratch=survey.scratch_bytes, work=sizes.num_edges

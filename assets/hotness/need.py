@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.building.needs import DRAWING, LIBRARIES, Need, Sizes, Term
 from graphmill.assets.hotness.config import counted_node_bytes, needed_bytes
 from graphmill.assets.sampling.bounds import batch_bound, even_seeds
 
@@ -20,14 +20,14 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
         edges = (table.rounds + table.evaluate_epochs) * count * each.edges
         edges += len(sampling.fanouts) * sizes.num_edges * (table.policy == "bayes" or table.evaluate_epochs > 0)
     counting = (
-        libraries(),
-        Term(what="counts and ranking of nodes", num_bytes=num_bytes, key="[hotness] policy"),
-        Term(what="a batch per thread", num_bytes=batches, key="[sampling] batch_size", at_most=True),
+        LIBRARIES,
+        Term("counts and ranking of nodes", num_bytes, "[hotness] policy"),
+        Term("a batch per thread", batches, "[sampling] batch_size", bound=True),
     )
     counts = counted_node_bytes(semantic) * sizes.num_nodes
     figure = (
-        libraries(STEP_BYTES + FIGURE_BYTES),
-        Term(what="counts of nodes", num_bytes=counts, key="[hotness] policy"),
+        DRAWING,
+        Term("counts of nodes", counts, "[hotness] policy"),
     )
     return Need(
         name="hotness",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from graphmill.assets.budgets.need import budget_rows
-from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.building.needs import DRAWING, LIBRARIES, WORKER_BYTES, Need, Sizes, Term
 from graphmill.assets.cache_plan.need import planned_rows
 from graphmill.assets.packed_chunks.config import GROUP_BYTES
 from graphmill.assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, BufferSizes
 from graphmill.assets.samples.need import batches_read
+from graphmill.kernels.rows.pages import PAGE_BYTES
 
-PAGE_BYTES, BLOCK_BYTES = 4096, 1 << 20
+BLOCK_BYTES = 1 << 20
 PAIR_BYTES = 60
 """Bytes that a thread takes for each input of a batch that comes from disk, while it finds slots."""
 
@@ -38,23 +39,19 @@ def packed_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
         execution.threads_each + WAITING_THREADS,
     )
     listed = -(-plan.packed // groups) + 2 * (placed + -(-plan.cached // groups))
-    each = {
-        "two ranges of the features": (min(2 * buffers.range_bytes, sizes.feature_bytes), "[packed] memory", False),
-        "buffers of chunks": (count * min(chunk, share), "", bound),
-        "rows in the order of caches and images": (spans, "", bound),
-        "lists of rows": (4 * listed + 4 * sizes.num_nodes * (sizes.num_rows < sizes.num_nodes), "[packed] groups", bound),
-        "slots of nodes": (4 * sizes.num_nodes, "", False),
-        "batches and pieces of the threads": (busy * (BLOCK_BYTES + batches.most_bytes + PAIR_BYTES * most), "", bound),
-    }  # fmt: skip
-    terms = [
-        Term(what=what, num_bytes=workers * num_bytes, key=key, at_most=at_most)
-        for what, (num_bytes, key, at_most) in each.items()
-    ]
-    processes = () if workers == 1 else (Term(what=f"{workers} processes that pack", num_bytes=workers * WORKER_BYTES),)
+    each = (
+        Term("two ranges of the features", min(2 * buffers.range_bytes, sizes.feature_bytes), "[packed] memory"),
+        Term("buffers of chunks", count * min(chunk, share), bound=bound),
+        Term("rows in the order of caches and images", spans, bound=bound),
+        Term("lists of rows", 4 * listed + 4 * sizes.num_nodes * (sizes.num_rows < sizes.num_nodes), "[packed] groups", bound),
+        Term("slots of nodes", 4 * sizes.num_nodes),
+        Term("batches and pieces of the threads", busy * (BLOCK_BYTES + batches.most_bytes + PAIR_BYTES * most), bound=bound),
+    )  # fmt: skip
+    processes = () if workers == 1 else (Term(f"{workers} processes that pack", workers * WORKER_BYTES),)
     stored = heads + (stored_rows + placed) * row + PAGE_BYTES * (batches.count + plan.segments)
     return Need(
         name="packed_chunks",
-        phases=((libraries(), *processes, *terms), (libraries(STEP_BYTES + FIGURE_BYTES),)),
+        phases=((LIBRARIES, *processes, *(term.times(workers) for term in each)), (DRAWING,)),
         stored=stored,
         stored_at_most=bound,
         work=passes * sizes.feature_bytes + stored,

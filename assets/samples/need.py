@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphmill.assets.building.needs import FIGURE_BYTES, STEP_BYTES, WORKER_BYTES, Need, Sizes, Term, libraries
+from graphmill.assets.building.needs import DRAWING, LIBRARIES, WORKER_BYTES, Need, Sizes, Term
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.samples.config import epoch_size
 from graphmill.assets.samples.order import StoredOrder
@@ -100,22 +100,22 @@ def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     found, nodes = likely_batches(semantic, sizes), sizes.num_nodes
     num_parts = max(1, min(found.count, -(-found.num_bytes // semantic.part_bytes)))
     workers, threads = min(execution.workers, num_parts), min(execution.threads, max(1, found.count))
-    processes = [libraries()] if workers == 1 else [libraries(), _workers(workers)]
+    processes = [LIBRARIES] if workers == 1 else [LIBRARIES, _workers(workers)]
     drawing = (
         *processes,
         Term(
-            what="samplers",
-            num_bytes=threads * sampler_bytes(sizes, found.most_inputs),
-            key="[sampling] batch_size",
-            at_most=nodes > Sampler.MOST_DIRECT_NODES,
+            "samplers",
+            threads * sampler_bytes(sizes, found.most_inputs),
+            "[sampling] batch_size",
+            bound=nodes > Sampler.MOST_DIRECT_NODES,
         ),
-        Term(what="visits of each process's part", num_bytes=4 * nodes * workers),
-        Term(what="batches ahead", num_bytes=3 * threads * found.most_bytes, key="[sampling] batch_size", at_most=True),
+        Term("visits of each process's part", 4 * nodes * workers),
+        Term("batches ahead", 3 * threads * found.most_bytes, "[sampling] batch_size", bound=True),
     )
-    visits = Term(what="visits of nodes", num_bytes=4 * nodes)
+    visits = Term("visits of nodes", 4 * nodes)
     seeds = 2 * sizes.id_bytes * max(sizes.num_train, sizes.num_valid, sizes.num_test)
-    sums_read = Term(what="sums of parts that are read", num_bytes=threads * 12 * nodes + seeds, at_most=True)
-    drawn = (libraries(STEP_BYTES + FIGURE_BYTES), visits, sums_read)
+    sums_read = Term("sums of parts that are read", threads * 12 * nodes + seeds, bound=True)
+    drawn = (DRAWING, visits, sums_read)
     sums = (
         min(num_parts * nodes, found.inputs) * (sizes.id_bytes + 4) + found.count * semantic.batch_size * sizes.id_bytes
     )
@@ -124,4 +124,4 @@ def samples_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
 
 
 def _workers(count: int) -> Term:
-    return Term(what=f"{count} processes that draw", num_bytes=count * WORKER_BYTES)
+    return Term(f"{count} processes that draw", count * WORKER_BYTES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.assets.building.needs import Need, Sizes, Term, libraries
+from graphmill.assets.building.needs import LIBRARIES, Need, Sizes, Term
 
 EDGE_BYTES = 57
 """Bytes for each edge of a range that its checks take."""
@@ -19,12 +19,10 @@ def tables_need(semantic: Any, execution: Any, sizes: Sizes, range_edges: int) -
     """
     of_nodes = 8 * sizes.num_nodes if semantic.weights != "edge" else 0
     phase = (
-        libraries(),
-        Term(
-            what="a range of edges", num_bytes=EDGE_BYTES * min(range_edges, sizes.num_edges), at_most=not sizes.exact
-        ),
-        Term(what="degrees, and neighbours with weight", num_bytes=11 * sizes.num_nodes),
-        Term(what="weights of nodes", num_bytes=of_nodes),
+        LIBRARIES,
+        Term("a range of edges", EDGE_BYTES * min(range_edges, sizes.num_edges), bound=not sizes.exact),
+        Term("degrees, and neighbours with weight", 11 * sizes.num_nodes),
+        Term("weights of nodes", of_nodes),
     )
     stored = 8 * sizes.num_edges + 4 * sizes.num_nodes
     return Need(

@@ -24,7 +24,7 @@ from graphmill.jobs.operations.size import is_big
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 
-WAITING = Term(what="the command that waits for the step", num_bytes=COMMAND_BYTES)
+WAITING = Term("the command that waits for the step", COMMAND_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,9 +179,9 @@ def _values(each: StepNeed) -> dict[str, Any]:
     if each.need is None:
         return found
     terms = [
-        {"what": term.what, "bytes": term.num_bytes, "key": term.key, "at_most": term.at_most}
+        {"what": term.name, "bytes": term.most, "key": term.key, "at_most": term.bound}
         for term in each.need.memory
-        if term.num_bytes
+        if term.most
     ]
     return found | {
         "memory_bytes": each.need.memory_bytes,

@@ -316,7 +316,7 @@ def _fullgraph_memory(setting: Setting) -> int:
         semantic=setting.semantic, execution=TrainExecution(), sizes=sizes,
         batch=BatchSizes(count=1, rows=(sizes.num_nodes,), edges=()), ranks=ranks,
     )  # fmt: skip
-    rest = sum(term.num_bytes for term in need.memory if term.what not in (ROWS, BLOCKS))
+    rest = sum(term.most for term in need.memory if term.name not in (ROWS, BLOCKS))
     blocks = block_bytes(case, sizes.num_nodes, sizes.num_edges, sizes.num_edges + sizes.num_nodes)
     kept = min(blocks // ranks, setting.machines.memory_bytes // KEPT_BLOCKS_SHARE)
     return ceil((rest + host_bytes(case, setting.semantic.train.own_settings)) / ranks) + kept

@@ -101,7 +101,7 @@ def _estimates(pipeline: Pipeline, home: Path) -> Iterator[str]:
 
 
 def _term(term: Term) -> list[Any]:
-    return [term.what, term.num_bytes, term.key, term.at_most]
+    return [term.name, term.most, term.key, term.bound]
 
 
 def _records(pipeline: Pipeline, home: Path) -> Iterator[str]:

@@ -295,7 +295,7 @@ def expected_memory(outlook: Outlook) -> dict[str, int]:
     left_out |= {READERS} if outlook.fits and case.execution.features == "auto" else set()
     left_out |= {KEPT_ROWS} if case.ranks == 1 else {LAUNCHER}
     terms = need.memory if need else ()
-    found = {term.what: term.num_bytes for term in terms if term.num_bytes}
+    found = {term.name: term.most for term in terms if term.most}
     bounds = _expected_bounds(case, found) | ({} if case.ranks > 1 else {WAITING_BATCHES: _filled_bytes(outlook)})
     if outlook.in_turn and not _stores_evaluation(outlook):
         bounds[EVALUATION_BATCHES] = case.batch_bytes

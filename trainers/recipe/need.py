@@ -159,20 +159,20 @@ def node_row_terms(case: Case) -> list[Term]:
     copies = train.accumulate * (1 + 2 * (case.ranks > 1)) + ROW_STEP_COPIES
     sure = sizes.exact and "features" in sizes.artifacts
     return [
-        Term(what="rows of nodes and their moments", num_bytes=case.ranks * 3 * table, key="hidden", at_most=not sure),
+        Term("rows of nodes and their moments", case.ranks * 3 * table, "hidden", bound=not sure),
         Term(
-            what="best rows of nodes, and a checkpoint of them",
-            num_bytes=case.ranks * (scored + (3 + scored) * CHECKPOINT_COPIES) * table,
-            key="hidden",
-            at_most=True,
+            "best rows of nodes, and a checkpoint of them",
+            case.ranks * (scored + (3 + scored) * CHECKPOINT_COPIES) * table,
+            "hidden",
+            bound=True,
         ),
-        Term(what="gradients of rows of nodes", num_bytes=case.ranks * copies * inputs, key="accumulate", at_most=True),
+        Term("gradients of rows of nodes", case.ranks * copies * inputs, "accumulate", bound=True),
     ]
 
 
 def waiting_term() -> Term:
     """Returns the term of the processes that wait for a training."""
-    return Term(what="the step that waits for the training", num_bytes=WAITING_BYTES)
+    return Term("the step that waits for the training", WAITING_BYTES)
 
 
 def running_bytes(ranks: int) -> int:
@@ -184,8 +184,8 @@ def process_terms(case: Case, ranks: int = 1) -> list[Term]:
     """Returns the terms of the processes that train, and of what each has of the graph."""
     many = f"{ranks} processes: " if ranks > 1 else ""
     return [
-        Term(what=f"{many}Python, torch and this project", num_bytes=ranks * (TRAINER_BYTES + PRODUCT_BYTES)),
-        Term(what="order of the seeds", num_bytes=ranks * 24 * case.sizes.num_train),
+        Term(f"{many}Python, torch and this project", ranks * (TRAINER_BYTES + PRODUCT_BYTES)),
+        Term("order of the seeds", ranks * 24 * case.sizes.num_train),
     ]
 
 
@@ -204,12 +204,7 @@ def model_terms(case: Case, ranks: int = 1, extra_rows: int = 0) -> list[Term]:
     )
     step = int(HEAP * (step_bytes(train, sizes.width, max(2, sizes.num_classes), case.batch) + extra_rows))
     return [
-        Term(
-            what=ACTIVATIONS,
-            num_bytes=ranks * step,
-            key="batch_size or hidden",
-            at_most=not sure,
-        ),
+        Term(ACTIVATIONS, ranks * step, "batch_size or hidden", bound=not sure),
         parameter_term(case, ranks),
         exact_term(case, ranks, beside=step),
     ]
@@ -218,13 +213,13 @@ def model_terms(case: Case, ranks: int = 1, extra_rows: int = 0) -> list[Term]:
 def parameter_term(case: Case, models: int = 1) -> Term:
     """Returns the term of a number of models with their optimisers and a checkpoint."""
     num_bytes = parameter_bytes(case.semantic.train, case.sizes.width, max(2, case.sizes.num_classes))
-    return Term(what="parameters, moments, checkpoint", num_bytes=models * PARAMETER_COPIES * num_bytes, key="hidden")
+    return Term("parameters, moments, checkpoint", models * PARAMETER_COPIES * num_bytes, "hidden")
 
 
 def exact_term(case: Case, ranks: int = 1, beside: int = 0) -> Term:
     """Returns the term of an exact evaluation, above what a step took, which is free again."""
     num_bytes = ranks * max(0, _exact_bytes(case) - beside)
-    return Term(what=EXACT_EVALUATION, num_bytes=num_bytes, key="eval_workspace", at_most=True)
+    return Term(EXACT_EVALUATION, num_bytes, "eval_workspace", bound=True)
 
 
 def _exact_bytes(case: Case) -> int:
@@ -261,11 +256,10 @@ def sampler_terms(case: Case, ranks: int = 1, samplers: int = 0) -> list[Term]:
         return []
     each = (8 * nodes if nodes <= Sampler.MOST_DIRECT_NODES else 32 * inputs) + case.sizes.id_bytes * inputs
     term = Term(
-        what=f"{count} samplers" if samplers else f"samplers of {count} threads",
-        num_bytes=ranks * count * each,
-        key="samplers",
-        # Ranks that are bound to cores have other numbers, and "auto" may evaluate exactly.
-        at_most=nodes > Sampler.MOST_DIRECT_NODES or ranks > 1 or (case.stored and case.semantic.train.eval == "auto"),
+        f"{count} samplers" if samplers else f"samplers of {count} threads",
+        ranks * count * each,
+        "samplers",
+        bound=nodes > Sampler.MOST_DIRECT_NODES or ranks > 1 or (case.stored and case.semantic.train.eval == "auto"),
     )
     return [term]
 
@@ -276,21 +270,16 @@ def queue_terms(case: Case, ranks: int = 1) -> list[Term]:
     each = space_for(case.batch.inputs * case.row_bytes) + case.block_bytes
     busy = min(count, 1 if case.in_turn else 1 + case.threads)
     return [
-        Term(what="batches in work", num_bytes=ranks * busy * each, key=BATCH, at_most=not case.batch.exact),
-        Term(
-            what=NEXT_BLOCKS,
-            num_bytes=ranks * case.threads * case.block_bytes,
-            key="samplers",
-            at_most=True,
-        ),
-        Term(what=WAITING_BATCHES, num_bytes=ranks * (count - busy) * each, key="queue", at_most=True),
+        Term("batches in work", ranks * busy * each, BATCH, bound=not case.batch.exact),
+        Term(NEXT_BLOCKS, ranks * case.threads * case.block_bytes, "samplers", bound=True),
+        Term(WAITING_BATCHES, ranks * (count - busy) * each, "queue", bound=True),
         _kept_term(ranks * min(case.queue_bytes // 2, count * space_for(case.batch.inputs * case.row_bytes))),
     ]
 
 
 def _kept_term(num_bytes: int) -> Term:
     """Returns the term of input rows that came back and are too small for the next batches (trainers/batches/source.py)."""
-    return Term(what=KEPT_ROWS, num_bytes=num_bytes, key="queue", at_most=True)
+    return Term(KEPT_ROWS, num_bytes, "queue", bound=True)
 
 
 def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
@@ -308,7 +297,7 @@ def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
     inputs = count * space_for(case.batch.inputs * case.row_bytes)
     more = inputs + count * case.block_bytes - inputs_bytes
     return [
-        Term(what=EVALUATION_BATCHES, num_bytes=max(0, more), key="queue", at_most=True),
+        Term(EVALUATION_BATCHES, max(0, more), "queue", bound=True),
         _kept_term(min(case.queue_bytes // 2, inputs)),
     ]
 
@@ -317,13 +306,13 @@ def row_terms(case: Case) -> list[Term]:
     """Returns the terms of the source of rows: the table in memory, or readers past the page cache."""
     sizes, where = case.sizes, case.execution.features
     if where == "memory":
-        return [Term(what="features in memory", num_bytes=sizes.feature_bytes, key="features")]
+        return [Term("features in memory", sizes.feature_bytes, "features")]
     if where == "mapped":
         return []
     converted = sizes.width * 4 != sizes.row_bytes
     threads = case.threads + 1
     num_bytes = threads * (READER_BYTES + WINDOW_BYTES * converted)
-    return [Term(what=READERS, num_bytes=num_bytes, key="samplers", at_most=where == "auto")]
+    return [Term(READERS, num_bytes, "samplers", bound=where == "auto")]
 
 
 def tier_terms(case: Case, slots: int = 4) -> list[Term]:
@@ -338,16 +327,9 @@ def tier_terms(case: Case, slots: int = 4) -> list[Term]:
     in_memory = slots and case.execution.features == "memory"
     for name in ("device",) if in_memory else ("device", "host"):
         rows, at_most = tier_rows(sizes, name)
-        found.append(
-            Term(
-                what=f"rows in the {name} cache",
-                num_bytes=rows * sizes.row_bytes,
-                key=f"[memory] {name}",
-                at_most=at_most,
-            )
-        )
-    if slots and any(term.num_bytes for term in found):
-        found.append(Term(what="slots of nodes", num_bytes=slots * sizes.num_nodes))
+        found.append(Term(f"rows in the {name} cache", rows * sizes.row_bytes, f"[memory] {name}", bound=at_most))
+    if slots and any(term.most for term in found):
+        found.append(Term("slots of nodes", slots * sizes.num_nodes))
     return found
 
 

@@ -224,7 +224,7 @@ def _role_memory(case: Case, found: Mapping[str, int]) -> dict[str, int]:
     """Returns memory term -> bytes with the rows that roles keep: each has rows of its own, of which some come back beside a full queue."""
     if case.semantic.train.own_settings.rows == "packed":
         return dict(found)
-    kept = {term.what: term.num_bytes for term in evaluation_terms(case, 0) if term.what == KEPT_ROWS}
+    kept = {term.name: term.most for term in evaluation_terms(case, 0) if term.name == KEPT_ROWS}
     return dict(found) | kept
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from graphmill.assets.building.needs import Term
@@ -75,10 +74,7 @@ def _from_disk_terms(case: Case, ranks: int = 1) -> list[Term]:
         "blocks of batches": (graphs * case.block_bytes, "queue", True),
         "readers of cached rows": (reader_bytes(case, DISK_LOADERS), "io_depth", True),
     }
-    return [
-        Term(what=what, num_bytes=ranks * num_bytes, key=key, at_most=at_most)
-        for what, (num_bytes, key, at_most) in found.items()
-    ]
+    return [Term(what, ranks * num_bytes, key, bound=at_most) for what, (num_bytes, key, at_most) in found.items()]
 
 
 def _waiting(case: Case, each: int, most: int) -> int:
@@ -94,7 +90,7 @@ def fresh_terms(case: Case) -> list[Term]:
     return [
         *process_terms(case),
         *_pruned_terms(case),
-        Term(what=ROWS_ON_THEIR_WAY, num_bytes=windows, at_most=True),
+        Term(ROWS_ON_THEIR_WAY, windows, bound=True),
         *_arena_terms(case, settings),
         *model_terms(case, extra_rows=_history_bytes(case)),
         *sampler_terms(case),
@@ -109,7 +105,7 @@ def fresh_factored_terms(case: Case) -> list[Term]:
     windows = trainers * ARENA_WINDOW_BYTES * (WINDOW_COPIES if settings.rows == "packed" else 1)
     return [
         *factored_terms(case, staged=0, extra_rows=_history_bytes(case)),
-        Term(what=ROWS_ON_THEIR_WAY, num_bytes=windows, at_most=True),
+        Term(ROWS_ON_THEIR_WAY, windows, bound=True),
         *_arena_terms(case, settings),
     ]
 
@@ -131,25 +127,18 @@ def factored_terms(case: Case, staged: int | None = None, extra_rows: int = 0) -
     waiting = case.held(case.shared_bytes(1, case.block_bytes + staged), case.block_bytes + staged, count)
     standby = samplers if settings.switching and settings.sharing == "space" else 0
     trainers, taken = min(count, trainers + standby), min(count, FACTORED_BATCHES * trainers + standby)
-    sums = min(count, case.semantic.train.accumulate) * parameter_term(case).num_bytes // PARAMETER_COPIES
+    sums = min(count, case.semantic.train.accumulate) * parameter_term(case).most // PARAMETER_COPIES
     visits = 4 * case.sizes.num_nodes if settings.presample else 0
     return [
         *process_terms(case),
-        Term(what="blocks of sampled batches", num_bytes=waiting * case.block_bytes, key="queue", at_most=True),
-        Term(what="staged rows of sampled batches", num_bytes=waiting * staged, key="queue", at_most=True),
-        Term(
-            what="readers of cached rows",
-            num_bytes=reader_bytes(case, samplers) * packed,
-            key="io_depth",
-            at_most=True,
-        ),
-        Term(what="rows of the trainers' batches", num_bytes=taken * ready, key="trainers", at_most=True),
+        Term("blocks of sampled batches", waiting * case.block_bytes, "queue", bound=True),
+        Term("staged rows of sampled batches", waiting * staged, "queue", bound=True),
+        Term("readers of cached rows", reader_bytes(case, samplers) * packed, "io_depth", bound=True),
+        Term("rows of the trainers' batches", taken * ready, "trainers", bound=True),
         # Each computes on a thread of its own.
-        Term(
-            what="libraries of further trainers", num_bytes=(trainers - 1) * PRODUCT_BYTES, key="trainers", at_most=True
-        ),
-        Term(what="gradients that an update waits for", num_bytes=sums, key="accumulate", at_most=True),
-        Term(what="visits of nodes", num_bytes=visits, key="presample"),
+        Term("libraries of further trainers", (trainers - 1) * PRODUCT_BYTES, "trainers", bound=True),
+        Term("gradients that an update waits for", sums, "accumulate", bound=True),
+        Term("visits of nodes", visits, "presample"),
         *evaluation_terms(case, 0),  # roles keep their rows
         *model_terms(case, trainers, extra_rows=extra_rows),
         *sampler_terms(case, samplers=samplers),
@@ -161,14 +150,14 @@ def distributed_terms(case: Case) -> list[Term]:
     """Returns the terms of `distributed`, of all ranks and of the process that starts them."""
     ranks, packed = case.ranks, case.semantic.train.own_settings.rows == "packed"
     return [
-        *([Term(what=LAUNCHER, num_bytes=LAUNCHER_BYTES)] if ranks > 1 else []),
+        *([Term(LAUNCHER, LAUNCHER_BYTES)] if ranks > 1 else []),
         *process_terms(case, ranks),
         *(_from_disk_terms(case, ranks) if packed else queue_terms(case, ranks)),
         *model_terms(case, ranks),
         *sampler_terms(case, ranks),
         *row_terms(case),
-        Term(what=RANK_WINDOWS, num_bytes=ranks * RANK_WINDOW_BYTES, at_most=True),
-        Term(what="places of rows", num_bytes=ranks * 4 * case.sizes.num_nodes),
+        Term(RANK_WINDOWS, ranks * RANK_WINDOW_BYTES, bound=True),
+        Term("places of rows", ranks * 4 * case.sizes.num_nodes),
         *(_each_tier(case) if packed else _exchange_terms(case)),
     ]
 
@@ -181,26 +170,16 @@ def _exchange_terms(case: Case) -> list[Term]:
     peer = getattr(case.semantic.train.own_settings, "exchange", "") == "peer"
     on_devices, bound = tier_rows(sizes, "device") if peer else (0, False)
     return [
-        Term(
-            what="rows on the ranks' devices",
-            num_bytes=ranks * on_devices * sizes.row_bytes,
-            key="[memory] device",
-            at_most=bound,
-        ),
-        Term(what="places of rows on devices", num_bytes=ranks * 4 * sizes.num_nodes if peer else 0),
-        Term(
-            what="cached rows of other ranks",
-            num_bytes=ranks * cached * sizes.row_bytes,
-            key="[memory] host",
-            at_most=True,  # a rank caches rows of others alone, and less beside shards in memory
-        ),
-        Term(what="rows of other ranks for a batch", num_bytes=ranks * fetched, key=BATCH, at_most=True),
+        Term("rows on the ranks' devices", ranks * on_devices * sizes.row_bytes, "[memory] device", bound=bound),
+        Term("places of rows on devices", ranks * 4 * sizes.num_nodes if peer else 0),
+        Term("cached rows of other ranks", ranks * cached * sizes.row_bytes, "[memory] host", bound=True),
+        Term("rows of other ranks for a batch", ranks * fetched, BATCH, bound=True),
     ]
 
 
 def _each_tier(case: Case) -> list[Term]:
     """Returns the terms of the static tiers, which every rank has."""
-    return [replace(term, num_bytes=case.ranks * term.num_bytes) for term in tier_terms(case, 0)]
+    return [term.times(case.ranks) for term in tier_terms(case, 0)]
 
 
 def fresh_distributed_terms(case: Case) -> list[Term]:
@@ -214,8 +193,8 @@ def _pruned_terms(case: Case) -> list[Term]:
     waiting = case.held(case.shared_bytes(2, blocks), blocks, case.batch.count)
     ready = space_for(case.batch.inputs * case.row_bytes) + case.block_bytes
     return [
-        Term(what="the batch that is trained on", num_bytes=ready, key=BATCH, at_most=not case.batch.exact),
-        Term(what="blocks of sampled batches", num_bytes=(waiting + case.threads) * blocks, key="queue", at_most=True),
+        Term("the batch that is trained on", ready, BATCH, bound=not case.batch.exact),
+        Term("blocks of sampled batches", (waiting + case.threads) * blocks, "queue", bound=True),
         *evaluation_terms(case, ready),
     ]
 
@@ -229,8 +208,8 @@ def _arena_terms(case: Case, settings: Any, ranks: int = 1) -> list[Term]:
     index = each * sizes.num_nodes + 16 * slots
     return [
         # Pages that no row has entered take nothing.
-        Term(what="arena", num_bytes=ranks * size, key="[train.fresh] arena", at_most=True),
-        Term(what="places and scores of the arena's rows", num_bytes=ranks * index),
+        Term("arena", ranks * size, "[train.fresh] arena", bound=True),
+        Term("places and scores of the arena's rows", ranks * index),
     ]
 
 

@@ -65,7 +65,7 @@ class ModelStage(ModelRecipe):
         running = running_bytes(ranks)
         if found is None or not running:
             return found
-        there = Term(what="less what other ranks have already", num_bytes=-running)
+        there = Term("less what other ranks have already", -running)
         return found.beside(there)
 
     def _local_ranks(self) -> int:
@@ -119,7 +119,7 @@ class ModelStage(ModelRecipe):
         found = None if sizes is None else training_need(semantic, execution, sizes, self._local_ranks())
         if found is None:
             return None
-        terms = {term.what: term.num_bytes for term in found.memory if term.num_bytes}
+        terms = {term.name: term.most for term in found.memory if term.most}
         return {"bytes": found.memory_bytes, "least_bytes": found.least_bytes, "terms": terms}
 
     def _predicted(

@@ -13,9 +13,9 @@ NEED = Need(
     name="samples",
     phases=(
         (
-            Term(what="records", num_bytes=3 << 20, key="[sampling] batch_size"),
-            Term(what="Python and libraries", num_bytes=1 << 20),
-            Term(what="rows", num_bytes=2 << 20, key="[memory] host"),
+            Term("records", 3 << 20, "[sampling] batch_size"),
+            Term("Python and libraries", 1 << 20),
+            Term("rows", 2 << 20, "[memory] host"),
         ),
     ),
 )
@@ -43,7 +43,7 @@ class Costly(Stage):
 
     def need(self, semantic, execution, sizes: Sizes) -> Need:
         self.seen = sizes
-        term = Term(what="edges", num_bytes=self.bytes_per_edge * sizes.num_edges, key="[graph] edges")
+        term = Term("edges", self.bytes_per_edge * sizes.num_edges, "[graph] edges")
         return Need(name=self.name, phases=((term,),), work=sizes.num_edges)
 
     def build(self, inputs, semantic, execution, writer, progress):
@@ -71,18 +71,18 @@ def test_a_sum_that_does_not_fit_names_each_term_and_the_keys_that_lower_it():
 
 
 def test_bounds_are_not_refused():
-    bounds = tuple(replace(term, at_most=True) for term in NEED.memory)
+    bounds = tuple(replace(term, bound=True) for term in NEED.memory)
     require_fit(replace(NEED, phases=(bounds,)), 0)
     require_fit(NEED, None)
 
 
 def test_a_phase_that_is_certain_is_refused_though_another_may_take_more():
-    bound = (Term(what="batches", num_bytes=8 << 20, at_most=True),)
+    bound = (Term("batches", 8 << 20, bound=True),)
     two = replace(NEED, phases=(bound, *NEED.phases))
     assert (two.memory_bytes, two.least_bytes, two.is_bound) == (8 << 20, 6 << 20, True)
     with pytest.raises(InputError, match=r"needs 6\.0 MiB of memory and 1\.0 MiB(?s:.*)records"):
         require_fit(two, 1 << 20)
-    more = two.beside(Term(what="a command that waits", num_bytes=1 << 20))
+    more = two.beside(Term("a command that waits", 1 << 20))
     assert (more.memory_bytes, more.least_bytes) == (9 << 20, 7 << 20)
 
 
@@ -118,7 +118,7 @@ def test_a_build_records_its_work_and_seconds(store):
 )
 def test_where_no_key_helps_the_limit_is_named(limit, said, monkeypatch):
     monkeypatch.setattr("graphmill.assets.building.needs.limit_bytes", lambda: limit)
-    terms = (Term(what="Python", num_bytes=4 << 20), Term(what="rows", num_bytes=1 << 20, key="queue"))
+    terms = (Term("Python", 4 << 20), Term("rows", 1 << 20, "queue"))
     with pytest.raises(InputError) as told:
         require_fit(replace(NEED, phases=(terms,)), 1 << 20)
     assert said in told.value.remedy and "at least 4.0 MiB: no key of the file lowers that" in told.value.remedy

@@ -64,7 +64,7 @@ def with_samples(count: int = -(-SIZES.num_train // SAMPLING.batch_size)) -> Siz
 def terms(recipe: tuple[ModelConfig, TrainExecution], sizes: Sizes) -> dict[str, int]:
     need = training_need(*recipe, sizes)
     assert need is not None
-    return {term.what: term.num_bytes for term in need.memory}
+    return {term.name: term.most for term in need.memory}
 
 
 def test_the_keys_that_a_user_sets_move_their_terms() -> None:
@@ -80,8 +80,8 @@ def test_sizes_of_stored_batches_are_exact_and_those_of_fan_outs_a_bound() -> No
     stored, drawn = training_need(*case(), with_samples()), training_need(*case(), SIZES)
     assert stored and drawn
     work = {need: term for need, term in ((0, stored.memory[2]), (1, drawn.memory[2]))}
-    assert (work[0].what, work[0].at_most, work[1].at_most) == ("batches in work", False, True)
-    assert work[0].num_bytes < work[1].num_bytes and stored.least_bytes > drawn.least_bytes
+    assert (work[0].name, work[0].bound, work[1].bound) == ("batches in work", False, True)
+    assert work[0].most < work[1].most and stored.least_bytes > drawn.least_bytes
 
 
 def test_rows_of_nodes_are_counted_with_moments_and_copies() -> None:
@@ -105,14 +105,14 @@ def test_ranks_share_the_cores_and_a_table_in_memory_needs_no_cache(monkeypatch:
         Case(semantic=case()[0], execution=case(samplers=0)[1], sizes=SIZES, batch=BATCH, ranks=n) for n in (1, 4)
     )
     assert (one.threads, four.threads) == (15, 3)
-    assert not any(term.at_most for term in sampler_terms(one)) and all(term.at_most for term in sampler_terms(four, 4))
+    assert not any(term.bound for term in sampler_terms(one)) and all(term.bound for term in sampler_terms(four, 4))
     budgets: Any = SimpleNamespace(summary={"numbers": {"device_rows": 10, "host_rows": 20, "automatic": ["device"]}})
     cached = replace(SIZES, artifacts={"budgets": budgets})
     for where, names in (("direct", ["device", "host"]), ("memory", ["device"])):
         recipe = case(features=where)
         found = tier_terms(Case(semantic=recipe[0], execution=recipe[1], sizes=cached, batch=BATCH))
-        assert [term.what for term in found[:-1]] == [f"rows in the {name} cache" for name in names]
-        assert found[0].at_most and not any(term.at_most for term in found[1:])
+        assert [term.name for term in found[:-1]] == [f"rows in the {name} cache" for name in names]
+        assert found[0].bound and not any(term.bound for term in found[1:])
 
 
 def test_an_evaluation_that_may_be_sampled_is_counted_as_a_bound() -> None:
@@ -121,8 +121,8 @@ def test_an_evaluation_that_may_be_sampled_is_counted_as_a_bound() -> None:
         for how in ("exact", "auto")
     )
     assert exact and auto
-    more = {term.what: term.at_most for term in auto.memory}
-    assert not any(term.what.startswith("samplers of") for term in exact.memory)
+    more = {term.name: term.bound for term in auto.memory}
+    assert not any(term.name.startswith("samplers of") for term in exact.memory)
     assert more["samplers of 1 threads"] and more["batches of an evaluation that wait"]
 
 

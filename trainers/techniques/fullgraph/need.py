@@ -59,9 +59,9 @@ def terms(case: Case) -> list[Term]:
     settings: Any = case.semantic.train.settings
     ranks = 1 if settings.mode == "device" else case.ranks
     found = _uncut(case) if settings.mode == "device" else _cut(case, settings, ranks)
-    rows = [replace(term, num_bytes=ranks * term.num_bytes) for term in row_terms(case)]
+    rows = [term.times(ranks) for term in row_terms(case)]
     return [
-        *([Term(what=LAUNCHER, num_bytes=LAUNCHER_BYTES)] if ranks > 1 else []),
+        *([Term(LAUNCHER, LAUNCHER_BYTES)] if ranks > 1 else []),
         *process_terms(case, ranks),
         *found,
         parameter_term(case, ranks),
@@ -80,7 +80,7 @@ def _evaluated(case: Case, ranks: int) -> list[Term]:
     if case.semantic.train.eval == "exact" or sampling is None:
         return []
     drawn = replace(case, batch=batch_sizes(sampling, case.sizes))
-    waiting = [replace(term, num_bytes=ranks * term.num_bytes) for term in evaluation_terms(drawn, 0)]
+    waiting = [term.times(ranks) for term in evaluation_terms(drawn, 0)]
     return [*waiting, *sampler_terms(drawn, ranks)]
 
 
@@ -89,11 +89,11 @@ def _uncut(case: Case) -> list[Term]:
     block = block_bytes(case, sizes.num_nodes, sizes.num_edges, sizes.num_nodes)  # one for all layers
     step = step_bytes(train, sizes.width, max(2, sizes.num_classes), batch)
     return [
-        Term(what="the whole graph as a block", num_bytes=block, at_most=not sizes.exact),
-        Term(what="features on the device", num_bytes=sizes.num_nodes * case.row_bytes, at_most=not sizes.exact),
+        Term("the whole graph as a block", block, bound=not sizes.exact),
+        Term("features on the device", sizes.num_nodes * case.row_bytes, bound=not sizes.exact),
         *_first_sums(case),
-        Term(what=STEP, num_bytes=int(HEAP * step), key="hidden", at_most=not sizes.exact),
-        Term(what=HOLES_TERM, num_bytes=int(HOLES * step), key="hidden", at_most=True),
+        Term(STEP, int(HEAP * step), "hidden", bound=not sizes.exact),
+        Term(HOLES_TERM, int(HOLES * step), "hidden", bound=True),
     ]
 
 
@@ -104,7 +104,7 @@ def _first_sums(case: Case) -> list[Term]:
     if not fixed_first(train) or not settings.keep_first or not reads_own(train):
         return []
     num_bytes = sizes.num_nodes * sizes.width * item_bytes(train)
-    return [Term(what="sums of the features", num_bytes=num_bytes, key="fullgraph.keep_first", at_most=not sizes.exact)]
+    return [Term("sums of the features", num_bytes, "fullgraph.keep_first", bound=not sizes.exact)]
 
 
 def _cut(case: Case, settings: Any, ranks: int) -> list[Term]:
@@ -121,9 +121,9 @@ def _cut(case: Case, settings: Any, ranks: int) -> list[Term]:
     kept = blocks if free is None else min(blocks, free // KEPT_BLOCKS_SHARE)
     spills = free is not None and ROWS_SHARE * rows > free
     return [
-        Term(what="rows of all nodes between layers", num_bytes=0 if spills else rows, key="hidden", at_most=not sure),
-        Term(what=CHUNK_ROWS, num_bytes=ranks * int(HEAP * held), key=CHUNKS, at_most=True),
-        Term(what="blocks of chunks", num_bytes=kept, at_most=not sure),
+        Term("rows of all nodes between layers", 0 if spills else rows, "hidden", bound=not sure),
+        Term(CHUNK_ROWS, ranks * int(HEAP * held), CHUNKS, bound=True),
+        Term("blocks of chunks", kept, bound=not sure),
     ]
 
 
@@ -136,9 +136,9 @@ def _rank_terms(case: Case, settings: Any, ranks: int) -> list[Term]:
     # Those of this rank's chunks, and of all chunks as they come and as tensors.
     gradients = 3 * num_parts * parameter_bytes(train, sizes.width, max(2, sizes.num_classes))
     return [
-        Term(what="places of rows", num_bytes=ranks * 4 * sizes.num_nodes),
-        Term(what=OTHER_ROWS, num_bytes=ranks * MESSAGE_COPIES * rows, key=CHUNKS, at_most=True),
-        Term(what="gradients of a step's chunks", num_bytes=ranks * gradients, key="hidden", at_most=True),
+        Term("places of rows", ranks * 4 * sizes.num_nodes),
+        Term(OTHER_ROWS, ranks * MESSAGE_COPIES * rows, CHUNKS, bound=True),
+        Term("gradients of a step's chunks", ranks * gradients, "hidden", bound=True),
     ]
 
 
