@@ -20,29 +20,22 @@ from graphmill.assets.pipeline.needs import StepNeed
 from graphmill.assets.samples.stage import SAMPLES
 from graphmill.jobs.scaling.cluster import Machines, cached_bytes
 from graphmill.jobs.scaling.stages import MEASURED_CORES
+from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.types import id_dtype
 from graphmill.trainers.recipe.batch_sizes import BatchSizes, batch_sizes
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
-from graphmill.trainers.recipe.need import Case
-from graphmill.trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
-from graphmill.trainers.techniques.distributed.volumes import (
-    ModelSize,
-    gradient_bytes,
-    request_bytes,
-)
-from graphmill.trainers.techniques.fullgraph.memory import layer_shapes
-from graphmill.trainers.techniques.fullgraph.need import block_bytes, host_bytes
+from graphmill.trainers.recipe.course import Case
+from graphmill.trainers.recipe.step_bytes import item_bytes, layer_widths
+from graphmill.trainers.techniques.distributed.volumes import ModelSize, gradient_bytes, model_size, request_bytes
+from graphmill.trainers.techniques.fullgraph.costs import BLOCKS, ROWS, block_bytes, host_bytes
+from graphmill.trainers.techniques.fullgraph.memory import KEPT_BLOCKS_SHARE, layer_shapes
 
-PAGE_BYTES = 4096
 PAGES_OF_A_NODE = 2
 """Pages that sampling the neighbours of a node reads: of `indptr`, and of `indices`."""
 FORWARD, BOTH, FIRST = 2, 6, 4
 """Operations per product of a step: of a forward pass, of both passes, and of both in a first layer, whose inputs need no gradient."""
 EDGE_FLOPS = 4
 """What aggregating one column over one edge counts in both passes, in operations of a matrix product: it waits for memory."""
-ROWS, BLOCKS = "rows of all nodes between layers", "blocks of chunks"
-"""Terms of `fullgraph` that its formula takes of the memory that is free here (trainers/techniques/fullgraph/need.py)."""
-KEPT_BLOCKS_SHARE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,42 +75,25 @@ class Setting:
 
     Attributes:
         step: its step, with its need.
-        semantic: its recipe.
-        sizes: sizes of the graph.
+        case: its recipe, the sizes of the graph and of a batch.
         machines: the machines.
         stored: step -> bytes that it stores.
-        distinct: share of the input rows of a batch's bound that differ.
     """
 
     step: StepNeed
-    semantic: ModelConfig
-    sizes: Sizes
+    case: Case
     machines: Machines
     stored: Mapping[str, int]
-    distinct: float = 1.0
-
-    @property
-    def batch(self) -> BatchSizes:
-        """Sizes of a batch."""
-        assert self.semantic.sampling is not None
-        found = batch_sizes(self.semantic.sampling, self.sizes)
-        return found._replace(rows=(ceil(found.rows[0] * self.distinct), *found.rows[1:]))
-
-    @property
-    def classes(self) -> int:
-        """Number of logits."""
-        return max(2, self.sizes.num_classes)
 
     @property
     def model(self) -> ModelSize:
-        """The size of its parameters; a layer of GraphSAGE has three tensors."""
-        train = self.semantic.train
-        return ModelSize(num_bytes=parameter_bytes(train, self.sizes.width, self.classes), tensors=3 * train.layers)
+        """The size of its parameters."""
+        return model_size(self.case.semantic.train, self.case.sizes.width, self.case.num_classes)
 
     @property
     def topology_bytes(self) -> int:
         """Bytes of the topology that is mapped."""
-        return topology_bytes(self.sizes)
+        return topology_bytes(self.case.sizes)
 
     def memory(self, ranks: int) -> int:
         """Returns the anonymous memory of one machine, whose process is one of some ranks."""
@@ -142,11 +118,16 @@ def trainer_costs(
     for each in found:
         config = each.step.configs[0]
         if isinstance(config, ModelConfig) and each.need is not None:
-            setting = Setting(
-                step=each, semantic=config, sizes=replace(sizes, configs=configs), machines=machines, stored=stored, distinct=distinct
-            )  # fmt: skip
-            costs.append(COSTS[each.name](setting))
+            case = _case(config, replace(sizes, configs=configs), distinct)
+            costs.append(COSTS[each.name](Setting(step=each, case=case, machines=machines, stored=stored)))
     return costs
+
+
+def _case(semantic: ModelConfig, sizes: Sizes, distinct: float) -> Case:
+    assert semantic.sampling is not None
+    found = batch_sizes(semantic.sampling, sizes)
+    batch = found._replace(rows=(ceil(found.rows[0] * distinct), *found.rows[1:]))
+    return Case(semantic=semantic, execution=TrainExecution(), sizes=sizes, batch=batch)
 
 
 def topology_bytes(sizes: Sizes) -> int:
@@ -171,8 +152,8 @@ def step_flops(semantic: ModelConfig, width: int, classes: int, batch: BatchSize
 
 def _cores_seconds(setting: Setting, ranks: int, *, sampled: bool) -> float:
     """Returns the seconds in which one of some ranks computes, and samples, its share of an epoch."""
-    batch, machines = setting.batch, setting.machines
-    flops = step_flops(setting.semantic, setting.sizes.width, setting.classes, batch)
+    batch, machines = setting.case.batch, setting.machines
+    flops = step_flops(setting.case.semantic, setting.case.sizes.width, setting.case.num_classes, batch)
     seconds = flops / (machines.cores * machines.core_flops)
     if sampled:
         assert SAMPLES.speed is not None
@@ -184,7 +165,7 @@ def _sampling_pages(setting: Setting, ranks: int) -> float:
     """Returns the pages that sampling reads of a topology that memory does not hold, of one rank in an epoch."""
     left = setting.machines.memory_bytes - setting.memory(ranks)
     missing = 1 - min(1.0, max(0, left) / setting.topology_bytes)
-    return PAGES_OF_A_NODE * sum(setting.batch.rows[1:]) * setting.batch.count / ranks * missing
+    return PAGES_OF_A_NODE * sum(setting.case.batch.rows[1:]) * setting.case.batch.count / ranks * missing
 
 
 def _row_pages(setting: Setting, rows: float, held_bytes: int, beside: int) -> float:
@@ -197,17 +178,17 @@ def _row_pages(setting: Setting, rows: float, held_bytes: int, beside: int) -> f
         beside: bytes of memory that are taken.
     """
     fits = held_bytes + beside <= setting.machines.memory_bytes
-    return 0 if fits else rows * (1 + setting.sizes.row_bytes // PAGE_BYTES)
+    return 0 if fits else rows * (1 + setting.case.sizes.row_bytes // PAGE_BYTES)
 
 
 def _uncached(setting: Setting) -> float:
     """Returns the share of rows that a cache of a machine's memory lacks, if all are needed equally often."""
-    cached = cached_bytes(setting.machines, setting.sizes.row_bytes)
-    return 1 - min(1.0, cached / max(1, setting.sizes.feature_bytes))
+    cached = cached_bytes(setting.machines, setting.case.sizes.row_bytes)
+    return 1 - min(1.0, cached / max(1, setting.case.sizes.feature_bytes))
 
 
 def _minibatch(setting: Setting) -> TrainerCost:
-    batch, sizes, machines = setting.batch, setting.sizes, setting.machines
+    batch, sizes, machines = setting.case.batch, setting.case.sizes, setting.machines
     beside = setting.memory(1) + setting.topology_bytes
     rows = batch.inputs * batch.count * _uncached(setting)
     pages = _sampling_pages(setting, 1) + _row_pages(setting, rows, sizes.feature_bytes, beside)
@@ -232,20 +213,20 @@ def _disk(setting: Setting) -> TrainerCost:
 
 def _stored_epoch_bytes(setting: Setting) -> float:
     """Returns the bytes that an epoch reads of stored batches and packed rows, if every batch has its rows in one piece."""
-    packed = setting.batch.inputs * setting.batch.count * setting.sizes.row_bytes
+    packed = setting.case.batch.inputs * setting.case.batch.count * setting.case.sizes.row_bytes
     return setting.stored["samples"] + packed
 
 
 def _gradients(setting: Setting, ranks: int) -> tuple[int, float]:
     """Returns the bytes of gradients that all ranks receive in an epoch, and the seconds of one rank."""
-    batches = ranks * ceil(setting.batch.count / ranks)
+    batches = ranks * ceil(setting.case.batch.count / ranks)
     num_bytes, machines = gradient_bytes(setting.model, batches, ranks), setting.machines
     steps = batches // ranks
     return num_bytes, num_bytes / ranks / machines.network_rate + steps * machines.latency
 
 
 def _exchanged(setting: Setting) -> TrainerCost:
-    machines, batch, sizes = setting.machines, setting.batch, setting.sizes
+    machines, batch, sizes = setting.machines, setting.case.batch, setting.case.sizes
     ranks = machines.count
     needed = batch.inputs * batch.count
     remote = ceil(needed * (ranks - 1) / ranks * _uncached(setting))
@@ -274,15 +255,15 @@ def _packed(setting: Setting) -> TrainerCost:
         "exchange": 0.0,
         "gradients": gradient_seconds,
     }
-    own = sum(setting.stored[name] for name in ("samples", "packed_chunks")) + setting.sizes.feature_bytes
+    own = sum(setting.stored[name] for name in ("samples", "packed_chunks")) + setting.case.sizes.feature_bytes
     shared = ("graph", "partitions", "cache_plan")
     return _cost(setting, ranks, 0, shared, {"gradient": of_gradients}, seconds, own // ranks)
 
 
 def _fullgraph(setting: Setting) -> TrainerCost:
-    machines, sizes, train = setting.machines, setting.sizes, setting.semantic.train
+    machines, sizes, train = setting.machines, setting.case.sizes, setting.case.semantic.train
     ranks, nodes, steps = machines.count, sizes.num_nodes, _chunk_steps(setting)
-    shapes = layer_shapes(train, sizes.width, setting.classes)
+    shapes = layer_shapes(train, sizes.width, setting.case.num_classes)
     # Each edge brings another row to its chunk, up to all nodes.
     rows = ranks * steps * min(nodes, ceil((sizes.num_edges + nodes) / (ranks * steps)))
     crossing = ceil(rows * (ranks - 1) / ranks)
@@ -290,7 +271,7 @@ def _fullgraph(setting: Setting) -> TrainerCost:
     network = {"neighbour": neighbours, "gradient": neighbours}
     network["parameter"] = ranks * (ranks - 1) * steps * setting.model.num_bytes
     whole = BatchSizes(count=1, rows=(nodes,) * (train.layers + 1), edges=(sizes.num_edges,) * train.layers)
-    flops = step_flops(setting.semantic, sizes.width, setting.classes, whole)
+    flops = step_flops(setting.case.semantic, sizes.width, setting.case.num_classes, whole)
     passes = 2 * setting.stored["chunks"] * train.layers / ranks
     memory = _fullgraph_memory(setting)
     fits = memory + setting.stored["chunks"] // ranks <= machines.memory_bytes
@@ -305,21 +286,17 @@ def _fullgraph(setting: Setting) -> TrainerCost:
 
 
 def _chunk_steps(setting: Setting) -> int:
-    return setting.sizes.configs["chunks"].table.chunks_per_part
+    return setting.case.sizes.configs["chunks"].table.chunks_per_part
 
 
 def _fullgraph_memory(setting: Setting) -> int:
     """Returns the memory of one rank: rows between layers are in it, which the formula puts into files if they are many here."""
-    need, ranks, sizes = setting.step.need, setting.machines.count, setting.sizes
+    need, ranks, sizes = setting.step.need, setting.machines.count, setting.case.sizes
     assert need is not None
-    case = Case(
-        semantic=setting.semantic, execution=TrainExecution(), sizes=sizes,
-        batch=BatchSizes(count=1, rows=(sizes.num_nodes,), edges=()), ranks=ranks,
-    )  # fmt: skip
     rest = sum(term.most for term in need.memory if term.name not in (ROWS, BLOCKS))
-    blocks = block_bytes(case, sizes.num_nodes, sizes.num_edges, sizes.num_edges + sizes.num_nodes)
+    blocks = block_bytes(setting.case, sizes.num_nodes, sizes.num_edges, sizes.num_edges + sizes.num_nodes)
     kept = min(blocks // ranks, setting.machines.memory_bytes // KEPT_BLOCKS_SHARE)
-    return ceil((rest + host_bytes(case, setting.semantic.train.own_settings)) / ranks) + kept
+    return ceil((rest + host_bytes(setting.case)) / ranks) + kept
 
 
 def _cost(
@@ -340,7 +317,7 @@ def _cost(
         disk_bytes=sum(setting.stored[name] for name in artifacts) + own_bytes,
         network_bytes=network,
         seconds=seconds,
-        epochs=setting.semantic.train.epochs,
+        epochs=setting.case.semantic.train.epochs,
     )
 
 

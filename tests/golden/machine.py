@@ -16,7 +16,7 @@ from graphmill.assets.pipeline import needs
 from graphmill.assets.storage import control_group, machine
 from graphmill.jobs.operations import rates
 from graphmill.trainers.recipe import kept_speeds
-from graphmill.trainers.recipe.forecast import Speeds
+from graphmill.trainers.recipe.course import Speeds
 from graphmill.trainers.training import speeds
 
 MEMORY, USED, FREE_DISK = 4 << 30, 1 << 30, 200 << 30

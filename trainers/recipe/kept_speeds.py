@@ -27,7 +27,7 @@ from graphmill.assets.storage.schema import Fields, mapped, matches, number
 from graphmill.assets.storage.version import canonical, canonical_json
 from graphmill.trainers.recipe.architecture import Architecture
 from graphmill.trainers.recipe.config import ModelConfig
-from graphmill.trainers.recipe.forecast import Speeds
+from graphmill.trainers.recipe.course import Speeds
 from graphmill.trainers.recipe.techniques import find_technique
 
 FOLDER = Path("measured") / "pieces"

@@ -1,37 +1,30 @@
-"""The memory that a training will take, term by term, from its recipe and the sizes that are known before it starts.
+"""The memory that a training will take, term by term: what techniques have in common. A technique's own terms are in its costs.
 
-A technique's own terms are in its row of the table (`Technique.need`). What is common: the process itself, the batches within the queue's
-bound, the activations of a step in a heap that is not cut (trainers/devices/malloc.py), the model with its optimiser, the samplers, and an
-evaluation. Terms of bounds (a queue that may not fill, fan-outs that may not find as many neighbours) are `at_most`.
+Common are the process itself, the batches within the queue's bound, the activations of a step in a heap that is not cut
+(trainers/devices/malloc.py), the model with its optimiser, the samplers, and an evaluation. Terms of bounds (a queue that may not fill,
+fan-outs that may not find as many neighbours) say so, and with what is known of the case what is expected instead:
+
+- Batches that are prepared in turn do not wait, in an evaluation likewise. Rows that fit are mapped, and no thread reads them past the page
+  cache. An evaluation is exact or sampled.
+- While the queue is full no rows are kept beside it. It fills by as many batches of an epoch as are prepared before others are trained on.
+- Ranks wait for rows of each other, so that two batches of each wait, and rows of two are kept. The process that starts them waits, too.
 
 docs/log.md compares the sums with measured peaks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphmill.assets.building.needs import Need, Sizes, Term
+from graphmill.assets.samples.need import sampler_bytes
 from graphmill.assets.sizes import parse_size
-from graphmill.assets.storage.machine import usable_cores
 from graphmill.assets.storage.user_code import is_reference
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.recipe.batch_sizes import BatchSizes, batch_sizes, whole_batch
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
-from graphmill.trainers.recipe.in_turn import prepared_in_turn
-from graphmill.trainers.recipe.queue_bytes import queue_bounds
-from graphmill.trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes, transposed_layers
+from graphmill.trainers.recipe.course import Case
+from graphmill.trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.recipe.techniques import find_technique
-from graphmill.trainers.recipe.terms import (
-    ACTIVATIONS,
-    EVALUATION_BATCHES,
-    EXACT_EVALUATION,
-    KEPT_ROWS,
-    NEXT_BLOCKS,
-    READERS,
-    WAITING_BATCHES,
-)
 
 TRAINER_BYTES = 158 << 20
 """Anonymous memory of a process that trains, before it opens data: Python, torch and this project."""
@@ -49,95 +42,33 @@ CHECKPOINT_COPIES, ROW_STEP_COPIES = 2, 2
 """Copies of a checkpoint's tensors while it is read (one while it is written); and sums of gradients of rows, divided by the seeds."""
 READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
 """What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
-BATCH, FANOUTS = "[sampling] batch_size", "[sampling] fanouts"
+BATCH = "[sampling] batch_size"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One training whose memory is added up.
-
-    Attributes:
-        semantic, execution: the recipe.
-        sizes: what is known of the graph and of the artifacts that it reads.
-        batch: sizes of the largest batch.
-        ranks: number of processes on this machine that share it.
-    """
-
-    semantic: ModelConfig
-    execution: TrainExecution
-    sizes: Sizes
-    batch: BatchSizes
-    ranks: int = 1
-
-    @property
-    def stored(self) -> bool:
-        """Whether batches are read instead of drawn."""
-        return self.execution.samples == "stored" or find_technique(self.semantic.train.trainer).stored
-
-    @property
-    def threads(self) -> int:
-        """Number of threads that sample or read ahead of the step, on each rank: ranks of a machine share its cores."""
-        return self.execution.samplers or max(1, usable_cores() // max(1, self.ranks) - 1)
-
-    @property
-    def in_turn(self) -> bool:
-        """Whether batches may be prepared one by one between the steps, if their rows turn out to be at hand."""
-        drawn = not self.stored and prepared_in_turn(self.semantic.train.trainer, self.execution)
-        return drawn and self.ranks == 1 and self.semantic.train.device == "cpu"
-
-    @property
-    def queue_bytes(self) -> int:
-        """Bytes of the run's queue, once it has grown for this batch."""
-        return self.shared_bytes(1, self.batch_bytes)
-
-    def shared_bytes(self, parts: int, each: int) -> int:
-        """Returns the bytes of one of several queues that share the run's, once it has grown for items of `each` bytes."""
-        first, most = (bound // parts for bound in queue_bounds(self.execution.queue))
-        return max(first, min(most, 2 * each)) if most > first else first
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of an input row on the device."""
-        return self.sizes.width * item_bytes(self.semantic.train)
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of the blocks of the largest batch."""
-        return self.batch.block_bytes(self.sizes.id_bytes, transposed_layers(self.semantic.train))
-
-    @property
-    def batch_bytes(self) -> int:
-        """Bytes of the largest batch, its blocks and its input rows."""
-        return self.batch.inputs * self.row_bytes + self.block_bytes
-
-    def held(self, limit: int, each: int, most: int) -> int:
-        """Returns how many batches of `each` bytes wait within a bound, at least 1 and at most `most` or those of an epoch."""
-        return max(1, min(self.batch.count, most, limit // max(1, each)))
-
-
-def training_need(
-    semantic: ModelConfig, execution: TrainExecution, sizes: Sizes, ranks: int = 0, batch: BatchSizes | None = None
-) -> Need | None:
+def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes, ranks: int = 0) -> Need | None:
     """Returns the need of one training, of all its processes without those that wait for it; None for a technique without a formula.
 
     Args:
         semantic, execution: the recipe.
         sizes: what is known before it starts.
         ranks: number of processes on this machine that share it; 0 for the table's.
-        batch: sizes of the largest batch, if some were drawn; None for those of `sizes`.
     """
     technique = find_technique(semantic.train.trainer)
-    terms = technique.need_terms()
-    if terms is None or semantic.train.device != "cpu":
+    if not technique.costs or semantic.train.device != "cpu":
         return None
     case = Case(
         semantic=semantic,
         execution=execution,
         sizes=sizes,
-        batch=batch or largest_batch(semantic, sizes),
+        batch=largest_batch(semantic, sizes),
         ranks=ranks or semantic.train.own_settings.ranks,
     )
-    return Need(name=f"a training by {technique.name}", phases=((*terms(case), *node_row_terms(case)),))
+    return Need(name=f"a training by {technique.name}", phases=(tuple(memory_terms(case)),))
+
+
+def memory_terms(case: Case) -> list[Term]:
+    """Returns the terms of a training by a technique that has costs, of all its processes without those that wait for it."""
+    return [*find_technique(case.semantic.train.trainer).open_costs().memory(case), *node_row_terms(case)]
 
 
 def largest_batch(semantic: ModelConfig, sizes: Sizes) -> BatchSizes:
@@ -154,20 +85,17 @@ def node_row_terms(case: Case) -> list[Term]:
     row_bytes = train.hidden * item_bytes(train)
     table = max(0, sizes.num_nodes - sizes.num_rows) * row_bytes
     scored = sizes.num_valid > 0
+    copied = (scored + (3 + scored) * CHECKPOINT_COPIES) * table
     inputs = min(case.batch.inputs, sizes.num_nodes - sizes.num_rows) * row_bytes
     # Of every batch of a step with what ranks exchange of it, and of their sum.
     copies = train.accumulate * (1 + 2 * (case.ranks > 1)) + ROW_STEP_COPIES
     sure = sizes.exact and "features" in sizes.artifacts
-    return [
-        Term("rows of nodes and their moments", case.ranks * 3 * table, "hidden", bound=not sure),
-        Term(
-            "best rows of nodes, and a checkpoint of them",
-            case.ranks * (scored + (3 + scored) * CHECKPOINT_COPIES) * table,
-            "hidden",
-            bound=True,
-        ),
-        Term("gradients of rows of nodes", case.ranks * copies * inputs, "accumulate", bound=True),
-    ]
+    each = (
+        Term("rows of nodes and their moments", 3 * table, "hidden", bound=not sure),
+        Term("best rows of nodes, and a checkpoint of them", copied, "hidden", bound=True),
+        Term("gradients of rows of nodes", copies * inputs, "accumulate", bound=True),
+    )
+    return [term.times(case.ranks) for term in each]
 
 
 def waiting_term() -> Term:
@@ -180,46 +108,42 @@ def running_bytes(ranks: int) -> int:
     return (ranks - 1) * TRAINER_BYTES + LAUNCHER_BYTES * (ranks > 1)
 
 
-def process_terms(case: Case, ranks: int = 1) -> list[Term]:
-    """Returns the terms of the processes that train, and of what each has of the graph."""
+def process_terms(case: Case) -> list[Term]:
+    """Returns the terms of the processes that train, of the one that starts several, and of what each has of the graph."""
+    ranks = case.ranks
+    launcher = [Term("the process that starts the ranks", LAUNCHER_BYTES, likely=0)] if ranks > 1 else []
     many = f"{ranks} processes: " if ranks > 1 else ""
     return [
+        *launcher,
         Term(f"{many}Python, torch and this project", ranks * (TRAINER_BYTES + PRODUCT_BYTES)),
         Term("order of the seeds", ranks * 24 * case.sizes.num_train),
     ]
 
 
-def model_terms(case: Case, ranks: int = 1, extra_rows: int = 0) -> list[Term]:
-    """Returns the terms of a step, of the parameters and of an evaluation.
+def model_terms(case: Case, models: int = 1, extra_rows: int = 0) -> list[Term]:
+    """Returns the terms of a step, of the parameters and of an exact evaluation, above what the step took, which is free again.
 
     Args:
         case: the training.
-        ranks: number of processes that each have a model.
+        models: number of models that are trained at once.
         extra_rows: more bytes that a technique keeps during a step.
     """
-    train, sizes, sure = (
-        case.semantic.train,
-        case.sizes,
-        case.batch.exact and not is_reference(case.semantic.train.model),
-    )
-    step = int(HEAP * (step_bytes(train, sizes.width, max(2, sizes.num_classes), case.batch) + extra_rows))
+    train = case.semantic.train
+    step = models * int(HEAP * (step_bytes(train, case.sizes.width, case.num_classes, case.batch) + extra_rows))
+    sure = case.batch.exact and not is_reference(train.model)
+    exact = max(0, models * _exact_bytes(case) - step)
+    expected = min(exact, max(0, case.ranks * _expected_exact_bytes(case) - step)) if case.exact_evaluation else 0
     return [
-        Term(ACTIVATIONS, ranks * step, "batch_size or hidden", bound=not sure),
-        parameter_term(case, ranks),
-        exact_term(case, ranks, beside=step),
+        Term("activations of a step", step, "batch_size or hidden", bound=not sure),
+        parameter_term(case, models),
+        Term("an exact evaluation", exact, "eval_workspace", bound=True, likely=expected),
     ]
 
 
 def parameter_term(case: Case, models: int = 1) -> Term:
     """Returns the term of a number of models with their optimisers and a checkpoint."""
-    num_bytes = parameter_bytes(case.semantic.train, case.sizes.width, max(2, case.sizes.num_classes))
+    num_bytes = parameter_bytes(case.semantic.train, case.sizes.width, case.num_classes)
     return Term("parameters, moments, checkpoint", models * PARAMETER_COPIES * num_bytes, "hidden")
-
-
-def exact_term(case: Case, ranks: int = 1, beside: int = 0) -> Term:
-    """Returns the term of an exact evaluation, above what a step took, which is free again."""
-    num_bytes = ranks * max(0, _exact_bytes(case) - beside)
-    return Term(EXACT_EVALUATION, num_bytes, "eval_workspace", bound=True)
 
 
 def _exact_bytes(case: Case) -> int:
@@ -227,67 +151,93 @@ def _exact_bytes(case: Case) -> int:
     train, sizes = case.semantic.train, case.sizes
     if train.eval == "sampled":
         return 0
-    share, size = parse_size(train.eval_workspace) // 4, item_bytes(train)
-    layers = 2 * min(share, sizes.num_nodes * train.hidden * size)
-    wide = max(sizes.width, train.hidden) * size
-    return (
-        layers + min(2 * share, (sizes.num_edges + sizes.num_nodes) * wide) + sizes.num_nodes * (train.layers + 9) // 8
-    )
+    edges = (sizes.num_edges + sizes.num_nodes) * _widest_row_bytes(case)
+    return _layer_bytes(case) + min(parse_size(train.eval_workspace) // 4 * 2, edges)
 
 
-def expected_exact_bytes(case: Case) -> int:
-    """Returns the same for rows that many edges share: a window reads each node's row once, and no more than all nodes have one."""
-    train, sizes = case.semantic.train, case.sizes
-    rows = sizes.num_nodes * max(sizes.width, train.hidden) * item_bytes(train)
-    layers = 2 * min(parse_size(train.eval_workspace) // 4, sizes.num_nodes * train.hidden * item_bytes(train))
-    return min(_exact_bytes(case), layers + rows + sizes.num_nodes * (train.layers + 9) // 8)
+def _expected_exact_bytes(case: Case) -> int:
+    """Returns the expected bytes, if many edges share a row: a window reads each node's row once, and all nodes have one at most."""
+    return min(_exact_bytes(case), _layer_bytes(case) + case.sizes.num_nodes * _widest_row_bytes(case))
 
 
-def sampler_terms(case: Case, ranks: int = 1, samplers: int = 0) -> list[Term]:
+def _layer_bytes(case: Case) -> int:
+    """Returns the bytes of two layers' rows, and of the sets of nodes that each layer computes."""
+    train, nodes = case.semantic.train, case.sizes.num_nodes
+    rows = min(parse_size(train.eval_workspace) // 4, nodes * train.hidden * item_bytes(train))
+    return 2 * rows + nodes * (train.layers + 9) // 8
+
+
+def _widest_row_bytes(case: Case) -> int:
+    return max(case.sizes.width, case.semantic.train.hidden) * item_bytes(case.semantic.train)
+
+
+def sampler_terms(case: Case, samplers: int = 0) -> list[Term]:
     """Returns the term of the samplers: of the training, or of a sampled evaluation alone if batches are stored.
 
     Args:
         case: the training.
-        ranks: number of processes that each have samplers.
-        samplers: number of samplers of each, 0 for one per thread.
+        samplers: number of samplers of each rank, 0 for one per thread.
     """
-    nodes, inputs, count = case.sizes.num_nodes, case.batch.inputs, samplers or case.threads
-    if case.stored and case.semantic.train.eval == "exact":
+    ranks, evaluation = case.ranks, case.semantic.train.eval
+    if case.stored and evaluation == "exact":
         return []
-    each = (8 * nodes if nodes <= Sampler.MOST_DIRECT_NODES else 32 * inputs) + case.sizes.id_bytes * inputs
-    term = Term(
-        f"{count} samplers" if samplers else f"samplers of {count} threads",
-        ranks * count * each,
-        "samplers",
-        bound=nodes > Sampler.MOST_DIRECT_NODES or ranks > 1 or (case.stored and case.semantic.train.eval == "auto"),
-    )
-    return [term]
+    name = f"{samplers} samplers" if samplers else f"samplers of {case.samplers} threads"
+    num_bytes = ranks * (samplers or case.samplers) * sampler_bytes(case.sizes, case.batch.inputs)
+    # Ranks that are bound to cores have other numbers, and "auto" may evaluate exactly.
+    unsure = ranks > 1 or (case.stored and evaluation == "auto")
+    return [Term(name, num_bytes, "samplers", bound=unsure or case.sizes.num_nodes > Sampler.MOST_DIRECT_NODES)]
 
 
-def queue_terms(case: Case, ranks: int = 1) -> list[Term]:
-    """Returns the terms of batches that are drawn and gathered by threads: those in work, and others that may wait."""
+def queue_terms(case: Case, waiting: float = 1.0) -> list[Term]:
+    """Returns the terms of batches that are drawn and gathered by threads: those in work, and others that may wait.
+
+    Args:
+        case: the training.
+        waiting: share of an epoch's batches that are expected to wait at its end, of a training without ranks.
+    """
+    ranks, inputs = case.ranks, case.batch.inputs * case.row_bytes
     count = case.held(case.queue_bytes, case.batch_bytes, case.batch.count)
-    each = space_for(case.batch.inputs * case.row_bytes) + case.block_bytes
-    busy = min(count, 1 if case.in_turn else 1 + case.threads)
+    each, ahead = space_for(inputs) + case.block_bytes, min(count, 1 + case.samplers)
+    # Rows that turn out not to be at hand have threads that work on batches beside the step.
+    busy, expected = (
+        1 if in_turn else ahead for in_turn in (case.may_be_in_turn, case.may_be_in_turn and case.in_turn)
+    )
+    if case.in_turn:
+        filled = 0
+    elif ranks > 1:
+        filled = 2 * ranks * inputs
+    else:
+        filled = round((0 if case.drawn is None else case.drawn.count) * case.batch_bytes * waiting)
+    blocks, kept = (
+        ranks * case.samplers * case.block_bytes,
+        ranks * min(case.queue_bytes // 2, count * space_for(inputs)),
+    )
     return [
-        Term("batches in work", ranks * busy * each, BATCH, bound=not case.batch.exact),
-        Term(NEXT_BLOCKS, ranks * case.threads * case.block_bytes, "samplers", bound=True),
-        Term(WAITING_BATCHES, ranks * (count - busy) * each, "queue", bound=True),
-        _kept_term(ranks * min(case.queue_bytes // 2, count * space_for(case.batch.inputs * case.row_bytes))),
+        Term("batches in work", ranks * busy * each, BATCH, not case.batch.exact, likely=ranks * expected * each),
+        Term("blocks of the next batches", blocks, "samplers", bound=True, likely=0 if case.in_turn else blocks),
+        Term(
+            "batches that wait",
+            ranks * (count - busy) * each,
+            "queue",
+            bound=True,
+            likely=min(ranks * (count - expected) * each, filled),
+        ),
+        kept_term(kept, min(kept, 2 * ranks * inputs) if ranks > 1 else 0),
     ]
 
 
-def _kept_term(num_bytes: int) -> Term:
+def kept_term(num_bytes: int, expected: int) -> Term:
     """Returns the term of input rows that came back and are too small for the next batches (trainers/batches/source.py)."""
-    return Term(KEPT_ROWS, num_bytes, "queue", bound=True)
+    return Term("memory of input rows that is kept", num_bytes, "queue", bound=True, likely=expected)
 
 
-def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
+def evaluation_terms(case: Case, inputs_bytes: int, *, keeps: bool = False) -> list[Term]:
     """Returns the term of a sampled evaluation, whose batches are drawn within the whole queue whatever the training's are.
 
     Args:
         case: the training.
         inputs_bytes: buffers of input rows that the training has, which the evaluation takes first.
+        keeps: whether rows are expected to be kept beside a full queue.
     """
     sizes = case.sizes
     if case.semantic.train.eval == "exact" or case.semantic.sampling is None:
@@ -295,10 +245,12 @@ def evaluation_terms(case: Case, inputs_bytes: int) -> list[Term]:
     most = max(1, -(-max(sizes.num_valid, sizes.num_test) // case.semantic.sampling.batch_size))
     count = case.held(case.queue_bytes, case.batch_bytes, most)
     inputs = count * space_for(case.batch.inputs * case.row_bytes)
-    more = inputs + count * case.block_bytes - inputs_bytes
+    more, kept = max(0, inputs + count * case.block_bytes - inputs_bytes), min(case.queue_bytes // 2, inputs)
+    one = case.in_turn and not case.stores_evaluation
+    expected = 0 if case.exact_evaluation else min(more, case.batch_bytes) if one else more
     return [
-        Term(EVALUATION_BATCHES, max(0, more), "queue", bound=True),
-        _kept_term(min(case.queue_bytes // 2, inputs)),
+        Term("batches of an evaluation that wait", more, "queue", bound=True, likely=expected),
+        kept_term(kept, kept if keeps else 0),
     ]
 
 
@@ -309,10 +261,9 @@ def row_terms(case: Case) -> list[Term]:
         return [Term("features in memory", sizes.feature_bytes, "features")]
     if where == "mapped":
         return []
-    converted = sizes.width * 4 != sizes.row_bytes
-    threads = case.threads + 1
-    num_bytes = threads * (READER_BYTES + WINDOW_BYTES * converted)
-    return [Term(READERS, num_bytes, "samplers", bound=where == "auto")]
+    each = READER_BYTES + WINDOW_BYTES * (sizes.width * 4 != sizes.row_bytes)
+    num_bytes, unsure = (case.samplers + 1) * each, where == "auto"
+    return [Term("readers of rows", num_bytes, "samplers", unsure, likely=0 if unsure and case.fits else num_bytes)]
 
 
 def tier_terms(case: Case, slots: int = 4) -> list[Term]:
@@ -322,14 +273,14 @@ def tier_terms(case: Case, slots: int = 4) -> list[Term]:
         case: the training.
         slots: bytes per node of the lists that say where rows are.
     """
-    found, sizes = [], case.sizes
+    found = []
     # Beside a table in memory the host caches nothing; packed rows are none of that table.
     in_memory = slots and case.execution.features == "memory"
     for name in ("device",) if in_memory else ("device", "host"):
-        rows, at_most = tier_rows(sizes, name)
-        found.append(Term(f"rows in the {name} cache", rows * sizes.row_bytes, f"[memory] {name}", bound=at_most))
+        rows, bound = tier_rows(case.sizes, name)
+        found.append(Term(f"rows in the {name} cache", rows * case.sizes.row_bytes, f"[memory] {name}", bound))
     if slots and any(term.most for term in found):
-        found.append(Term("slots of nodes", slots * sizes.num_nodes))
+        found.append(Term("slots of nodes", slots * case.sizes.num_nodes))
     return found
 
 
@@ -349,6 +300,5 @@ def tier_rows(sizes: Sizes, level: str) -> tuple[int, bool]:
         return 0, False
     size = getattr(config.memory, level)
     automatic = size == "auto"
-    return min(
-        sizes.num_rows, (sizes.feature_bytes if automatic else parse_size(size, sizes.feature_bytes)) // sizes.row_bytes
-    ), automatic
+    held = sizes.feature_bytes if automatic else parse_size(size, sizes.feature_bytes)
+    return min(sizes.num_rows, held // sizes.row_bytes), automatic

@@ -29,9 +29,9 @@ from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Array, Stream
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.course import Case, CountedVisits, Speeds
 from graphmill.trainers.recipe.drawn import MOST_BATCHES, MOST_SECONDS, draw_batches
-from graphmill.trainers.recipe.forecast import CountedVisits, Outlook, Speeds
-from graphmill.trainers.recipe.need import Case, largest_batch
+from graphmill.trainers.recipe.need import largest_batch
 from graphmill.trainers.recipe.step_bytes import transposed_layers
 from graphmill.trainers.recipe.techniques import find_technique
 
@@ -58,14 +58,14 @@ class GraphAtHand:
     row_of: Array | None = None
 
 
-def open_outlook(
+def open_case(
     semantic: ModelConfig,
     execution: TrainExecution,
     artifacts: Mapping[str, Artifact],
     ranks: int,
     speeds: Speeds | None = None,
-) -> Outlook | None:
-    """Returns the outlook of a training whose artifacts exist; None without a graph.
+) -> Case | None:
+    """Returns the case of a training whose artifacts exist; None without a graph.
 
     Args:
         semantic, execution: the recipe.
@@ -84,7 +84,7 @@ def open_outlook(
     sizes = replace(sizes, num_classes=graph.num_classes, num_train=train, num_valid=valid, num_test=test)
     # Of stored batches with packed rows everything follows from the artifacts, and one batch is drawn for the formulas' sake.
     counted = find_technique(semantic.train.trainer).stored and artifacts.keys() >= EXACT_ROLES
-    return outlook_on(
+    return case_on(
         semantic,
         execution,
         sizes,
@@ -97,7 +97,7 @@ def open_outlook(
     )
 
 
-def outlook_on(
+def case_on(
     semantic: ModelConfig,
     execution: TrainExecution,
     sizes: Sizes,
@@ -110,11 +110,11 @@ def outlook_on(
     roles: Collection[str] | None = None,
     most_batches: int = MOST_BATCHES,
     most_seconds: float = inf,
-) -> Outlook:
-    """Returns the outlook of a training on a graph.
+) -> Case:
+    """Returns the case of a training on a graph.
 
     Args:
-        semantic, execution, ranks, speeds: as in `open_outlook`; 0 ranks are the table's.
+        semantic, execution, ranks, speeds: as in `open_case`; 0 ranks are the table's.
         sizes: sizes of the graph and of the artifacts that exist.
         at_hand: the graph.
         artifacts: role -> artifact that the training reads, as far as they exist.
@@ -123,27 +123,35 @@ def outlook_on(
             None if no others than `artifacts` are read.
         most_batches, most_seconds: bounds of the batches that are drawn, and of the time that it takes.
     """
-    ranks = ranks or semantic.train.own_settings.ranks
     exact = semantic.train.eval != "sampled" if exact_evaluation is None else exact_evaluation
-    common: dict[str, Any] = {
-        "exact_evaluation": exact,
-        "fits": fits_memory(sizes.feature_bytes), "cores": usable_cores(), "speeds": speeds, "row_of": at_hand.row_of,
-    }  # fmt: skip
     technique, sampling = find_technique(semantic.train.trainer), semantic.sampling
     batch = largest_batch(semantic, sizes)
-    case = Case(semantic=semantic, execution=execution, sizes=sizes, batch=batch, ranks=ranks)
+    case = Case(
+        semantic=semantic,
+        execution=execution,
+        sizes=sizes,
+        batch=batch,
+        ranks=ranks or semantic.train.own_settings.ranks,
+        exact_evaluation=exact,
+        fits=fits_memory(sizes.feature_bytes),
+        cores=usable_cores(),
+        speeds=speeds,
+        row_of=at_hand.row_of,
+    )
     if technique.whole_graph or sampling is None or at_hand.drawing is None or is_reference(sampling.method):
-        return Outlook(case=case, **common)
+        return case
     part_of = _parts(artifacts, sizes, at_hand.graph) if technique.by_parts else None
     plan = _plan(at_hand.graph, semantic, part_of)
     sampler = batch_sampler(semantic, at_hand)
     # Within the queue, whose bytes the training takes later on anyway.
     drawn = draw_batches(plan, sampler, transposes(semantic), most_batches, case.queue_bytes, most_seconds)
     if not batch.exact and drawn.blocks:
-        case = replace(case, batch=drawn.largest._replace(count=batch.count, exact=True))
+        batch = drawn.largest._replace(count=batch.count, exact=True)
     order, counted = _hotness(artifacts, at_hand, plan, sampler, roles)
-    common["cached"] = set(artifacts if roles is None else roles) >= CACHING
-    return Outlook(case=case, plan=plan, drawn=drawn, order=order, counted=counted, part_of=part_of, **common)
+    cached = set(artifacts if roles is None else roles) >= CACHING
+    return replace(
+        case, batch=batch, plan=plan, drawn=drawn, order=order, counted=counted, part_of=part_of, cached=cached
+    )
 
 
 def _plan(graph: Graph, semantic: ModelConfig, part_of: Array | None) -> Plan:
@@ -188,7 +196,7 @@ def _hotness(
     sampler: AnySampler,
     roles: Collection[str] | None,
 ) -> tuple[Array | None, CountedVisits | None]:
-    """Returns (ids[N] by falling hotness if rows are cached by it, counts by layer); arguments as in `outlook_on`."""
+    """Returns (ids[N] by falling hotness if rows are cached by it, counts by layer); arguments as in `case_on`."""
     known = set(artifacts if roles is None else roles)
     count = roles is not None and bool({"hotness", "cache_plan"} & known)
     order, counted = _counts(artifacts, at_hand, plan, sampler, count=count)

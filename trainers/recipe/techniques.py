@@ -37,10 +37,9 @@ class Technique:
         domain: "module:name" of the function `domain(topology, lane)` that says how ranks with the rows of all nodes share an evaluation
             (trainers/inference/evaluation.py); "" if there are no such ranks.
         limited: "module:name" of its limits, the cells of the table of options that are more than "yes"; "" without one.
-        need: "module:name" of the function that adds up the memory of a training, `terms(case)` (trainers/recipe/need.py); "" without one.
-        forecast: "module:name" of its formulas of bytes and seconds, a `Formula` (trainers/techniques/forecasts.py); "" without them.
-        pieces: "module:name" of the function that measures the pieces of a training without batches, `measure_pieces(outlook, at_hand,
-            model, most_bytes)` (trainers/training/speeds.py); "" for batches.
+        costs: "module:name" of its formulas of memory, bytes and seconds, `Costs` (trainers/recipe/forecast.py); "" without them.
+        pieces: "module:name" of the function that measures the pieces of a training without batches, `measure_pieces(case, at_hand, model,
+            most_bytes)` (trainers/training/speeds.py); "" for batches.
         by_parts: whether several processes may share a training, each with some of the parts of the graph.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
         halves: whether it runs the two halves of a layer at different times, so that models have to be lists of layers.
@@ -62,8 +61,7 @@ class Technique:
     data: str = "graphmill.trainers.training.open_rows:open_data"
     domain: str = ""
     limited: str = ""
-    need: str = ""
-    forecast: str = ""
+    costs: str = ""
     pieces: str = ""
     by_parts: bool = False
     whole_graph: bool = False
@@ -84,13 +82,9 @@ class Technique:
         """Imports the dataclass of the technique's own keys; returns None if it has no keys."""
         return _named(self.settings) if self.settings else None
 
-    def need_terms(self) -> Any:
-        """Imports the function that adds up the memory of a training; returns None if the technique has none."""
-        return _named(self.need) if self.need else None
-
-    def forecast_function(self) -> Any:
-        """Imports its formulas of bytes and seconds; returns None if the technique has none."""
-        return _named(self.forecast) if self.forecast else None
+    def open_costs(self) -> Any:
+        """Imports its formulas of memory, bytes and seconds."""
+        return _named(self.costs)
 
     def pieces_function(self) -> Any:
         """Imports the function that measures the pieces of a training without batches; returns None if the technique has none."""
@@ -128,8 +122,7 @@ TECHNIQUES: dict[str, Technique] = {
             name=DEFAULT,
             module="graphmill.trainers.techniques.minibatch",
             limited="graphmill.trainers.techniques.limits:MINIBATCH",
-            need="graphmill.trainers.techniques.needs:minibatch_terms",
-            forecast="graphmill.trainers.techniques.forecasts:MINIBATCH",
+            costs="graphmill.trainers.techniques.minibatch_costs:COSTS",
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
@@ -138,8 +131,7 @@ TECHNIQUES: dict[str, Technique] = {
             name="disk",
             module="graphmill.trainers.techniques.disk",
             limited="graphmill.trainers.techniques.limits:DISK",
-            need="graphmill.trainers.techniques.needs:disk_terms",
-            forecast="graphmill.trainers.techniques.forecasts:DISK",
+            costs="graphmill.trainers.techniques.disk_costs:COSTS",
             needs=("sampling", "samples", "memory", "cache_plan"),
             reads=("samples", "cache_plan", "packed_chunks"),
             stored=True,
@@ -149,8 +141,7 @@ TECHNIQUES: dict[str, Technique] = {
             name="factored",
             module="graphmill.trainers.techniques.factored.executor",
             limited="graphmill.trainers.techniques.limits:FACTORED",
-            need="graphmill.trainers.techniques.needs:factored_terms",
-            forecast="graphmill.trainers.techniques.forecasts:FACTORED",
+            costs="graphmill.trainers.techniques.factored.costs:COSTS",
             needs=("sampling",),
             reads=("hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
@@ -161,8 +152,7 @@ TECHNIQUES: dict[str, Technique] = {
             name="fresh",
             module="graphmill.trainers.techniques.fresh.executor",
             limited="graphmill.trainers.techniques.limits:FRESH",
-            need="graphmill.trainers.techniques.needs:fresh_terms",
-            forecast="graphmill.trainers.techniques.forecasts:FRESH",
+            costs="graphmill.trainers.techniques.fresh.costs:COSTS",
             needs=("sampling",),
             inputs=("hotness",),
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
@@ -176,8 +166,7 @@ TECHNIQUES: dict[str, Technique] = {
             name="fresh-factored",
             module="graphmill.trainers.techniques.fresh_factored.executor",
             limited="graphmill.trainers.techniques.limits:FRESH_FACTORED",
-            need="graphmill.trainers.techniques.needs:fresh_factored_terms",
-            forecast="graphmill.trainers.techniques.forecasts:FRESH_FACTORED",
+            costs="graphmill.trainers.techniques.fresh_factored.costs:COSTS",
             needs=("sampling",),
             inputs=("hotness",),
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
@@ -192,8 +181,7 @@ TECHNIQUES: dict[str, Technique] = {
             name="fullgraph",
             module="graphmill.trainers.techniques.fullgraph.executor",
             limited="graphmill.trainers.techniques.limits:FULLGRAPH",
-            need="graphmill.trainers.techniques.fullgraph.need:terms",
-            forecast="graphmill.trainers.techniques.forecasts:FULLGRAPH",
+            costs="graphmill.trainers.techniques.fullgraph.costs:COSTS",
             pieces="graphmill.trainers.techniques.fullgraph.pieces:measure_pieces",
             needs=("partitions", "chunks"),
             defaults={"partitions": {"parts": 1}, "chunks": {}},
@@ -209,8 +197,7 @@ TECHNIQUES: dict[str, Technique] = {
             name="distributed",
             module="graphmill.trainers.techniques.distributed.executor",
             limited="graphmill.trainers.techniques.limits:DISTRIBUTED",
-            need="graphmill.trainers.techniques.needs:distributed_terms",
-            forecast="graphmill.trainers.techniques.forecasts:DISTRIBUTED",
+            costs="graphmill.trainers.techniques.distributed.costs:COSTS",
             needs=("sampling", "partitions"),
             inputs=("partitions",),
             reads=("shards", "hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
@@ -223,8 +210,7 @@ TECHNIQUES: dict[str, Technique] = {
             name="fresh-distributed",
             module="graphmill.trainers.techniques.fresh_distributed.executor",
             limited="graphmill.trainers.techniques.limits:FRESH_DISTRIBUTED",
-            need="graphmill.trainers.techniques.needs:fresh_distributed_terms",
-            forecast="graphmill.trainers.techniques.forecasts:FRESH_DISTRIBUTED",
+            costs="graphmill.trainers.techniques.fresh_distributed.costs:COSTS",
             needs=("sampling", "partitions"),
             inputs=("partitions", "hotness"),
             reads=("shards", "budgets"),

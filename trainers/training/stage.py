@@ -42,7 +42,7 @@ from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.forecast import expected_memory, forecast, has_formula
 from graphmill.trainers.recipe.kept_speeds import kept_speeds, speeds_path
 from graphmill.trainers.recipe.need import running_bytes, training_need
-from graphmill.trainers.recipe.outlook import open_outlook
+from graphmill.trainers.recipe.outlook import open_case
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.record.checkpoint_head import checkpoint_path, checkpoint_threads
 from graphmill.trainers.record.memory import PeakMemory
@@ -142,14 +142,14 @@ class ModelStage(ModelRecipe):
     ) -> dict[bool, dict[str, Any]]:
         if not has_formula(semantic):
             return {}
-        outlook = open_outlook(semantic, execution, artifacts, self.ranks.world)
-        if outlook is None:
+        case = open_case(semantic, execution, artifacts, self.ranks.world)
+        if case is None:
             return {}
-        speeds = kept_speeds(speeds_path(execution.checkpoints.parent, semantic, outlook.sizes, built=True))
-        found = forecast(replace(outlook, speeds=speeds))
+        speeds = kept_speeds(speeds_path(execution.checkpoints.parent, semantic, case.sizes, built=True))
+        found = forecast(replace(case, speeds=speeds))
         if found is None:
             return {}
-        memory = {exact: expected_memory(replace(outlook, exact_evaluation=exact)) for exact in (False, True)}
+        memory = {exact: expected_memory(replace(case, exact_evaluation=exact)) for exact in (False, True)}
         return {exact: replace(found, memory=terms).values() for exact, terms in memory.items()}
 
     def follow(

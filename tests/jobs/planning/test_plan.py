@@ -26,7 +26,8 @@ from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.direct_io import PageReader
 from graphmill.trainers.recipe.config import TrainTable
-from graphmill.trainers.recipe.forecast import Forecast, Speeds
+from graphmill.trainers.recipe.course import Speeds
+from graphmill.trainers.recipe.forecast import Forecast
 from graphmill.trainers.recipe.need import WAITING_BYTES
 from graphmill.trainers.recipe.techniques import TECHNIQUES, find_technique
 from tests.jobs.test_sweep import write

@@ -29,12 +29,13 @@ from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.recipe.batch_sizes import batch_sizes
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
+from graphmill.trainers.recipe.course import Case, Speeds
 from graphmill.trainers.recipe.drawn import draw_batches, pages_of
-from graphmill.trainers.recipe.forecast import Outlook, Speeds, expected_memory
+from graphmill.trainers.recipe.forecast import expected_memory
 from graphmill.trainers.recipe.in_turn import MOST_CORES_IN_TURN
 from graphmill.trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
-from graphmill.trainers.recipe.need import Case, training_need
-from graphmill.trainers.recipe.outlook import outlook_on
+from graphmill.trainers.recipe.need import training_need
+from graphmill.trainers.recipe.outlook import case_on
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from graphmill.trainers.techniques.fullgraph.pieces import folded_block
@@ -192,8 +193,9 @@ def test_an_evaluation_of_rows_at_hand_keeps_one_batch() -> None:
         sizes = replace(sizes, configs={"samples": config})
         case = Case(semantic=semantic, execution=table.execution, sizes=sizes, batch=batch_sizes(sampling, sizes))
         for cached in (False, True):
-            outlook = Outlook(case=case, cached=cached)
-            found[evaluate, cached] = expected_memory(outlook)["batches of an evaluation that wait"] / case.batch_bytes
+            found[evaluate, cached] = (
+                expected_memory(replace(case, cached=cached))["batches of an evaluation that wait"] / case.batch_bytes
+            )
     assert all(each > 5 for each in (found[True, False], found[True, True], found[False, True]))
     assert found[False, False] == 1 if usable_cores() <= MOST_CORES_IN_TURN else found[False, False] > 5
 
@@ -206,11 +208,11 @@ def test_rows_that_are_mapped_have_no_readers_and_others_come_ahead(features: An
     semantic = ModelConfig(seed=1, train=table.config, sampling=sampling)
     batch = batch_sizes(sampling, sizes)
     case = Case(semantic=semantic, execution=table.execution, sizes=sizes, batch=batch)
-    found = expected_memory(Outlook(case=case, fits=fits))
+    found = expected_memory(replace(case, fits=fits))
     each = space_for(batch.inputs * case.row_bytes) + case.block_bytes
-    in_turn = fits and case.in_turn
+    in_turn = fits and case.may_be_in_turn
     assert ("readers of rows" in found) == there
-    assert found["batches in work"] == (1 if in_turn else 1 + case.threads) * each
+    assert found["batches in work"] == (1 if in_turn else 1 + case.samplers) * each
 
 
 def test_speeds_are_kept_and_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ def test_the_rows_of_an_exact_evaluation_are_at_most_those_of_all_nodes() -> Non
     sampling = SamplingConfig(fanouts=(4, 3), batch_size=32)
     semantic = ModelConfig(seed=1, train=table.config, sampling=sampling)
     case = Case(semantic=semantic, execution=table.execution, sizes=few, batch=batch_sizes(sampling, few), ranks=1)
-    expected = expected_memory(Outlook(case=case, exact_evaluation=True))["an exact evaluation"]
+    expected = expected_memory(replace(case, exact_evaluation=True))["an exact evaluation"]
     (need,) = (t for t in training_need(semantic, case.execution, few, 1).memory if t.name == "an exact evaluation")  # pyright: ignore
     assert few.num_nodes * few.row_bytes <= expected < need.most / 10
 
@@ -251,7 +253,7 @@ def test_pieces_are_measured_on_drawn_batches(trainer: str) -> None:
     table = TrainTable(name="sage", trainer=trainer, hidden=4, threads=1)
     sampling = None if trainer == "fullgraph" else SamplingConfig(fanouts=(4, 3), batch_size=32)
     semantic, at_hand = ModelConfig(seed=1, train=table.config, sampling=sampling), stand_in(sizes, 1, sampling)
-    found = measure_speeds(outlook_on(semantic, table.execution, sizes, at_hand, {}), at_hand, 3)
+    found = measure_speeds(case_on(semantic, table.execution, sizes, at_hand, {}), at_hand, 3)
     pieces = (found.layers, found.whole) if trainer == "fullgraph" else (found.step, found.handed)
     assert pieces[0].keys() == pieces[1].keys() >= {1} and min(*pieces[0].values(), *pieces[1].values()) > 0
     assert all(found.handed[threads] >= seconds for threads, seconds in found.step.items())
@@ -308,7 +310,7 @@ def test_a_prediction_that_fails_is_told_and_ends_no_training(tmp_path: Path, mo
 
     told: list[str] = []
     plain = train_small(tmp_path / "plain", epochs=1)
-    monkeypatch.setattr("graphmill.trainers.training.stage.open_outlook", fails)
+    monkeypatch.setattr("graphmill.trainers.training.stage.open_case", fails)
     model = train_small(tmp_path / "failed", epochs=1, progress=Told())
     assert "no prediction was recorded: ZeroDivisionError: a formula" in told
     assert predicted(plain) and not predicted(model)

@@ -14,7 +14,8 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.batch_sizes import batch_sizes
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution, TrainTable
-from graphmill.trainers.recipe.need import HEAP, Case, sampler_terms, tier_terms, training_need
+from graphmill.trainers.recipe.course import Case
+from graphmill.trainers.recipe.need import HEAP, sampler_terms, tier_terms, training_need
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
@@ -100,12 +101,12 @@ def test_rows_of_nodes_are_counted_with_moments_and_copies() -> None:
 
 
 def test_ranks_share_the_cores_and_a_table_in_memory_needs_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmill.trainers.recipe.need.usable_cores", lambda: 16)
+    monkeypatch.setattr("graphmill.trainers.recipe.course.usable_cores", lambda: 16)
     one, four = (
         Case(semantic=case()[0], execution=case(samplers=0)[1], sizes=SIZES, batch=BATCH, ranks=n) for n in (1, 4)
     )
-    assert (one.threads, four.threads) == (15, 3)
-    assert not any(term.bound for term in sampler_terms(one)) and all(term.bound for term in sampler_terms(four, 4))
+    assert (one.samplers, four.samplers) == (15, 3)
+    assert not any(term.bound for term in sampler_terms(one)) and all(term.bound for term in sampler_terms(four))
     budgets: Any = SimpleNamespace(summary={"numbers": {"device_rows": 10, "host_rows": 20, "automatic": ["device"]}})
     cached = replace(SIZES, artifacts={"budgets": budgets})
     for where, names in (("direct", ["device", "host"]), ("memory", ["device"])):
@@ -193,7 +194,7 @@ def test_a_full_graph_training_counts_all_nodes_and_the_largest_chunk() -> None:
     between = "rows of all nodes between layers"
     free = 1 << 50
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("graphmill.trainers.techniques.fullgraph.need.free_bytes", lambda: free)
+        patch.setattr("graphmill.trainers.techniques.fullgraph.costs.free_bytes", lambda: free)
         cached, kept, again = said(), said(hybrid=False), said(hybrid=False, keep_first=False)
         # Rows of the first layer, what both layers keep, the logits, gradients of them, of mapped rows and of the first layer's output.
         assert cached[between] == int(HEAP * 4 * SIZES.num_nodes * (64 + 768 + 16 + 16 + 16 + 16 + 64))

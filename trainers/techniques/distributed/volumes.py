@@ -17,7 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphmill.trainers.techniques.distributed.exchange import HEAD_BYTES
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
+from graphmill.trainers.techniques.distributed.settings import HEAD_BYTES
 
 MEMBER_BYTES = 16
 """Position and loss of a batch, which travel with its gradients (trainers/techniques/distributed/executor.py)."""
@@ -36,6 +38,13 @@ class ModelSize:
 
     num_bytes: int
     tensors: int
+
+
+def model_size(train: TrainConfig, in_width: int, num_classes: int) -> ModelSize:
+    """Returns the size of a model before it is built: its matrices, with three tensors of a layer, and the biases of all of them."""
+    biases = sum(out for _, out in layer_widths(train, in_width, num_classes)) + train.hidden * bool(train.projects)
+    num_bytes = parameter_bytes(train, in_width, num_classes) + biases * item_bytes(train)
+    return ModelSize(num_bytes=num_bytes, tensors=3 * train.layers)
 
 
 def gradient_bytes(model: ModelSize, batches: int, ranks: int) -> int:

@@ -64,8 +64,7 @@ from graphmill.trainers.techniques.fullgraph.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.chunk_gradients import open_gradients
 from graphmill.trainers.techniques.fullgraph.lists import Walk, walk
 from graphmill.trainers.techniques.fullgraph.mapped import maps_apart
-from graphmill.trainers.techniques.fullgraph.memory import Way
-from graphmill.trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
+from graphmill.trainers.techniques.fullgraph.memory import KEPT_BLOCKS_SHARE, ROWS_SHARE, Way
 from graphmill.trainers.techniques.fullgraph.passes import Passes
 from graphmill.trainers.techniques.fullgraph.rank_rows import RankRows
 from graphmill.trainers.techniques.fullgraph.reads import splits

@@ -54,6 +54,8 @@ FEED_FORWARD = 4
 """Results of v rows that a feed-forward part keeps besides those between its maps."""
 PASSING = 3
 """Rows of the output's width that come and go while a gradient passes one operation."""
+KEPT_BLOCKS_SHARE, ROWS_SHARE = 4, 2
+"""Prepared blocks, and rows of all nodes, stay in memory up to the free memory divided by these numbers."""
 EDGE_BYTES, NODE_BYTES, ROW_BYTES = 24, 24, 24
 PARAMETER_COPIES = 4
 
