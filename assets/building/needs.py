@@ -68,6 +68,11 @@ class Sizes:
         return id_dtype(self.num_nodes).itemsize
 
     @property
+    def topology_bytes(self) -> int:
+        """Bytes of the topology that sampling maps: starts, and sources."""
+        return 8 * (self.num_nodes + 1) + self.id_bytes * self.num_edges
+
+    @property
     def feature_bytes(self) -> int:
         """Bytes of all rows of the feature table."""
         return self.num_rows * self.row_bytes

@@ -10,7 +10,7 @@ from graphmill.assets.partitions.assign import SLACK
 from graphmill.assets.sizes import format_bytes
 from graphmill.jobs.scaling.cluster import Machines
 from graphmill.jobs.scaling.stages import StageCost
-from graphmill.jobs.scaling.trainers import TrainerCost, topology_bytes
+from graphmill.jobs.scaling.trainers import TrainerCost
 from graphmill.kernels.rows.slots import MAX_ROWS
 from graphmill.kernels.types import id_dtype
 
@@ -64,7 +64,7 @@ def _of_stage(stage: StageCost, sizes: Sizes, machines: Machines) -> Iterator[Br
     if largest.get(stage.name, 0) > LARGEST_OBJECT:
         text = f"its largest file is {format_bytes(largest[stage.name])}; an object may have {format_bytes(LARGEST_OBJECT)}"
         yield Breakage(name=stage.name, stops=True, text=text)
-    left, topology = machines.memory_bytes - stage.memory_bytes, topology_bytes(sizes)
+    left, topology = machines.memory_bytes - stage.memory_bytes, sizes.topology_bytes
     if stage.name in SAMPLING and 0 < left < topology:
         mapped = f"the mapped topology is {format_bytes(topology)}, memory has {format_bytes(left)} left"
         yield Breakage(name=stage.name, stops=False, text=f"{mapped}: it takes longer than these hours")

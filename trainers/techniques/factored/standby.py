@@ -58,7 +58,7 @@ def _topology_bytes(case: Case) -> int:
         topology = open_graph(case.artifacts["graph"]).topology
         arrays = [getattr(topology, each.name) for each in fields(Topology)]
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
-    return 8 * (sizes.num_nodes + 1) + sizes.id_bytes * sizes.num_edges + 2 * 4 * sizes.num_nodes
+    return sizes.topology_bytes + 2 * 4 * sizes.num_nodes
 
 
 def standby_share(case: Case, sample: float, extract: float, train: float) -> StandbyShare:
