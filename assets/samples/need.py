@@ -55,7 +55,6 @@ def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
 
     Args:
         config: the samples' config.
-        sizes: sizes of the graph.
     """
     splits, most = (sizes.num_train, sizes.num_valid, sizes.num_test), (0, 0)
     total, inputs, edges, num_bytes = 0, 0, 0, 0

@@ -35,7 +35,6 @@ class PipelineNeeds:
         steps: the steps, in the order in which they run.
         memory_bytes: main memory that processes here may use: the machine's, or the limit of their control group.
         disk_bytes: free bytes of the disk of the home.
-        home: the home.
         on: address of the cluster on whose nodes some steps take their memory, "" without one.
         elsewhere: names of these steps.
         notes: sentences about parts without work.

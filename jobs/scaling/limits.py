@@ -43,10 +43,7 @@ def limits(
     """Returns everything that breaks, in the order in which a run would meet it.
 
     Args:
-        stages, trainers: the costs.
-        sizes: sizes of the graph.
         chunks_per_part: chunks of a part of `fullgraph`.
-        machines: the machines.
     """
     found = [limit for stage in stages for limit in _of_stage(stage, sizes, machines)]
     return found + [limit for each in trainers for limit in _of_trainer(each, sizes, chunks_per_part, machines)]

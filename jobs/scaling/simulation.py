@@ -54,8 +54,6 @@ def simulate_cluster(workload: ClusterWork, machines: Machines, distinct: float 
     """Returns the simulation of a graph and its trainings on some machines; builds nothing.
 
     Args:
-        workload: the graph, and how it is trained.
-        machines: the machines.
         distinct: share of the input rows of a batch's bound that differ.
 
     Raises:

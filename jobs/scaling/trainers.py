@@ -76,7 +76,6 @@ class Setting:
     Attributes:
         step: its step, with its need.
         case: its recipe, the sizes of the graph and of a batch, and the number of machines that share it as ranks.
-        machines: the machines.
         stored: step -> bytes that it stores.
     """
 
@@ -173,8 +172,6 @@ def trainer_costs(
 
     Args:
         found: needs of all steps of a pipeline.
-        machines: the machines.
-        sizes: sizes of its graph.
         distinct: share of the input rows of a batch's bound that differ.
     """
     stored = {each.name: each.need.stored for each in found if each.need}

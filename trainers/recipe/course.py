@@ -110,7 +110,6 @@ class Case:
     """One training, and what is known of it before it starts.
 
     Attributes:
-        semantic, execution: the recipe.
         sizes: what is known of the graph and of the artifacts that it reads.
         batch: sizes of the largest batch, bounded or of drawn ones.
         ranks: number of processes on this machine that share it.

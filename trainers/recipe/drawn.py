@@ -119,7 +119,6 @@ def pages_of(rows: Array, row_bytes: int, page_bytes: int = 4096) -> int:
 
     Args:
         rows: ids[n], rows of the table.
-        row_bytes: bytes of a row.
         page_bytes: bytes of a page.
     """
     if not len(rows) or not row_bytes:

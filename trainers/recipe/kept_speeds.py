@@ -45,8 +45,6 @@ def speeds_path(home: Path, semantic: ModelConfig, sizes: Sizes, *, built: bool)
     """Returns the file of a recipe's speeds in a home.
 
     Args:
-        home: the home.
-        semantic: the recipe.
         sizes: sizes of the graph, with its number of classes.
         built: whether batches of the graph itself are measured; else those of one that stands in for it.
     """

@@ -49,7 +49,6 @@ def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes
     """Returns the need of one training, of all its processes without those that wait for it; None for a technique without a formula.
 
     Args:
-        semantic, execution: the recipe.
         sizes: what is known before it starts.
         ranks: number of processes on this machine that share it; 0 for the table's.
     """
@@ -124,7 +123,6 @@ def model_terms(case: Case, models: int = 1, extra_rows: int = 0) -> list[Term]:
     """Returns the terms of a step, of the parameters and of an exact evaluation, above what the step took, which is free again.
 
     Args:
-        case: the training.
         models: number of models that are trained at once.
         extra_rows: more bytes that a technique keeps during a step.
     """
@@ -175,7 +173,6 @@ def sampler_terms(case: Case, samplers: int = 0) -> list[Term]:
     """Returns the term of the samplers: of the training, or of a sampled evaluation alone if batches are stored.
 
     Args:
-        case: the training.
         samplers: number of samplers of each rank, 0 for one per thread.
     """
     ranks, evaluation = case.ranks, case.semantic.train.eval
@@ -192,7 +189,6 @@ def queue_terms(case: Case, waiting: float = 1.0) -> list[Term]:
     """Returns the terms of batches that are drawn and gathered by threads: those in work, and others that may wait.
 
     Args:
-        case: the training.
         waiting: share of an epoch's batches that are expected to wait at its end, of a training without ranks.
     """
     ranks, inputs = case.ranks, case.batch.inputs * case.row_bytes
@@ -235,7 +231,6 @@ def evaluation_terms(case: Case, inputs_bytes: int, *, keeps: bool = False) -> l
     """Returns the term of a sampled evaluation, whose batches are drawn within the whole queue whatever the training's are.
 
     Args:
-        case: the training.
         inputs_bytes: buffers of input rows that the training has, which the evaluation takes first.
         keeps: whether rows are expected to be kept beside a full queue.
     """
@@ -270,7 +265,6 @@ def tier_terms(case: Case, slots: int = 4) -> list[Term]:
     """Returns the terms of cached rows on the device and the host, and of the nodes' slots; none without a cache.
 
     Args:
-        case: the training.
         slots: bytes per node of the lists that say where rows are.
     """
     found = []
@@ -288,7 +282,6 @@ def tier_rows(sizes: Sizes, level: str) -> tuple[int, bool]:
     """Returns (rows of a cached level, whether they are a bound), by the budgets; 0 without budgets.
 
     Args:
-        sizes: what is known.
         level: "device" or "host".
     """
     if "budgets" in sizes.artifacts:

@@ -68,7 +68,6 @@ def open_case(
     """Returns the case of a training whose artifacts exist; None without a graph.
 
     Args:
-        semantic, execution: the recipe.
         artifacts: role -> artifact that the training reads.
         ranks: number of processes that share it.
         speeds: measured seconds, None if nothing was measured.

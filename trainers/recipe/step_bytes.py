@@ -51,7 +51,6 @@ def step_bytes(train: TrainConfig, in_width: int, num_classes: int, batch: Batch
     """Returns the most bytes of activations and gradients of rows that a step holds, without the input rows of the batch.
 
     Args:
-        train: the recipe.
         in_width: columns of the features.
         num_classes: number of logits.
         batch: sizes of the largest batch.

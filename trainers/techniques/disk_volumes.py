@@ -45,7 +45,6 @@ def stored_volumes(samples: Samples, plan: Artifact, chunks: Artifact, times: Ar
     Args:
         samples, plan, chunks: stored batches, and the artifacts of their cache plan and packed chunks.
         times: i64[B], how often each batch is used.
-        row_bytes: bytes of a row.
     """
     tiers = np.asarray(plan.array("tier_rows")).astype(np.int64)
     device, host, cached, packed = (tiers * times[:, None]).sum(axis=0).tolist()
@@ -69,7 +68,6 @@ def stored_links(case: Case, *, topology: bool) -> tuple[Mapping[str, float], bo
     """Returns (link -> bytes of an epoch on packed rows, whether they are exact).
 
     Args:
-        case: the training.
         topology: whether the records of batches are read past the page cache, too.
 
     Raises:
@@ -89,7 +87,6 @@ def pruned_links(case: Case, whole: Sequence[Array], left: Sequence[Array]) -> d
     `stored_links`.
 
     Args:
-        case: the training.
         whole: ids[n] of drawn batches: the nodes whose rows they have.
         left: those of them that are read.
     """

@@ -67,7 +67,6 @@ def rows_links(case: Case, batches: Iterable[Array], device_rows: int | None = N
     """Returns link -> bytes of rows, from the table and the caches before it.
 
     Args:
-        case: the training.
         batches: ids[n] of each batch, global: the nodes whose rows are read.
         device_rows: as in `placed`.
     """
@@ -99,7 +98,6 @@ def placed(case: Case, device_rows: int | None = None) -> Array | None:
     """Returns u8[N], the place of each node's row; None if nothing is cached.
 
     Args:
-        case: the training.
         device_rows: rows of a device that has fewer of them than the budget says, whose other rows come from the table; None = all.
     """
     if case.order is None:

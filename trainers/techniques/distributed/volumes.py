@@ -51,7 +51,6 @@ def gradient_bytes(model: ModelSize, batches: int, ranks: int) -> int:
     """Returns the bytes that all ranks receive when the gradients of batches are added in order.
 
     Args:
-        model: the model.
         batches: number of batches of all ranks, empty ones included.
         ranks: number of ranks.
     """
@@ -75,7 +74,6 @@ def request_bytes(rows: int, calls: int, size_rounds: int, row_bytes: int, ranks
         rows: rows that are requested of other ranks.
         calls: exchanges, counted at each rank.
         size_rounds: rounds of sizes, counted at each rank.
-        row_bytes: bytes of a row.
         ranks: number of ranks.
     """
     if not row_bytes:  # rows without columns are not exchanged
@@ -90,7 +88,6 @@ def counted_by_formula(
 
     Args:
         counts: name -> count of layer 0 of the ledger, all ranks and epochs together.
-        model: the model.
         ranks: number of ranks.
         row_bytes: bytes of a stored row.
         ordered: whether gradients are added in batch order.

@@ -32,7 +32,6 @@ def role_terms(case: Case, staged: int, extra_rows: int = 0) -> list[Term]:
     """Returns the terms of roles.
 
     Args:
-        case: the training.
         staged: bytes of packed rows that wait with a batch.
         extra_rows: bytes of rows between layers, of each trainer.
     """

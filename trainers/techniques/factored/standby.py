@@ -65,7 +65,6 @@ def standby_share(case: Case, sample: float, extract: float, train: float) -> St
     """Returns the shares of the batches that samplers train on.
 
     Args:
-        case: the training.
         sample, extract, train: seconds of a batch in each stage; all 0 if nothing was measured.
     """
     settings, plan, drawn = case.settings, case.plan, case.drawn

@@ -90,11 +90,7 @@ def _num_parts(case: Case) -> int:
 
 
 class _Sums:
-    """Sums over pruned batches.
-
-    Args:
-        case: the training.
-    """
+    """Sums over pruned batches."""
 
     def __init__(self, case: Case):
         self.case, self.random = case, np.random.default_rng(DRAW_SEED)
@@ -193,7 +189,6 @@ def _chances(case: Case, parts: int, part: int, within: list[float]) -> _Chances
     """Returns the state of the history of a part.
 
     Args:
-        case: the training.
         parts, part: number of parts, and the part.
         within: of each cached layer the share of visits that stay within a part.
     """

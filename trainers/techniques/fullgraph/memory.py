@@ -129,11 +129,9 @@ def device_bytes(
     """Returns the most bytes that a device holds at once.
 
     Args:
-        config: the train table.
         in_width, num_classes: columns of the features and of the logits.
         num_parameters: number of the model's parameters.
         chunk: counts of the largest chunk.
-        way: the way in which passes are carried out.
         kept_first: whether the aggregates of the first layer are kept, so that it fills no buffer.
     """
     value = item_bytes(config)
