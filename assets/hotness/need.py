@@ -15,9 +15,9 @@ def hotness_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:
     num_bytes, stored = needed_bytes(semantic, sizes.num_nodes, execution.threads)
     if table.presamples and sampling is not None:
         count, seeds = even_seeds(sizes.num_train, sampling.batch_size)
-        each = batch_bound(sampling, seeds, sizes.num_nodes, sizes.num_edges, sizes.artifacts.get("graph"))
+        each = batch_bound(sampling, seeds, sizes)
         batches = min(execution.threads, count) * each.record_bytes
-        edges = (table.rounds + table.evaluate_epochs) * count * each.edges
+        edges = (table.rounds + table.evaluate_epochs) * count * each.num_edges
         edges += len(sampling.fanouts) * sizes.num_edges * (table.policy == "bayes" or table.evaluate_epochs > 0)
     counting = (
         LIBRARIES,

@@ -64,8 +64,8 @@ def likely_batches(config: Any, sizes: Sizes) -> StoredBatches:
     for epoch, times in alike:
         count, seeds = epoch_size(config, splits, epoch, largest)
         count *= times
-        each = batch_bound(config, seeds, sizes.num_nodes, sizes.num_edges, sizes.artifacts.get("graph"))
-        total, inputs, edges = total + count, inputs + count * each.inputs, edges + count * each.edges
+        each = batch_bound(config, seeds, sizes)
+        total, inputs, edges = total + count, inputs + count * each.inputs, edges + count * each.num_edges
         num_bytes += count * each.record_bytes
         most = max(most, (each.inputs, each.record_bytes))
     return StoredBatches(total, inputs, edges, num_bytes, *most, False, num_parts)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from graphmill.assets.building.needs import Sizes
+from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.sampling.fanouts import most_drawn, relations_of
 
 BLOCK_BYTES = 28
 """Bytes of a block per destination, without a transpose: two bounds, and room for weights."""
@@ -60,7 +60,8 @@ def batch_sizes(sampling: SamplingConfig, sizes: Sizes) -> BatchSizes:
     seeds = ceil(sizes.num_train / count)
     artifact = sizes.artifacts.get("samples")
     if artifact is None:
-        return _bound(sampling, sizes, count, seeds)
+        bound = batch_bound(sampling, seeds, sizes, sampling.largest_fanouts)
+        return BatchSizes(count=count, rows=bound.rows, edges=bound.edges)
     if artifact.config.get("plan") == "parts":  # parts may have unequal numbers of seeds
         count, seeds = artifact.summary["numbers"]["num_batches"], min(sampling.batch_size, sizes.num_train)
     # The largest of each kind, which may be those of different batches; behind those of training stand those of evaluations.
@@ -87,18 +88,3 @@ def _rows(seeds: int, edges: list[int], inputs: int) -> tuple[int, ...]:
         rows.insert(0, min(inputs, rows[0] + each))
     rows[0] = inputs
     return tuple(rows)
-
-
-def _bound(sampling: SamplingConfig, sizes: Sizes, count: int, seeds: int) -> BatchSizes:
-    nodes, edges = seeds, []
-    graph = sizes.artifacts.get("graph")
-    relations = None if graph is None else relations_of(graph)
-    for fanout in (most_drawn(entry, relations) for entry in sampling.largest_fanouts):
-        each = sizes.num_edges if fanout < 0 else min(sizes.num_edges, nodes * _most(sampling, fanout))
-        edges.insert(0, each)
-        nodes = min(sizes.num_nodes, nodes + each)
-    return BatchSizes(count=count, rows=_rows(seeds, edges, nodes), edges=tuple(edges))
-
-
-def _most(sampling: Any, fanout: int) -> int:
-    return min(fanout, sampling.paths * sampling.length) if sampling.method == "random_walk" else fanout
