@@ -37,13 +37,11 @@ class DrawnBatches:
         count: number of batches of the whole epoch.
         steps: number of each batch in its sampling epoch; batches without seeds are left out.
         blocks: blocks of each batch; blocks[i][0] consumes features.
-        seconds: seconds that a batch took to draw on one thread, the least but for the first one.
     """
 
     count: int
     steps: Sequence[int]
     blocks: Sequence[tuple[Block, ...]]
-    seconds: float
 
     def mean(self, of: Callable[[tuple[Block, ...]], float]) -> float:
         """Returns the mean of a number over the batches."""
@@ -87,21 +85,18 @@ def draw_batches(
         most_seconds: seconds of drawing after which no further batch is drawn.
     """
     places = set(permutation(key(plan.seed, Stream.PROBE), plan.num_batches)[:most].tolist())
-    steps, found, seconds, edges = [], [], [], 0
+    steps, found, edges, started = [], [], 0, time.perf_counter()
     for item in plan.batches(0):
         if item.position not in places or not len(item.seeds):
             continue
-        started = time.perf_counter()
         blocks = sampler.sample(item.key, item.seeds, transpose=transpose)
-        seconds.append(time.perf_counter() - started)
         steps.append(item.key.step)
         found.append(blocks)
         edges += sum(len(block.indices) for block in blocks)
-        if sum(seconds) > most_seconds or (edges > min(MOST_EDGES, most_bytes // EDGE_BYTES) and len(found) > 1):
+        enough = edges > min(MOST_EDGES, most_bytes // EDGE_BYTES) and len(found) > 1
+        if enough or time.perf_counter() - started > most_seconds:
             break
-    return DrawnBatches(
-        count=plan.num_batches, steps=steps, blocks=found, seconds=min(seconds[1:] or seconds, default=0.0)
-    )
+    return DrawnBatches(count=plan.num_batches, steps=steps, blocks=found)
 
 
 def read_nodes(blocks: tuple[Block, ...]) -> Array:
