@@ -28,9 +28,9 @@ from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Array, Stream
+from graphmill.trainers.recipe.batch_sizes import MOST_BATCHES, MOST_SECONDS, draw_batches
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.course import Case, CountedVisits, Speeds
-from graphmill.trainers.recipe.drawn import MOST_BATCHES, MOST_SECONDS, draw_batches
 from graphmill.trainers.recipe.need import largest_batch
 from graphmill.trainers.recipe.step_bytes import transposed_layers
 from graphmill.trainers.recipe.techniques import find_technique

@@ -17,7 +17,6 @@ from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.stored import batch_uses, require_samples
 from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.drawn import read_nodes
 from graphmill.trainers.recipe.need import BATCH
 from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, NUM_QUEUES
 from graphmill.trainers.techniques.row_links import DEVICE, HOST, by_hotness, epoch_edges, epoch_inputs
@@ -123,7 +122,7 @@ def _expected(case: Case) -> StoredVolumes:
     """Returns the same of an epoch that is not packed yet: rows of both caches by hotness, all others from packed chunks."""
     assert case.drawn is not None
     sizes, drawn, inputs = case.sizes, case.drawn, epoch_inputs(case)
-    counts = _counted(_tiers(case), map(read_nodes, drawn.blocks))
+    counts = _counted(_tiers(case), (blocks[0].src_ids for blocks in drawn.blocks))
     packed, device, host = np.rint(inputs * counts / max(1, counts.sum())).astype(int).tolist()
     disk = {
         "feature": packed * sizes.row_bytes + drawn.count * PAGE_BYTES // 2,

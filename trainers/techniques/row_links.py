@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,6 @@ from graphmill.assets.samples.read import open_samples
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.stored import batch_uses
 from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.drawn import pages_of, read_nodes, whole_pages
 from graphmill.trainers.recipe.need import tier_rows
 
 BEHIND, DEVICE, HOST = 0, 1, 2
@@ -58,7 +58,7 @@ def epoch_edges(case: Case) -> float:
 def table_links(case: Case, device_rows: int | None = None) -> dict[str, float]:
     """Returns link -> bytes of an epoch's input rows, from the table and the caches before it; arguments as in `placed`."""
     drawn = _drawn(case)
-    found = rows_links(case, (read_nodes(blocks) for blocks in drawn.blocks), device_rows)
+    found = rows_links(case, (blocks[0].src_ids for blocks in drawn.blocks), device_rows)
     scale = epoch_inputs(case) / max(1.0, drawn.inputs * len(drawn.blocks))
     return {link: num_bytes * scale for link, num_bytes in found.items()}
 
@@ -133,3 +133,24 @@ def added(*parts: Mapping[str, float]) -> dict[str, float]:
 def _drawn(case: Case):
     assert case.drawn is not None, "the technique samples"
     return case.drawn
+
+
+def whole_pages(row_bytes: int, page_bytes: int = 4096) -> int:
+    """Returns the bytes of the pages that a row takes on its own."""
+    return ceil(row_bytes / page_bytes) * page_bytes
+
+
+def pages_of(rows: Array, row_bytes: int, page_bytes: int = 4096) -> int:
+    """Returns the bytes of the distinct pages in which rows of a table lie.
+
+    Args:
+        rows: ids[n], rows of the table.
+        page_bytes: bytes of a page.
+    """
+    if not len(rows) or not row_bytes:
+        return 0
+    first = np.asarray(rows, np.int64) * row_bytes // page_bytes
+    last = (np.asarray(rows, np.int64) * row_bytes + row_bytes - 1) // page_bytes
+    pages = np.concatenate([first + each for each in range(ceil(row_bytes / page_bytes) + 1)])
+    pages = pages[pages <= np.tile(last, ceil(row_bytes / page_bytes) + 1)]
+    return len(np.unique(pages)) * page_bytes

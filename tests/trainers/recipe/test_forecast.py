@@ -27,10 +27,9 @@ from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.optimiser import make_optimiser
-from graphmill.trainers.recipe.batch_sizes import batch_sizes
+from graphmill.trainers.recipe.batch_sizes import batch_sizes, draw_batches
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
 from graphmill.trainers.recipe.course import Case, Speeds
-from graphmill.trainers.recipe.drawn import draw_batches, pages_of
 from graphmill.trainers.recipe.forecast import expected_memory
 from graphmill.trainers.recipe.in_turn import MOST_CORES_IN_TURN
 from graphmill.trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
@@ -39,6 +38,7 @@ from graphmill.trainers.recipe.outlook import case_on
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from graphmill.trainers.techniques.fullgraph.pieces import folded_block
+from graphmill.trainers.techniques.row_links import pages_of
 from graphmill.trainers.training.speeds import _step, measure_speeds
 from tests.assets.packed_chunks.packed import build_packed
 from tests.trainers.ranks.threads import run_threads

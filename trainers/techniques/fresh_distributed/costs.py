@@ -5,10 +5,15 @@ from __future__ import annotations
 from graphmill.assets.building.needs import Term
 from graphmill.trainers.recipe.course import Case
 from graphmill.trainers.recipe.forecast import Costs, Links, Seconds
-from graphmill.trainers.techniques.distributed.costs import between_ranks, exchanged, rank_terms, rows_read
+from graphmill.trainers.techniques.distributed.costs import (
+    between_ranks,
+    exchanged,
+    rank_terms,
+    remote_links,
+    rows_read,
+)
 from graphmill.trainers.techniques.fresh.costs import arena_terms, behind
 from graphmill.trainers.techniques.fresh.expected import expected_history
-from graphmill.trainers.techniques.remote_rows import remote_links
 from graphmill.trainers.techniques.row_links import added
 from graphmill.trainers.techniques.seconds import Pieces
 
