@@ -249,18 +249,15 @@ class _Planner:
             return None
         sizes, direct, reads = self.known.sizes(step), self._direct(step), {*step.sources}
         at_hand, scaled = self._at_hand(semantic, sizes, direct)
-        case = case_on(
-            semantic,
-            execution,
-            scaled,
-            at_hand,
-            direct,
+        case = case_on(semantic, execution, scaled, at_hand, direct, roles=reads)
+        case = replace(
+            case,
             exact_evaluation=self._exact_evaluation(semantic, at_hand),
-            roles=reads,
+            # Pages of the whole table stay in memory or do not, whatever graph stands in.
+            fits=fits_memory(sizes.feature_bytes),
+            stand_in=scaled is not sizes,
         )
-        # Pages of the whole table stay in memory or do not, whatever graph stands in.
-        case = replace(case, fits=fits_memory(sizes.feature_bytes), stand_in=scaled is not sizes)
-        case = replace(case, speeds=self._measured(case, at_hand, semantic, sizes, direct.get("features")))
+        case = replace(case, speeds=self._measured(case, at_hand, sizes, direct.get("features")))
         if scaled is sizes:
             return forecast(case)
         whole = _whole_case(case, sizes)
@@ -305,10 +302,9 @@ class _Planner:
             self._exact[key] = semantic.train.eval != "sampled" if chosen is None else chosen.way == "exact"
         return self._exact[key]
 
-    def _measured(
-        self, case: Case, at_hand: GraphAtHand, semantic: ModelConfig, sizes: Sizes, features: Artifact | None
-    ) -> Speeds | None:
+    def _measured(self, case: Case, at_hand: GraphAtHand, sizes: Sizes, features: Artifact | None) -> Speeds | None:
         """Returns the speeds of a recipe, from the home or measured now; None if no batch could be drawn, or if its model failed."""
+        semantic = case.semantic
         unknown = case.drawn is None and not find_technique(semantic.train.trainer).whole_graph
         if unknown or (case.drawn is None and not case.sizes.num_edges):
             return None
@@ -316,7 +312,7 @@ class _Planner:
         path = speeds_path(self.home, semantic, counted, built="graph" in sizes.artifacts)
         if path not in self._speeds:
             kept = None if self.again else kept_speeds(path)
-            self._speeds[path] = kept or self._measured_now(case, at_hand, semantic, features)
+            self._speeds[path] = kept or self._measured_now(case, at_hand, features)
         found = self._speeds[path]
         if found is None:
             return None
@@ -329,12 +325,10 @@ class _Planner:
             self._not_kept(error)
         return found
 
-    def _measured_now(
-        self, case: Case, at_hand: GraphAtHand, semantic: ModelConfig, features: Artifact | None
-    ) -> Speeds | None:
+    def _measured_now(self, case: Case, at_hand: GraphAtHand, features: Artifact | None) -> Speeds | None:
         from graphmill.trainers.training.speeds import measure_speeds
 
-        self.report(f"measuring batches of {semantic.train.model}, some seconds")
+        self.report(f"measuring batches of {case.semantic.train.model}, some seconds")
         rates = Speeds(disk_rate=self._rates[DISK], pages_rate=self._rates[PAGES], copy_rate=self._rates[COPY])
         try:
             types = None if features is None else node_types(at_hand.graph.topology, open_features(features))

@@ -30,7 +30,7 @@ from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Array, Stream
 from graphmill.trainers.recipe.batch_sizes import MOST_BATCHES, MOST_SECONDS, draw_batches
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
-from graphmill.trainers.recipe.course import Case, CountedVisits, Speeds
+from graphmill.trainers.recipe.course import Case, CountedVisits
 from graphmill.trainers.recipe.need import largest_batch
 from graphmill.trainers.recipe.step_bytes import transposed_layers
 from graphmill.trainers.recipe.techniques import find_technique
@@ -63,15 +63,8 @@ def open_case(
     execution: TrainExecution,
     artifacts: Mapping[str, Artifact],
     ranks: int,
-    speeds: Speeds | None = None,
 ) -> Case | None:
-    """Returns the case of a training whose artifacts exist; None without a graph.
-
-    Args:
-        artifacts: role -> artifact that the training reads.
-        ranks: number of processes that share it.
-        speeds: measured seconds, None if nothing was measured.
-    """
+    """Returns the case of a training that some ranks share and whose artifacts exist; None without a graph."""
     sizes = sizes_of(artifacts)
     if sizes is None or "graph" not in artifacts:
         return None
@@ -90,7 +83,6 @@ def open_case(
         at_hand,
         artifacts,
         ranks=ranks,
-        speeds=speeds,
         most_batches=1 if counted else MOST_BATCHES,
         most_seconds=MOST_SECONDS,
     )
@@ -104,8 +96,6 @@ def case_on(
     artifacts: Mapping[str, Artifact],
     *,
     ranks: int = 0,
-    speeds: Speeds | None = None,
-    exact_evaluation: bool | None = None,
     roles: Collection[str] | None = None,
     most_batches: int = MOST_BATCHES,
     most_seconds: float = inf,
@@ -113,16 +103,14 @@ def case_on(
     """Returns the case of a training on a graph.
 
     Args:
-        semantic, execution, ranks, speeds: as in `open_case`; 0 ranks are the table's.
         sizes: sizes of the graph and of the artifacts that exist.
         at_hand: the graph.
         artifacts: role -> artifact that the training reads, as far as they exist.
-        exact_evaluation: whether evaluations are exact, if eval = "auto" was decided; None = as the table says, and exact for "auto".
+        ranks: number of processes that share it; 0 for the table's.
         roles: roles of all artifacts that the training reads, so that visits of some batches are counted if hotness does not exist yet;
             None if no others than `artifacts` are read.
         most_batches, most_seconds: bounds of the batches that are drawn, and of the time that it takes.
     """
-    exact = semantic.train.eval != "sampled" if exact_evaluation is None else exact_evaluation
     technique, sampling = find_technique(semantic.train.trainer), semantic.sampling
     batch = largest_batch(semantic, sizes)
     case = Case(
@@ -131,10 +119,9 @@ def case_on(
         sizes=sizes,
         batch=batch,
         ranks=ranks or semantic.train.own_settings.ranks,
-        exact_evaluation=exact,
+        exact_evaluation=semantic.train.eval != "sampled",
         fits=fits_memory(sizes.feature_bytes),
         cores=usable_cores(),
-        speeds=speeds,
         row_of=at_hand.row_of,
     )
     if technique.whole_graph or sampling is None or at_hand.drawing is None or is_reference(sampling.method):

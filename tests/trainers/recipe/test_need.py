@@ -12,11 +12,13 @@ from graphmill.assets.building.needs import MARGIN, Sizes, require_fit
 from graphmill.assets.chunks.config import ChunksTable, chunks_config
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.kernels.errors import InputError
+from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.trainers.recipe.batch_sizes import batch_sizes
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution, TrainTable
 from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.need import HEAP, sampler_terms, tier_terms, training_need
+from graphmill.trainers.recipe.need import HEAP, READER_BYTES, WINDOW_BYTES, sampler_terms, tier_terms, training_need
 from graphmill.trainers.recipe.recipe import ModelRecipe
+from graphmill.trainers.rows import direct
 from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from graphmill.trainers.techniques.fullgraph.settings import FullGraphSettings
@@ -236,3 +238,17 @@ def test_ranks_on_packed_rows_have_the_terms_of_disk_and_no_exchange() -> None:
     assert not any(found["exchange"].get(name) for name in added)
     exchanged = {"cached rows of other ranks", "rows of other ranks for a batch", "batches in work"}
     assert exchanged <= found["exchange"].keys() and not exchanged & found["packed"].keys()
+
+
+def test_readers_of_rows_are_counted_as_they_read() -> None:
+    """The needs are added up without torch, which the readers' file imports."""
+    assert direct.READING.depth * direct.READING.range_pages * PAGE_BYTES == READER_BYTES
+    assert WINDOW_BYTES == direct.WINDOW_BYTES
+
+
+@pytest.mark.parametrize("trainer", ["minibatch", "disk", "factored", "fresh", "fresh-factored"])
+def test_terms_are_told_apart_by_their_names(trainer: str) -> None:
+    need = training_need(*case(trainer=trainer, embedding="node", input="typed"), with_samples())
+    assert need is not None
+    names = [term.name for term in need.memory]
+    assert len(names) == len(set(names))
