@@ -79,7 +79,7 @@ def plan(
 
 def _print_check(home: Path | None, *, as_json: bool) -> None:
     from graphmill.assets.storage.store import Store
-    from graphmill.jobs.planning.check import error_lines, prediction_errors
+    from graphmill.jobs.planning.outcome import error_lines, prediction_errors
 
     found = prediction_errors(Store(home))
     click.echo(json.dumps([asdict(each) for each in found], indent=2) if as_json else "\n".join(error_lines(found)))

@@ -18,8 +18,8 @@ from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands import plan as plan_command
 from graphmill.jobs.operations import rates
-from graphmill.jobs.planning.check import error_lines, prediction_errors
 from graphmill.jobs.planning.graph import scaled_sizes, stand_in
+from graphmill.jobs.planning.outcome import error_lines, prediction_errors
 from graphmill.jobs.planning.plan import Planned, TechniquePlan, make_plan
 from graphmill.jobs.planning.variants import Room, Variant, variants
 from graphmill.jobs.runs.training import training_steps
