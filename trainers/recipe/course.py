@@ -124,7 +124,7 @@ class Case:
         exact_evaluation: whether evaluations are exact.
         cores: cores that the training may use.
         speeds: measured seconds; while pieces are measured the rates of the machine alone; None if nothing was measured.
-        shared: key -> result that several formulas need; of this case alone.
+        shared: key -> result that several formulas need; of this case alone, `replace` starts with none.
     """
 
     semantic: ModelConfig
@@ -144,7 +144,6 @@ class Case:
     exact_evaluation: bool = False
     cores: int = 1
     speeds: Speeds | None = None
-    # `replace` starts with none.
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
