@@ -248,7 +248,7 @@ def test_readers_of_rows_are_counted_as_they_read() -> None:
 
 @pytest.mark.parametrize("trainer", ["minibatch", "disk", "factored", "fresh", "fresh-factored"])
 def test_terms_are_told_apart_by_their_names(trainer: str) -> None:
-    need = training_need(*case(trainer=trainer, embedding="node", input="typed"), with_samples())
+    need = training_need(*case(trainer=trainer, samplers=0), with_samples())
     assert need is not None
     names = [term.name for term in need.memory]
     assert len(names) == len(set(names))
