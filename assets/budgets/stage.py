@@ -8,12 +8,12 @@ from typing import Any
 
 from graphmill.assets.budgets.automatic import device_budget, host_budget, logical_bytes
 from graphmill.assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
+from graphmill.assets.budgets.costs import budgets_need
 from graphmill.assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
-from graphmill.assets.budgets.need import budgets_need
 from graphmill.assets.budgets.page import BUDGETS_PAGE, MEASURED_PAGE
 from graphmill.assets.building.materialize import stage_version
-from graphmill.assets.building.needs import Need, Sizes
 from graphmill.assets.building.stage import Check, Progress, Stage, Summary
+from graphmill.assets.costs.needs import Need, Sizes
 from graphmill.assets.features.read import open_features
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.artifact import Artifact

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from graphmill.assets.building.needs import Need
 from graphmill.assets.building.raw import keep_raw, raw_digests
 from graphmill.assets.building.stage import ChecksFailedError, FanOut, OnePass, Progress, Stage, Summary, TogetherFanOut
+from graphmill.assets.costs.needs import Need
 from graphmill.assets.storage.artifact import Artifact, read_artifact
 from graphmill.assets.storage.machine import processor_name
 from graphmill.assets.storage.refused import reporting_refusals

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
 from graphmill.assets.building.stage import Check, Progress, Summary
+from graphmill.assets.costs.needs import Need, Sizes, Speed
 from graphmill.assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
-from graphmill.assets.features.need import features_need
+from graphmill.assets.features.costs import features_need
 from graphmill.assets.features.page import FEATURES_PAGE
 from graphmill.assets.sources.feature_blocks import (
     FeatureBlock,

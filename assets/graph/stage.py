@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Need, Sizes, Speed
 from graphmill.assets.building.stage import Progress, Silent, Summary
+from graphmill.assets.costs.needs import Need, Sizes, Speed
 from graphmill.assets.graph.checks import SHARED, describe, node_checks, topology_checks
-from graphmill.assets.graph.need import graph_need
+from graphmill.assets.graph.costs import graph_need
 from graphmill.assets.graph.page import GRAPH_PAGE
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.graph.remarks import REMARKS, degrees, remarks, watch_directions

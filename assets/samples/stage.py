@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from graphmill.assets.building.needs import Need, Sizes, Speed
 from graphmill.assets.building.stage import FanOut, Progress, Summary
+from graphmill.assets.costs.needs import Need, Sizes, Speed
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.samples.config import (
     BatchRange,
@@ -17,7 +17,7 @@ from graphmill.assets.samples.config import (
     epoch_size,
     samples_config,
 )
-from graphmill.assets.samples.need import part_seeds, samples_need
+from graphmill.assets.samples.costs import part_seeds, samples_need
 from graphmill.assets.samples.page import SAMPLES_PAGE
 from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.storage.artifact import Artifact

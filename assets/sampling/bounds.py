@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sampling.config import Neighbours
 from graphmill.assets.sampling.fanouts import Entry, most_drawn, relations_of
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.building.needs import Need, Sizes, Speed
 from graphmill.assets.building.stage import Check, Progress, Summary, TogetherFanOut
+from graphmill.assets.costs.needs import Need, Sizes, Speed
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution, part_name
-from graphmill.assets.shards.need import shards_need
+from graphmill.assets.shards.costs import shards_need
 from graphmill.assets.shards.page import SHARDS_PAGE
 from graphmill.assets.storage.arrays import DATA_OFFSET
 from graphmill.assets.storage.artifact import Artifact

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem, within
-from graphmill.assets.building.needs import STEP_BYTES, Term
+from graphmill.assets.costs.needs import STEP_BYTES, Term
 from graphmill.assets.sources.feature_blocks import FeatureBlock
 from graphmill.assets.sources.readers.archive import row_ranges
 from graphmill.assets.sources.registry import FEATURES_ONLY, FEATURES_TOO, GraphConfig, RawGraph, TableConfig

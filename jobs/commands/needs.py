@@ -9,8 +9,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.needs import COMMAND_BYTES, Term, require_fit
 from graphmill.assets.building.stage import FanOut, TogetherFanOut
+from graphmill.assets.costs.needs import COMMAND_BYTES, Term, require_fit
 from graphmill.assets.partitions.empty import empty_notes
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline

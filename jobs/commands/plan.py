@@ -21,7 +21,7 @@ from graphmill.jobs.commands.options import Asked, complete_pipelines, json_opti
 from graphmill.jobs.planning.plan import TIE, Planned, TechniquePlan
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
-from graphmill.trainers.recipe.forecast import Forecast
+from graphmill.trainers.recipe.costs.forecast import Forecast
 
 PATH_KEYS = {"path", "edges", "nodes", "feature_entries"}
 """Keys of `[graph]` whose values are paths, or tables of types with paths."""

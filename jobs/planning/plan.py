@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.features.read import node_types, open_features
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
@@ -25,11 +25,11 @@ from graphmill.jobs.planning.variants import Room, Variant, alone, variants
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import ModelConfig
-from graphmill.trainers.recipe.course import Case, Speeds
-from graphmill.trainers.recipe.forecast import Forecast, expected_memory, forecast, has_formula
-from graphmill.trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
-from graphmill.trainers.recipe.need import WAITING_BYTES, largest_batch
-from graphmill.trainers.recipe.outlook import GraphAtHand, case_on
+from graphmill.trainers.recipe.costs.course import Case, Speeds
+from graphmill.trainers.recipe.costs.forecast import Forecast, expected_memory, forecast, has_formula
+from graphmill.trainers.recipe.costs.known import GraphAtHand, case_on
+from graphmill.trainers.recipe.costs.memory import WAITING_BYTES, largest_batch
+from graphmill.trainers.recipe.costs.speeds import keep_speeds, kept_speeds, speeds_path
 from graphmill.trainers.recipe.techniques import find_technique
 
 HOST_SHARE, HOST_FEATURES = 4, 2

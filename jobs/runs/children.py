@@ -26,7 +26,7 @@ from dagster import (
 
 from graphmill.assets.building.child import child_environment, start_child, why_killed
 from graphmill.assets.building.interrupts import blocked
-from graphmill.assets.building.needs import Need
+from graphmill.assets.costs.needs import Need
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.home import IMPORTED_FROM
 from graphmill.assets.storage.staging import Staging

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.partitions.assign import SLACK
 from graphmill.assets.pipeline.needs import StepNeed

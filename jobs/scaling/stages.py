@@ -17,8 +17,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.needs import Need
 from graphmill.assets.building.stage import FanOut, TogetherFanOut
+from graphmill.assets.costs.needs import Need
 from graphmill.assets.packed_chunks.config import GROUP_BYTES
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline

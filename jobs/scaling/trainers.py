@@ -15,16 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.needs import StepNeed
 from graphmill.assets.samples.stage import SAMPLES
 from graphmill.jobs.scaling.cluster import Machines, cached_bytes
 from graphmill.jobs.scaling.stages import MEASURED_CORES
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.need import largest_batch
-from graphmill.trainers.recipe.step_bytes import item_bytes, layer_widths
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.memory import largest_batch
+from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.techniques.distributed.volumes import ModelSize, gradient_bytes, model_size, request_bytes
 from graphmill.trainers.techniques.fullgraph.costs import BLOCKS, ROWS, block_bytes, host_bytes

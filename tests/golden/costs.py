@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from graphmill.assets.building.needs import Term
+from graphmill.assets.costs.needs import Term
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.pipeline.needs import KnownSizes

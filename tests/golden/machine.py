@@ -15,8 +15,8 @@ from graphmill.assets.figures import style
 from graphmill.assets.pipeline import needs
 from graphmill.assets.storage import control_group, machine
 from graphmill.jobs.operations import rates
-from graphmill.trainers.recipe import kept_speeds
-from graphmill.trainers.recipe.course import Speeds
+from graphmill.trainers.recipe.costs import speeds as kept_speeds
+from graphmill.trainers.recipe.costs.course import Speeds
 from graphmill.trainers.training import speeds
 
 MEMORY, USED, FREE_DISK = 4 << 30, 1 << 30, 200 << 30

@@ -37,7 +37,7 @@ class Technique:
         domain: "module:name" of the function `domain(topology, lane)` that says how ranks with the rows of all nodes share an evaluation
             (trainers/inference/evaluation.py); "" if there are no such ranks.
         limited: "module:name" of its limits, the cells of the table of options that are more than "yes"; "" without one.
-        costs: "module:name" of its formulas of memory, bytes and seconds, `Costs` (trainers/recipe/forecast.py); "" without them.
+        costs: "module:name" of its formulas of memory, bytes and seconds, `Costs` (trainers/recipe/costs/forecast.py); "" without them.
         pieces: "module:name" of the function that measures the pieces of a training without batches, `measure_pieces(case, at_hand, model,
             most_bytes)` (trainers/training/speeds.py); "" for batches.
         by_parts: whether several processes may share a training, each with some of the parts of the graph.

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from graphmill.assets.building.needs import Term
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.forecast import Costs, Links, Seconds
-from graphmill.trainers.recipe.need import evaluation_terms, model_terms, process_terms, sampler_terms, tier_terms
+from graphmill.assets.costs.needs import Term
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
+from graphmill.trainers.recipe.costs.memory import (
+    evaluation_terms,
+    model_terms,
+    process_terms,
+    sampler_terms,
+    tier_terms,
+)
 from graphmill.trainers.rows.packed_loader import NUM_LOADERS
 from graphmill.trainers.techniques.disk_volumes import from_disk_terms, stored_links
 from graphmill.trainers.techniques.seconds import CHUNK_PASSES, Pieces

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphmill.assets.building.needs import Term
 from graphmill.assets.cache_plan.read import open_placement
+from graphmill.assets.costs.needs import Term
 from graphmill.assets.samples.read import Samples, open_samples
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.kernels.rows.aligned import space_for
@@ -16,8 +16,8 @@ from graphmill.kernels.rows.direct_io import ReadExecution
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.stored import batch_uses, require_samples
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.need import BATCH
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.memory import BATCH
 from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, NUM_QUEUES
 from graphmill.trainers.techniques.row_links import DEVICE, HOST, by_hotness, epoch_edges, epoch_inputs
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from graphmill.assets.building.needs import Term
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.forecast import Costs, Seconds
-from graphmill.trainers.recipe.need import model_terms, process_terms, queue_terms, row_terms, sampler_terms, tier_terms
+from graphmill.assets.costs.needs import Term
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import Costs, Seconds
+from graphmill.trainers.recipe.costs.memory import (
+    model_terms,
+    process_terms,
+    queue_terms,
+    row_terms,
+    sampler_terms,
+    tier_terms,
+)
 from graphmill.trainers.techniques.row_links import table_links
 from graphmill.trainers.techniques.seconds import Pieces
 

@@ -11,8 +11,8 @@ import numpy as np
 from graphmill.assets.samples.read import open_samples
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.stored import batch_uses
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.need import tier_rows
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.memory import tier_rows
 
 BEHIND, DEVICE, HOST = 0, 1, 2
 """Places of a row: the table, the device's cache, the host's cache."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphmill.kernels.rows.pages import PAGE_BYTES
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.forecast import COMPUTING, EXCHANGING, LOADING, SAMPLING
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING, LOADING, SAMPLING
 from graphmill.trainers.techniques.row_links import epoch_edges, epoch_inputs, stored_counts
 
 CHUNK_PASSES, RECORD_COPIES = 2, 2

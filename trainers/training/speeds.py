@@ -30,8 +30,8 @@ from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import Model, dtype_of
-from graphmill.trainers.recipe.course import Case, Speeds
-from graphmill.trainers.recipe.outlook import GraphAtHand, batch_sampler, transposes
+from graphmill.trainers.recipe.costs.course import Case, Speeds
+from graphmill.trainers.recipe.costs.known import GraphAtHand, batch_sampler, transposes
 from graphmill.trainers.recipe.techniques import find_technique
 
 MOST_STEPS, MOST_SECONDS = 16, 1.0

@@ -29,8 +29,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from graphmill.assets.building.needs import Need, Sizes, Term, sizes_of
 from graphmill.assets.building.stage import Progress, Silent, Summary
+from graphmill.assets.costs.needs import Need, Sizes, Term, sizes_of
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError
@@ -39,10 +39,10 @@ from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.ranks.launch import MOST_RANKS, launcher_number
 from graphmill.trainers.recipe.config import ModelConfig
-from graphmill.trainers.recipe.forecast import expected_memory, forecast, has_formula
-from graphmill.trainers.recipe.kept_speeds import kept_speeds, speeds_path
-from graphmill.trainers.recipe.need import running_bytes, training_need
-from graphmill.trainers.recipe.outlook import open_case
+from graphmill.trainers.recipe.costs.forecast import expected_memory, forecast, has_formula
+from graphmill.trainers.recipe.costs.known import open_case
+from graphmill.trainers.recipe.costs.memory import running_bytes, training_need
+from graphmill.trainers.recipe.costs.speeds import kept_speeds, speeds_path
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.record.checkpoint_head import checkpoint_path, checkpoint_threads
 from graphmill.trainers.record.memory import PeakMemory

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.pipeline.settings import with_settings
 from graphmill.assets.sampling.bounds import batch_bound

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from graphmill.assets.building.needs import Need, Term
+from graphmill.assets.costs.needs import Need, Term
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands import needs as module

@@ -7,12 +7,12 @@ from math import ceil
 
 import numpy as np
 
-from graphmill.assets.building.needs import Term
+from graphmill.assets.costs.needs import Term
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.types import Array
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.forecast import Costs, Links, Seconds
-from graphmill.trainers.recipe.need import (
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
+from graphmill.trainers.recipe.costs.memory import (
     BATCH,
     model_terms,
     process_terms,

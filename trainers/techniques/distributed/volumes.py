@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphmill.trainers.recipe.config import TrainConfig
-from graphmill.trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
+from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths, parameter_bytes
 from graphmill.trainers.techniques.distributed.settings import HEAD_BYTES
 
 MEMBER_BYTES = 16

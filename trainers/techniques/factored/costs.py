@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from graphmill.assets.building.needs import Term
+from graphmill.assets.costs.needs import Term
 from graphmill.assets.storage.machine import usable_cores
 from graphmill.kernels.rows.aligned import space_for
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.forecast import Costs, Links, Seconds
-from graphmill.trainers.recipe.need import (
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
+from graphmill.trainers.recipe.costs.memory import (
     PARAMETER_COPIES,
     PRODUCT_BYTES,
     evaluation_terms,

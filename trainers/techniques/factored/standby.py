@@ -14,8 +14,8 @@ import numpy as np
 
 from graphmill.assets.graph.read import open_graph
 from graphmill.kernels.types import Topology
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.need import tier_rows
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.memory import tier_rows
 from graphmill.trainers.techniques.factored.simulator.simulate import simulate
 from graphmill.trainers.techniques.factored.simulator.workload import Workload
 

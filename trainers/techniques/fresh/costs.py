@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from graphmill.assets.building.needs import Term
+from graphmill.assets.costs.needs import Term
 from graphmill.assets.sizes import parse_size
 from graphmill.kernels.rows.aligned import space_for
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.forecast import Costs, Links, Seconds
-from graphmill.trainers.recipe.need import (
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
+from graphmill.trainers.recipe.costs.memory import (
     BATCH,
     evaluation_terms,
     model_terms,
@@ -16,7 +16,7 @@ from graphmill.trainers.recipe.need import (
     sampler_terms,
     tier_terms,
 )
-from graphmill.trainers.recipe.step_bytes import item_bytes
+from graphmill.trainers.recipe.costs.step import item_bytes
 from graphmill.trainers.techniques.disk_volumes import pruned_links, reader_bytes
 from graphmill.trainers.techniques.fresh.expected import expected_history
 from graphmill.trainers.techniques.fresh.settings import WINDOW_BYTES

@@ -22,8 +22,8 @@ from graphmill.assets.sizes import parse_size
 from graphmill.kernels.history.csr2 import prune
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.types import Array, Block
-from graphmill.trainers.recipe.course import Case, CountedVisits
-from graphmill.trainers.recipe.step_bytes import item_bytes
+from graphmill.trainers.recipe.costs.course import Case, CountedVisits
+from graphmill.trainers.recipe.costs.step import item_bytes
 from graphmill.trainers.techniques.fresh.ranking import SCORED_AT_ONCE, BatchVisits, Share, share_arena, share_of_time
 from graphmill.trainers.techniques.row_links import rows_links
 

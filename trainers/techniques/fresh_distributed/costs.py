@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from graphmill.assets.building.needs import Term
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.forecast import Costs, Links, Seconds
+from graphmill.assets.costs.needs import Term
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
 from graphmill.trainers.techniques.distributed.costs import (
     between_ranks,
     exchanged,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from graphmill.assets.building.needs import Term
+from graphmill.assets.costs.needs import Term
 from graphmill.assets.storage.machine import usable_cores
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.forecast import Costs, Seconds
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import Costs, Seconds
 from graphmill.trainers.techniques.factored.costs import role_terms
 from graphmill.trainers.techniques.fresh.costs import arena_terms, behind, history_bytes, history_links, window_term
 from graphmill.trainers.techniques.fresh.expected import expected_history

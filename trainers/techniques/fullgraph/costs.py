@@ -11,15 +11,15 @@ from itertools import accumulate
 from math import ceil
 from typing import Any
 
-from graphmill.assets.building.needs import Term
-from graphmill.assets.chunks.need import cut_of
+from graphmill.assets.chunks.costs import cut_of
 from graphmill.assets.chunks.read import open_chunks
+from graphmill.assets.costs.needs import Term
 from graphmill.assets.storage.control_group import free_bytes
 from graphmill.assets.storage.user_code import is_reference
-from graphmill.trainers.recipe.batch_sizes import batch_sizes
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.forecast import Costs
-from graphmill.trainers.recipe.need import (
+from graphmill.trainers.recipe.costs.batch import batch_sizes
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import Costs
+from graphmill.trainers.recipe.costs.memory import (
     HEAP,
     evaluation_terms,
     parameter_term,
@@ -27,7 +27,7 @@ from graphmill.trainers.recipe.need import (
     row_terms,
     sampler_terms,
 )
-from graphmill.trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes
+from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.techniques.fullgraph.memory import (
     KEPT_BLOCKS_SHARE,
     ROWS_SHARE,

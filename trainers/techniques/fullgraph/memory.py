@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphmill.kernels.chunks.counts import StepCounts
-from graphmill.trainers.recipe.step_bytes import item_bytes, layer_widths
+from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 
 if TYPE_CHECKING:
     from graphmill.trainers.recipe.config import TrainConfig

@@ -27,8 +27,8 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import LayerRandom, StepRandom
 from graphmill.trainers.models.own import Model, dtype_of
 from graphmill.trainers.models.precision import BF16, computing, widened
-from graphmill.trainers.recipe.course import Case, Speeds
-from graphmill.trainers.recipe.outlook import GraphAtHand
+from graphmill.trainers.recipe.costs.course import Case, Speeds
+from graphmill.trainers.recipe.costs.known import GraphAtHand
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
 from graphmill.trainers.techniques.fullgraph.mapped import maps_apart
 from graphmill.trainers.techniques.fullgraph.reads import differentiated, splits

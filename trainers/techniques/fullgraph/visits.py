@@ -25,7 +25,7 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.precision import kept_dtype
-from graphmill.trainers.recipe.course import Case
+from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.record.timeline import Timeline
 from graphmill.trainers.rows.source import TableSource

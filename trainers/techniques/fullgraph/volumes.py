@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from math import ceil
 from typing import NamedTuple
 
-from graphmill.assets.chunks.need import cut_of
+from graphmill.assets.chunks.costs import cut_of
 from graphmill.assets.chunks.read import open_chunks
 from graphmill.assets.storage.user_code import is_reference
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.forecast import COMPUTING, EXCHANGING
-from graphmill.trainers.recipe.step_bytes import item_bytes, parameter_bytes
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING
+from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes
 from graphmill.trainers.techniques.fullgraph.memory import LayerShape, Way, fixed_first, layer_shapes, reads_own
 
 ROW_COPIES = 2

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.assets.building.needs import Sizes
 from graphmill.assets.chunks.config import ChunksConfig, ChunksTable
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.features.read import NodeTypes
 from graphmill.assets.partitions.config import PartitionsConfig
 from graphmill.jobs.planning.graph import stand_in
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
-from graphmill.trainers.recipe.course import Case, Speeds
-from graphmill.trainers.recipe.kept_speeds import speeds_path
-from graphmill.trainers.recipe.outlook import case_on
+from graphmill.trainers.recipe.costs.course import Case, Speeds
+from graphmill.trainers.recipe.costs.known import case_on
+from graphmill.trainers.recipe.costs.speeds import speeds_path
 from graphmill.trainers.techniques.fullgraph import visits
 from graphmill.trainers.techniques.fullgraph.in_place import consecutive
 from graphmill.trainers.techniques.fullgraph.pieces import _chunk_pass, _part, measure_pieces

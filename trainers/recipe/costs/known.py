@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.building.needs import Sizes, sizes_of
+from graphmill.assets.costs.needs import Sizes, sizes_of
 from graphmill.assets.features.read import open_features
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.hotness.read import open_hotness
@@ -28,11 +28,11 @@ from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Array, Stream
-from graphmill.trainers.recipe.batch_sizes import MOST_BATCHES, MOST_SECONDS, draw_batches
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
-from graphmill.trainers.recipe.course import Case, CountedVisits
-from graphmill.trainers.recipe.need import largest_batch
-from graphmill.trainers.recipe.step_bytes import transposed_layers
+from graphmill.trainers.recipe.costs.batch import MOST_BATCHES, MOST_SECONDS, draw_batches
+from graphmill.trainers.recipe.costs.course import Case, CountedVisits
+from graphmill.trainers.recipe.costs.memory import largest_batch
+from graphmill.trainers.recipe.costs.step import transposed_layers
 from graphmill.trainers.recipe.techniques import find_technique
 
 MOST_COUNTED = 256

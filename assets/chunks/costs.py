@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.assets.building.needs import DRAWING, LIBRARIES, Need, Sizes, Term
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term
 
 
 def chunks_need(semantic: Any, execution: Any, sizes: Sizes) -> Need:

@@ -28,8 +28,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from graphmill.trainers.recipe.batch_sizes import BatchSizes
 from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.recipe.costs.batch import BatchSizes
 
 TAKEN_RELATIONS = 16
 """Matrices of an rgcn without bases: what is taken here, where the number of the graph's relations is not known."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.assets.building.needs import DRAWING, LIBRARIES, Need, Sizes, Term
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term
 from graphmill.assets.hotness.config import counted_node_bytes, needed_bytes
 from graphmill.assets.sampling.bounds import batch_bound, even_seeds
 

@@ -8,15 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphmill.assets.building.needs import MARGIN, Sizes, require_fit
 from graphmill.assets.chunks.config import ChunksTable, chunks_config
+from graphmill.assets.costs.needs import MARGIN, Sizes, require_fit
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES
-from graphmill.trainers.recipe.batch_sizes import batch_sizes
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution, TrainTable
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.need import HEAP, READER_BYTES, WINDOW_BYTES, sampler_terms, tier_terms, training_need
+from graphmill.trainers.recipe.costs.batch import batch_sizes
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.memory import (
+    HEAP,
+    READER_BYTES,
+    WINDOW_BYTES,
+    sampler_terms,
+    tier_terms,
+    training_need,
+)
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.rows import direct
 from graphmill.trainers.techniques.distributed.settings import DistributedSettings
@@ -103,7 +110,7 @@ def test_rows_of_nodes_are_counted_with_moments_and_copies() -> None:
 
 
 def test_ranks_share_the_cores_and_a_table_in_memory_needs_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmill.trainers.recipe.course.usable_cores", lambda: 16)
+    monkeypatch.setattr("graphmill.trainers.recipe.costs.course.usable_cores", lambda: 16)
     one, four = (
         Case(semantic=case()[0], execution=case(samplers=0)[1], sizes=SIZES, batch=BATCH, ranks=n) for n in (1, 4)
     )

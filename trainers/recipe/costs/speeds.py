@@ -17,8 +17,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.needs import Sizes
-from graphmill.assets.chunks.need import cut_of
+from graphmill.assets.chunks.costs import cut_of
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.storage.documents import read_if_sound
 from graphmill.assets.storage.filesystem import make_folder
 from graphmill.assets.storage.kept_numbers import keep_numbers
@@ -27,7 +27,7 @@ from graphmill.assets.storage.schema import Fields, mapped, matches, number
 from graphmill.assets.storage.version import canonical, canonical_json
 from graphmill.trainers.recipe.architecture import Architecture
 from graphmill.trainers.recipe.config import ModelConfig
-from graphmill.trainers.recipe.course import Speeds
+from graphmill.trainers.recipe.costs.course import Speeds
 from graphmill.trainers.recipe.techniques import find_technique
 
 FOLDER = Path("measured") / "pieces"

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from graphmill.assets.building.materialize import materialize
-from graphmill.assets.building.needs import MARGIN, Need, Sizes, Speed, Term, require_fit, sizes_of
 from graphmill.assets.building.stage import Check, Stage, Summary
+from graphmill.assets.costs.needs import MARGIN, Need, Sizes, Speed, Term, require_fit, sizes_of
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
@@ -117,7 +117,7 @@ def test_a_build_records_its_work_and_seconds(store):
     ("limit", "said"), [(1 << 20, "of this container (control group), which is 1.0 MiB, to"), (None, "use a machine")]
 )
 def test_where_no_key_helps_the_limit_is_named(limit, said, monkeypatch):
-    monkeypatch.setattr("graphmill.assets.building.needs.limit_bytes", lambda: limit)
+    monkeypatch.setattr("graphmill.assets.costs.needs.limit_bytes", lambda: limit)
     terms = (Term("Python", 4 << 20), Term("rows", 1 << 20, "queue"))
     with pytest.raises(InputError) as told:
         require_fit(replace(NEED, phases=(terms,)), 1 << 20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.assets.building.needs import DRAWING, LIBRARIES, Need, Sizes, Term
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term
 from graphmill.assets.partitions.method import choose_method, metis_bytes
 from graphmill.kernels.ranges import NODES_AT_ONCE
 

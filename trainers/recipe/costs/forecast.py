@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graphmill.assets.building.needs import Term
+from graphmill.assets.costs.needs import Term
 from graphmill.trainers.recipe.config import ModelConfig
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.need import memory_terms
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.memory import memory_terms
 from graphmill.trainers.recipe.techniques import find_technique
 
 SAMPLING, LOADING, COMPUTING, EXCHANGING = "sampling", "loading", "computing", "exchanging"

@@ -14,16 +14,16 @@ docs/log.md compares the sums with measured peaks.
 
 from __future__ import annotations
 
-from graphmill.assets.building.needs import Need, Sizes, Term
-from graphmill.assets.samples.need import sampler_bytes
+from graphmill.assets.costs.needs import Need, Sizes, Term
+from graphmill.assets.samples.costs import sampler_bytes
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.user_code import is_reference
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.trainers.recipe.batch_sizes import BatchSizes, batch_sizes, whole_batch
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
-from graphmill.trainers.recipe.course import Case
-from graphmill.trainers.recipe.step_bytes import item_bytes, parameter_bytes, step_bytes
+from graphmill.trainers.recipe.costs.batch import BatchSizes, batch_sizes, whole_batch
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
 from graphmill.trainers.recipe.techniques import find_technique
 
 TRAINER_BYTES = 158 << 20

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphmill.assets.building.needs import DRAWING, LIBRARIES, WORKER_BYTES, Need, Sizes, Term
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, WORKER_BYTES, Need, Sizes, Term
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.samples.config import epoch_size
 from graphmill.assets.samples.order import StoredOrder

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.assets.budgets.need import budget_rows
-from graphmill.assets.building.needs import DRAWING, LIBRARIES, WORKER_BYTES, Need, Sizes, Term
-from graphmill.assets.cache_plan.need import planned_rows
+from graphmill.assets.budgets.costs import budget_rows
+from graphmill.assets.cache_plan.costs import planned_rows
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, WORKER_BYTES, Need, Sizes, Term
 from graphmill.assets.packed_chunks.config import GROUP_BYTES
 from graphmill.assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, BufferSizes
-from graphmill.assets.samples.need import batches_read
+from graphmill.assets.samples.costs import batches_read
 from graphmill.kernels.rows.pages import PAGE_BYTES
 
 BLOCK_BYTES = 1 << 20

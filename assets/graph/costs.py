@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.assets.building.needs import DRAWING, LIBRARIES, Need, Sizes, Term
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term
 from graphmill.assets.graph.checks import SLICE_EDGES
 
 EDGE_BYTES, NODE_BYTES = 36, 4

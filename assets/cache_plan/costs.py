@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from graphmill.assets.budgets.need import budget_bytes
-from graphmill.assets.building.needs import DRAWING, LIBRARIES, Need, Sizes, Term
+from graphmill.assets.budgets.costs import budget_bytes
 from graphmill.assets.cache_plan.layout import PAIRS_WITH_COPIES
 from graphmill.assets.cache_plan.segment_size import AT_ONCE
-from graphmill.assets.samples.need import batches_read
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term
+from graphmill.assets.samples.costs import batches_read
 from graphmill.kernels.disk_cache.segment_size import EXACT_SIZES
 from graphmill.kernels.ranges import KEYS_AT_ONCE
 from graphmill.kernels.rows.pages import PAGE_BYTES

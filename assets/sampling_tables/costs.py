@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphmill.assets.building.needs import LIBRARIES, Need, Sizes, Term
+from graphmill.assets.costs.needs import LIBRARIES, Need, Sizes, Term
 
 EDGE_BYTES = 57
 """Bytes for each edge of a range that its checks take."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphmill.assets.budgets.config import AUTO
-from graphmill.assets.building.needs import DRAWING, Need, Sizes
+from graphmill.assets.costs.needs import DRAWING, Need, Sizes
 from graphmill.assets.sizes import parse_size
 
 

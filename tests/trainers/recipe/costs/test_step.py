@@ -13,9 +13,9 @@ from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.masks import StepRandom
-from graphmill.trainers.recipe.batch_sizes import BatchSizes
 from graphmill.trainers.recipe.config import TrainConfig
-from graphmill.trainers.recipe.step_bytes import parameter_bytes, step_bytes
+from graphmill.trainers.recipe.costs.batch import BatchSizes
+from graphmill.trainers.recipe.costs.step import parameter_bytes, step_bytes
 from tests.trainers.graphs import random_topology
 
 WIDTH, CLASSES = 40, 7

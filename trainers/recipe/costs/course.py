@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.machine import usable_cores
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.sampling.epoch_plan import Plan
 from graphmill.kernels.types import Array
-from graphmill.trainers.recipe.batch_sizes import BatchSizes, DrawnBatches
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.costs.batch import BatchSizes, DrawnBatches
+from graphmill.trainers.recipe.costs.step import item_bytes, transposed_layers
 from graphmill.trainers.recipe.in_turn import prepared_in_turn
 from graphmill.trainers.recipe.queue_bytes import queue_bounds
-from graphmill.trainers.recipe.step_bytes import item_bytes, transposed_layers
 from graphmill.trainers.recipe.techniques import find_technique
 
 

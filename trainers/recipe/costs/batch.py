@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.kernels.rng import key, permutation

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.assets.building.needs import Sizes
 from graphmill.assets.building.stage import Silent
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.samples.config import SamplesTable, samples_config
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.artifact import Artifact
@@ -27,14 +27,14 @@ from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.optimiser import make_optimiser
-from graphmill.trainers.recipe.batch_sizes import batch_sizes, draw_batches
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
-from graphmill.trainers.recipe.course import Case, Speeds
-from graphmill.trainers.recipe.forecast import expected_memory
+from graphmill.trainers.recipe.costs.batch import batch_sizes, draw_batches
+from graphmill.trainers.recipe.costs.course import Case, Speeds
+from graphmill.trainers.recipe.costs.forecast import expected_memory
+from graphmill.trainers.recipe.costs.known import case_on
+from graphmill.trainers.recipe.costs.memory import training_need
+from graphmill.trainers.recipe.costs.speeds import keep_speeds, kept_speeds, speeds_path
 from graphmill.trainers.recipe.in_turn import MOST_CORES_IN_TURN
-from graphmill.trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
-from graphmill.trainers.recipe.need import training_need
-from graphmill.trainers.recipe.outlook import case_on
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from graphmill.trainers.techniques.fullgraph.pieces import folded_block
