@@ -1,6 +1,6 @@
 """One training before it starts: its recipe, the sizes that it meets, and whatever else is known of its course.
 
-`Case` is what every formula gets: those of memory (need.py), and those of a technique's bytes and seconds (`Costs`, forecast.py). A need
+`Case` is what every formula gets: those of memory (memory.py), and those of a technique's bytes and seconds (`Costs`, forecast.py). A need
 knows the recipe and sizes alone, and adds up bounds. A forecast also has some drawn batches, the order and the counts of hotness, the parts
 of nodes, and `Speeds`, the measured seconds of the pieces of a batch.
 """
