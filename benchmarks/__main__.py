@@ -96,13 +96,19 @@ def parser() -> argparse.ArgumentParser:
         help="of big, gpu and needs: 1 is 111M nodes and 1.6G edges; default 1/8, of gpu 1",
     )
     parser.add_argument(
-        "--home", type=Path, help="of big, limited, plans and whole_wait: folder that is kept, where a later call goes on"
+        "--home",
+        type=Path,
+        help="of big, limited, plans and whole_wait: folder that is kept, where a later call goes on",
     )
     parser.add_argument(
-        "--parts", type=lambda text: tuple(text.split(",")), help="of big, limited, plans, rivals and whole_wait: what is run"
+        "--parts",
+        type=lambda text: tuple(text.split(",")),
+        help="of big, limited, plans, rivals and whole_wait: what is run",
     )
     parser.add_argument(
-        "--again", action="store_true", help="of big, limited, plans and whole_wait: train once more what is trained already"
+        "--again",
+        action="store_true",
+        help="of big, limited, plans and whole_wait: train once more what is trained already",
     )
     return parser
 

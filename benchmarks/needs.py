@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from benchmarks.big import EDGES, NODES
 from benchmarks.record import record
-from graphmill.assets.building.needs import COMMAND_BYTES
+from graphmill.assets.costs.needs import COMMAND_BYTES
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.home import ROOT
 from graphmill.assets.storage.store import Store

@@ -16,7 +16,7 @@ from benchmarks.record import record
 from graphmill.assets.building.child import child_environment
 from graphmill.assets.storage.home import ROOT
 from graphmill.assets.storage.store import Store
-from graphmill.trainers.recipe.need import LAUNCHER_BYTES
+from graphmill.trainers.recipe.costs.memory import LAUNCHER_BYTES
 from tests.recipes import recipe
 
 QUICK, FULL = 50_000, 400_000

@@ -225,9 +225,9 @@ def _run_on_cluster(
 
 def _demand(order: Order, table: TrainTable, artifacts: Mapping[str, Artifact], world: int) -> Demand:
     """Returns what the ranks of a training need of a cluster's nodes."""
-    from graphmill.assets.building.needs import sizes_of
+    from graphmill.assets.costs.needs import sizes_of
     from graphmill.trainers.ranks.placing import Demand
-    from graphmill.trainers.recipe.need import training_need
+    from graphmill.trainers.recipe.costs.memory import training_need
 
     (config, *_), sizes = model_configs(table, order.pipeline.sampling, order.pipeline.seed), sizes_of(artifacts)
     need = None if sizes is None else training_need(config, table.execution, sizes, world)

@@ -8,8 +8,8 @@ from typing import Any
 
 from graphmill.assets.budgets.automatic import device_budget, host_budget, logical_bytes
 from graphmill.assets.budgets.config import AUTO, LEVELS, BudgetsConfig, BudgetsExecution, MemoryConfig, budgets_config
+from graphmill.assets.budgets.costs import budgets_need
 from graphmill.assets.budgets.measured import MachineBytes, measured_bytes, measured_digest
-from graphmill.assets.budgets.need import budgets_need
 from graphmill.assets.building.materialize import stage_version
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary

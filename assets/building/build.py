@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from graphmill.assets.building.needs import Need
 from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import (
     Building,
@@ -23,6 +22,7 @@ from graphmill.assets.building.stage import (
     Summary,
     TogetherFanOut,
 )
+from graphmill.assets.costs.needs import Need
 from graphmill.assets.storage.artifact import Artifact, read_artifact
 from graphmill.assets.storage.machine import processor_name
 from graphmill.assets.storage.refused import reporting_refusals

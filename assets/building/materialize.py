@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.building.build import Build, input_versions, publish_together
-from graphmill.assets.building.needs import Need, require_fit, sizes_of
 from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import FanOut, Progress, Silent, Stage
+from graphmill.assets.costs.needs import Need, require_fit, sizes_of
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.control_group import free_bytes
 from graphmill.assets.storage.machine import anonymous_bytes

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from graphmill.assets.building.needs import Need, Sizes, Speed
 from graphmill.assets.building.page import Page
+from graphmill.assets.costs.needs import Need, Sizes, Speed
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.writer import Writer
 from graphmill.kernels.errors import InputError

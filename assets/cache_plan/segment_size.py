@@ -25,6 +25,7 @@ from graphmill.kernels.rows.slots import ELSEWHERE
 from graphmill.kernels.types import Array
 
 AT_ONCE = 8
+"""Batches that are read together while sizes are counted."""
 
 
 Blocks = Sequence[tuple[int, int]]

@@ -8,14 +8,14 @@ import numpy as np
 
 from graphmill.assets.budgets.read import Budgets, open_budgets
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Stage, Summary
 from graphmill.assets.cache_plan.build import PlanTotals, plan_all
 from graphmill.assets.cache_plan.config import CachePlanConfig, CachePlanTable, cache_plan_config
-from graphmill.assets.cache_plan.need import cache_plan_need
+from graphmill.assets.cache_plan.costs import cache_plan_need
 from graphmill.assets.cache_plan.segment_size import SegmentBatches, SizeLimits, choose_size
 from graphmill.assets.cache_plan.summary import CACHE_PLAN_CHECKS, plan_checks, plan_numbers
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.sizes import format_bytes

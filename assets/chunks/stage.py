@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.chunks.config import ChunksConfig, ChunksTable, chunks_config
-from graphmill.assets.chunks.need import chunks_need
+from graphmill.assets.chunks.costs import chunks_need
 from graphmill.assets.chunks.rates import parse_rates
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.partitions.empty import EVERY_CHUNK, SAYS, empty_check
 from graphmill.assets.storage.artifact import Artifact

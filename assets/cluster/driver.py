@@ -22,12 +22,12 @@ from typing import Any, TextIO
 
 from graphmill.assets.building.build import Build
 from graphmill.assets.building.child import received
-from graphmill.assets.building.needs import sizes_of
 from graphmill.assets.building.part_pool import Answer, answer_of
 from graphmill.assets.building.stage import FanOut
 from graphmill.assets.cluster.connect import Cluster, connected
 from graphmill.assets.cluster.nodes import code_digest, marked
 from graphmill.assets.cluster.part_task import PartOrder, Post, alone, build_part
+from graphmill.assets.costs.needs import sizes_of
 from graphmill.assets.sizes import format_bytes
 from graphmill.kernels.errors import InputError
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Summary
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
-from graphmill.assets.features.need import features_need
+from graphmill.assets.features.costs import features_need
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.feature_blocks import (
     FeatureBlock,

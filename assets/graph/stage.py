@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Progress, Silent, Summary
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.graph.checks import SHARED, describe, node_checks, topology_checks
-from graphmill.assets.graph.need import graph_need
+from graphmill.assets.graph.costs import graph_need
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.graph.remarks import REMARKS, degrees, remarks, watch_directions
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, RawGraph

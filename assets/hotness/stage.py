@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.hotness.config import HotnessConfig, HotnessTable, hotness_config
-from graphmill.assets.hotness.need import hotness_need
+from graphmill.assets.hotness.costs import hotness_need
 from graphmill.assets.storage.arrays import scratch_arrays
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.digests import code_digests

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, FanOut, Summary
 from graphmill.assets.cache_plan.read import open_segment_plan
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.config import GROUP_BYTES, STATIC_TIERS, PackedConfig, PackedExecution, SegmentRange
-from graphmill.assets.packed_chunks.need import packed_need
+from graphmill.assets.packed_chunks.costs import packed_need
 from graphmill.assets.samples.order import StoredOrder
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.graph.read import SAMPLING, Graph, open_graph
 from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable, partitions_config
+from graphmill.assets.partitions.costs import partitions_need
 from graphmill.assets.partitions.empty import EVERY_PART, SAYS, empty_check
 from graphmill.assets.partitions.method import choose_method
-from graphmill.assets.partitions.need import partitions_need
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.kernels.types import Array
 

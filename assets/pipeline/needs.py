@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphmill.assets.building.needs import Need, Sizes, known_sizes
+from graphmill.assets.costs.needs import Need, Sizes, known_sizes
 from graphmill.assets.pipeline.steps import Step, Versions, recipe_hash
 from graphmill.assets.sources.stage import SourceStage
 from graphmill.assets.storage.artifact import Artifact

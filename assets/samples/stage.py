@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, FanOut, Summary
+from graphmill.assets.costs.needs import Sizes, Speed
 from graphmill.assets.graph.read import SAMPLING
 from graphmill.assets.samples.config import (
     BatchRange,
@@ -18,7 +18,7 @@ from graphmill.assets.samples.config import (
     epoch_size,
     samples_config,
 )
-from graphmill.assets.samples.need import part_seeds, samples_need
+from graphmill.assets.samples.costs import part_seeds, samples_need
 from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact
@@ -108,14 +108,15 @@ class SamplesStage(FanOut):
         if num_train == 0:
             problem = f"{inputs['graph'].label} has no training nodes, so an epoch of samples would be empty"
             raise InputError(problem, "give its source a training split")
-        shape = files["indptr.npy"]["shape"][0] - 1, files["indices.npy"]["shape"][0]
+        shape = {"num_nodes": files["indptr.npy"]["shape"][0] - 1, "num_edges": files["indices.npy"]["shape"][0]}
+        sizes = Sizes(**shape, artifacts={"graph": inputs["graph"]})
         splits = [files[f"{split}_ids.npy"]["shape"][0] for split in ("train", "valid", "test")]
         parts, largest = part_seeds(inputs["graph"], inputs["partitions"]) if semantic.plan == "parts" else (0, 0)
         names, places = [], [(epoch, part) for part in range(parts) for epoch in range(semantic.epochs)]
         without = range(semantic.epochs if parts else 0, semantic.num_stored)
         for epoch, part in [*places, *((epoch, -1) for epoch in without)]:
             num_batches, seeds = epoch_size(semantic, splits, epoch, largest)
-            bound = batch_bound(semantic, seeds, *shape, inputs["graph"]).record_bytes
+            bound = batch_bound(semantic, seeds, sizes).record_bytes
             count = min(num_batches, -(-num_batches // max(1, semantic.part_bytes // max(1, bound))))
             cuts = [place * num_batches // count for place in range(count + 1)] if count else []
             names += [BatchRange(epoch, low, high, part).name for low, high in pairwise(cuts)]

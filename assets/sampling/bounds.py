@@ -2,49 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sampling.config import Neighbours
-from graphmill.assets.sampling.fanouts import most_drawn, relations_of
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.sampling.fanouts import Entry, most_drawn, relations_of
 
 
 class BatchBound(NamedTuple):
     """The most that one batch holds.
 
     Attributes:
-        inputs, edges: numbers of input nodes, and of edges of all its blocks.
+        rows: nodes of each layer: rows[0] are the inputs, the last ones the seeds.
+        edges: edges of each block, in the same order.
         record_bytes: bytes of its record in stored samples (assets/samples/record.py).
     """
 
-    inputs: int
-    edges: int
+    rows: tuple[int, ...]
+    edges: tuple[int, ...]
     record_bytes: int
 
+    @property
+    def inputs(self) -> int:
+        """Number of input nodes."""
+        return self.rows[0]
 
-def batch_bound(how: Neighbours, seeds: int, num_nodes: int, num_edges: int, graph: Artifact | None) -> BatchBound:
+    @property
+    def num_edges(self) -> int:
+        """Number of edges of all its blocks."""
+        return sum(self.edges)
+
+
+def batch_bound(how: Neighbours, seeds: int, sizes: Sizes, fanouts: Sequence[Entry] | None = None) -> BatchBound:
     """Returns a likely bound: every draw is another edge, and another node while there are any.
 
     Args:
         how: the keys of `[sampling]`.
         seeds: number of seeds of the batch.
-        num_nodes, num_edges: sizes of the graph.
-        graph: its artifact, which names its relations; None if it is not built yet.
+        sizes: sizes of the graph, with its artifact, which names its relations, if it is built.
+        fanouts: fan-outs in the place of those of `how`.
     """
-    nodes, num_bytes, drawn, walks = seeds, 0, 0, how.method == "random_walk"
-    most = how.paths * how.length if walks else num_edges
+    rows, edges, num_bytes, walks = [seeds], list[int](), 0, how.method == "random_walk"
+    most, graph = how.paths * how.length if walks else sizes.num_edges, sizes.artifacts.get("graph")
     edge_bytes = 8 if how.method in ("weighted", "random_walk") else 4  # with its share
     relations = None if graph is None else relations_of(graph)
-    for fanout in (most_drawn(entry, relations) for entry in how.fanouts):
-        if walks:
-            edges = nodes * (most if fanout < 0 else min(fanout, most))
-        else:
-            edges = num_edges if fanout < 0 else min(num_edges, nodes * fanout)
-        num_bytes += edge_bytes * edges + 4 * nodes
-        drawn += edges
-        nodes = min(num_nodes, nodes + edges)
-    return BatchBound(nodes, drawn, num_bytes + (4 if num_nodes < 2**31 else 8) * nodes)
+    for fanout in (most_drawn(entry, relations) for entry in fanouts or how.fanouts):
+        all_drawn = rows[0] * most if walks else most
+        drawn = all_drawn if fanout < 0 else min(all_drawn, rows[0] * fanout)
+        num_bytes += edge_bytes * drawn + 4 * rows[0]
+        edges.insert(0, drawn)
+        rows.insert(0, min(sizes.num_nodes, rows[0] + drawn))
+    return BatchBound(tuple(rows), tuple(edges), num_bytes + sizes.id_bytes * rows[0])
 
 
 def even_seeds(num_seeds: int, batch_size: int) -> tuple[int, int]:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.building.execution import Threads
-from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.sampling.config import DEGREES
 from graphmill.assets.sampling_tables.config import TablesConfig, tables_config
-from graphmill.assets.sampling_tables.need import tables_need
+from graphmill.assets.sampling_tables.costs import tables_need
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.kernels.arrays import widen
 from graphmill.kernels.errors import InputError

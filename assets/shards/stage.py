@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.building.needs import Speed
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Summary, TogetherFanOut
+from graphmill.assets.costs.needs import Speed
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution, part_name
-from graphmill.assets.shards.need import shards_need
+from graphmill.assets.shards.costs import shards_need
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.arrays import DATA_OFFSET
 from graphmill.assets.storage.artifact import Artifact

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem, within
-from graphmill.assets.building.needs import STEP_BYTES, Term
+from graphmill.assets.costs.needs import STEP_BYTES, Term
 from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.interface import (
     FEATURES_ONLY,
@@ -138,7 +138,7 @@ class GeneratedConfig(GraphConfig):
             num_edges=stored,
             num_features=self.features,
             dtype="float32",
-            memory_bytes=STEP_BYTES + max(sum(term.num_bytes for term in phase) for phase in phases),
+            memory_bytes=STEP_BYTES + max(sum(term.most for term in phase) for phase in phases),
             scratch_bytes=scratch,
             num_classes=self.classes,
             num_split=split_sizes(self, self.nodes),
@@ -338,28 +338,28 @@ Phases = tuple[tuple[tuple[Term, ...], ...], tuple[Term, ...]]
 
 
 def _labels(config: GeneratedConfig) -> Term:
-    return Term(what="classes and labels", num_bytes=4 * config.nodes * (1 if config.labelled == 1 else 2))
+    return Term("classes and labels", 4 * config.nodes * (1 if config.labelled == 1 else 2))
 
 
 def _held_phases(config: GeneratedConfig, stored: int) -> Phases:
     """Returns the memory while edges are compressed in memory (kernels/graph/csc.py): their ends, both by bucket, and the result."""
     nodes, ids = config.nodes, id_dtype(config.nodes).itemsize
-    columns = Term(what="neighbours", num_bytes=ids * stored, key="[graph] edges", at_most=config.duplicates == "merge")
+    columns = Term("neighbours", ids * stored, "[graph] edges", bound=config.duplicates == "merge")
     drawn = (
         _labels(config),
-        Term(what="drawn edges", num_bytes=2 * ids * config.edges, key="[graph] edges"),
-        Term(what="edges by bucket", num_bytes=2 * ids * stored, key="[graph] edges"),
-        Term(what="starts and degrees", num_bytes=12 * nodes),
+        Term("drawn edges", 2 * ids * config.edges, "[graph] edges"),
+        Term("edges by bucket", 2 * ids * stored, "[graph] edges"),
+        Term("starts and degrees", 12 * nodes),
         columns,
     )
-    return (drawn,), (_labels(config), Term(what="starts and degrees", num_bytes=16 * nodes), columns)
+    return (drawn,), (_labels(config), Term("starts and degrees", 16 * nodes), columns)
 
 
 def _spooled_phases(config: GeneratedConfig, stored: int) -> Phases:
     """Returns the memory while edges are sorted out of core (assets/graph/edge_sort.py): degrees, and a range of edges."""
     nodes, ids = config.nodes, id_dtype(config.nodes).itemsize
     most, labels = range_edges(SORT_BYTES, stored), _labels(config)
-    degrees = Term(what="degrees", num_bytes=nodes * (4 if config.undirected else 8))
-    batch = Term(what="batch of edges", num_bytes=12 * BATCH_EDGES)
-    sorting = Term(what="edges of a range, in order", num_bytes=(2 * ids + 36) * most)
+    degrees = Term("degrees", nodes * (4 if config.undirected else 8))
+    batch = Term("batch of edges", 12 * BATCH_EDGES)
+    sorting = Term("edges of a range, in order", (2 * ids + 36) * most)
     return ((labels, degrees, batch, sorting),), (labels, degrees, batch)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.building.materialize import stage_version
-from graphmill.assets.building.needs import Sizes
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Check, OnePass, Progress, Silent, Stage
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.features import stored_type
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from graphmill.assets.building.needs import Sizes, Term
+from graphmill.assets.costs.needs import Sizes, Term
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.features import array_type
 from graphmill.kernels.errors import InputError

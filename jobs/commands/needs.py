@@ -9,8 +9,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.needs import COMMAND_BYTES, Term, require_fit
 from graphmill.assets.building.stage import FanOut, TogetherFanOut
+from graphmill.assets.costs.needs import COMMAND_BYTES, Term, require_fit
 from graphmill.assets.partitions.empty import empty_notes
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
@@ -24,7 +24,7 @@ from graphmill.jobs.operations.size import is_big
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 
-WAITING = Term(what="the command that waits for the step", num_bytes=COMMAND_BYTES)
+WAITING = Term("the command that waits for the step", COMMAND_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,6 @@ class PipelineNeeds:
         steps: the steps, in the order in which they run.
         memory_bytes: main memory that processes here may use: the machine's, or the limit of their control group.
         disk_bytes: free bytes of the disk of the home.
-        home: the home.
         on: address of the cluster on whose nodes some steps take their memory, "" without one.
         elsewhere: names of these steps.
         notes: sentences about parts without work.
@@ -179,9 +178,9 @@ def _values(each: StepNeed) -> dict[str, Any]:
     if each.need is None:
         return found
     terms = [
-        {"what": term.what, "bytes": term.num_bytes, "key": term.key, "at_most": term.at_most}
+        {"what": term.name, "bytes": term.most, "key": term.key, "at_most": term.bound}
         for term in each.need.memory
-        if term.num_bytes
+        if term.most
     ]
     return found | {
         "memory_bytes": each.need.memory_bytes,

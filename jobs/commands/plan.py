@@ -21,7 +21,7 @@ from graphmill.jobs.commands.options import Asked, complete_pipelines, json_opti
 from graphmill.jobs.planning.plan import TIE, Planned, TechniquePlan
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
-from graphmill.trainers.recipe.forecast import Forecast
+from graphmill.trainers.recipe.costs.forecast import Forecast
 
 PATH_KEYS = {"path", "edges", "nodes", "feature_entries"}
 """Keys of `[graph]` whose values are paths, or tables of types with paths."""
@@ -79,7 +79,7 @@ def plan(
 
 def _print_check(home: Path | None, *, as_json: bool) -> None:
     from graphmill.assets.storage.store import Store
-    from graphmill.jobs.planning.check import error_lines, prediction_errors
+    from graphmill.jobs.planning.outcome import error_lines, prediction_errors
 
     found = prediction_errors(Store(home))
     click.echo(json.dumps([asdict(each) for each in found], indent=2) if as_json else "\n".join(error_lines(found)))

@@ -59,7 +59,6 @@ def ask_about(pipeline: Pipeline, *, trains: bool, yes: bool) -> None:
     """Asks whether a large work is meant; returns if it is, or if the work is not large.
 
     Args:
-        pipeline: the recipe.
         trains: whether models are trained, too.
         yes: do not ask.
 
@@ -80,7 +79,6 @@ def expected_work(pipeline: Pipeline, *, trains: bool) -> WorkEstimate:
     """Returns the least that a pipeline takes.
 
     Args:
-        pipeline: the recipe.
         trains: whether models are trained, too.
     """
     config = pipeline.graph

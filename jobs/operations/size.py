@@ -49,7 +49,6 @@ def built_bytes(pipeline: Pipeline, num_raw_bytes: int) -> int:
     edge in the samples, and a row of features in a packed chunk.
 
     Args:
-        pipeline: the recipe.
         num_raw_bytes: number of bytes of its files.
     """
     samples, sampling = pipeline.table("samples"), pipeline.sampling

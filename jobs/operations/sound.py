@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 
 from graphmill.assets.building.child import run_child
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.toml_lines import KeyPath
 from graphmill.assets.storage.user_code import is_reference

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from graphmill.assets.budgets.config import AUTO
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.features.read import open_features
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.sampling.config import SamplingConfig
@@ -30,7 +30,7 @@ from graphmill.kernels.graph.csc import Csc, build_csc
 from graphmill.kernels.graph.generate import rmat_edges
 from graphmill.kernels.rng import key, permutation
 from graphmill.kernels.types import Stream, Topology, id_dtype
-from graphmill.trainers.recipe.outlook import GraphAtHand
+from graphmill.trainers.recipe.costs.known import GraphAtHand
 
 MOST_EDGES = 8_000_000
 """Edges of a graph that stands in for a larger one."""

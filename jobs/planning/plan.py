@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.features.read import node_types, open_features
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
@@ -25,10 +25,11 @@ from graphmill.jobs.planning.variants import Room, Variant, alone, variants
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import ModelConfig
-from graphmill.trainers.recipe.forecast import Forecast, Outlook, Speeds, expected_memory, forecast, has_formula
-from graphmill.trainers.recipe.kept_speeds import keep_speeds, kept_speeds, speeds_path
-from graphmill.trainers.recipe.need import WAITING_BYTES, Case, largest_batch
-from graphmill.trainers.recipe.outlook import GraphAtHand, outlook_on
+from graphmill.trainers.recipe.costs.course import Case, Speeds
+from graphmill.trainers.recipe.costs.forecast import Forecast, expected_memory, forecast, has_formula
+from graphmill.trainers.recipe.costs.known import GraphAtHand, case_on
+from graphmill.trainers.recipe.costs.memory import WAITING_BYTES, largest_batch
+from graphmill.trainers.recipe.costs.speeds import keep_speeds, kept_speeds, speeds_path
 from graphmill.trainers.recipe.techniques import find_technique
 
 HOST_SHARE, HOST_FEATURES = 4, 2
@@ -248,26 +249,23 @@ class _Planner:
             return None
         sizes, direct, reads = self.known.sizes(step), self._direct(step), {*step.sources}
         at_hand, scaled = self._at_hand(semantic, sizes, direct)
-        outlook = outlook_on(
-            semantic,
-            execution,
-            scaled,
-            at_hand,
-            direct,
+        case = case_on(semantic, execution, scaled, at_hand, direct, roles=reads)
+        case = replace(
+            case,
             exact_evaluation=self._exact_evaluation(semantic, at_hand),
-            roles=reads,
+            # Pages of the whole table stay in memory or do not, whatever graph stands in.
+            fits=fits_memory(sizes.feature_bytes),
+            stand_in=scaled is not sizes,
         )
-        # Pages of the whole table stay in memory or do not, whatever graph stands in.
-        outlook = replace(outlook, fits=fits_memory(sizes.feature_bytes), stand_in=scaled is not sizes)
-        outlook = replace(outlook, speeds=self._measured(outlook, at_hand, semantic, sizes, direct.get("features")))
+        case = replace(case, speeds=self._measured(case, at_hand, sizes, direct.get("features")))
         if scaled is sizes:
-            return forecast(outlook)
-        whole = replace(outlook, case=_whole_case(outlook.case, sizes))
-        if outlook.drawn is None:
+            return forecast(case)
+        whole = _whole_case(case, sizes)
+        if case.drawn is None:
             return forecast(whole)
         # Batches of the smaller graph, more of them, and the memory of the whole one.
         times = sizes.num_train / max(1, scaled.num_train)
-        found = forecast(replace(outlook, drawn=replace(outlook.drawn, count=round(times * outlook.drawn.count))))
+        found = forecast(replace(case, drawn=replace(case.drawn, count=round(times * case.drawn.count))))
         return None if found is None else replace(found, memory=expected_memory(whole))
 
     def _direct(self, step: Step) -> dict[str, Artifact]:
@@ -304,22 +302,21 @@ class _Planner:
             self._exact[key] = semantic.train.eval != "sampled" if chosen is None else chosen.way == "exact"
         return self._exact[key]
 
-    def _measured(
-        self, outlook: Outlook, at_hand: GraphAtHand, semantic: ModelConfig, sizes: Sizes, features: Artifact | None
-    ) -> Speeds | None:
+    def _measured(self, case: Case, at_hand: GraphAtHand, sizes: Sizes, features: Artifact | None) -> Speeds | None:
         """Returns the speeds of a recipe, from the home or measured now; None if no batch could be drawn, or if its model failed."""
-        unknown = outlook.drawn is None and not find_technique(semantic.train.trainer).whole_graph
-        if unknown or (outlook.drawn is None and not outlook.case.sizes.num_edges):
+        semantic = case.semantic
+        unknown = case.drawn is None and not find_technique(semantic.train.trainer).whole_graph
+        if unknown or (case.drawn is None and not case.sizes.num_edges):
             return None
         counted = replace(sizes, num_classes=at_hand.graph.num_classes)
         path = speeds_path(self.home, semantic, counted, built="graph" in sizes.artifacts)
         if path not in self._speeds:
             kept = None if self.again else kept_speeds(path)
-            self._speeds[path] = kept or self._measured_now(outlook, at_hand, semantic, features)
+            self._speeds[path] = kept or self._measured_now(case, at_hand, features)
         found = self._speeds[path]
         if found is None:
             return None
-        if outlook.case.ranks > 1 and not found.rank_rate:
+        if case.ranks > 1 and not found.rank_rate:
             found = self._with_exchange(found)
         self._speeds[path] = found
         try:
@@ -328,17 +325,15 @@ class _Planner:
             self._not_kept(error)
         return found
 
-    def _measured_now(
-        self, outlook: Outlook, at_hand: GraphAtHand, semantic: ModelConfig, features: Artifact | None
-    ) -> Speeds | None:
+    def _measured_now(self, case: Case, at_hand: GraphAtHand, features: Artifact | None) -> Speeds | None:
         from graphmill.trainers.training.speeds import measure_speeds
 
-        self.report(f"measuring batches of {semantic.train.model}, some seconds")
+        self.report(f"measuring batches of {case.semantic.train.model}, some seconds")
         rates = Speeds(disk_rate=self._rates[DISK], pages_rate=self._rates[PAGES], copy_rate=self._rates[COPY])
         try:
             types = None if features is None else node_types(at_hand.graph.topology, open_features(features))
-            outlook = replace(outlook, speeds=rates)
-            found = measure_speeds(outlook, at_hand, at_hand.graph.num_classes, types)
+            case = replace(case, speeds=rates)
+            found = measure_speeds(case, at_hand, at_hand.graph.num_classes, types)
         except InputError as error:
             self.report(f"not measured: {error.problem}")
             return None

@@ -73,7 +73,6 @@ def variants(pipeline: Pipeline, room: Room) -> list[Variant]:
     """Returns the trainings that a plan of a file compares: its own in order, then the other techniques.
 
     Args:
-        pipeline: the checked file.
         room: what `[memory]` may say on this machine, if the file does not say it.
     """
     document = tomlkit.parse(pipeline.text).unwrap()
@@ -86,7 +85,6 @@ def alone(pipeline: Pipeline, name: str) -> str:
     """Returns the text of a pipeline file with one of its trainings alone, and the tables that this one needs.
 
     Args:
-        pipeline: the checked file.
         name: name of the train table.
     """
     document = tomlkit.parse(pipeline.text)

@@ -22,8 +22,14 @@ from dagster import (
 )
 
 from graphmill.assets.building import guard
-from graphmill.assets.building.child import await_child, child_environment, end_group, start_guarded, why_killed
-from graphmill.assets.building.needs import Need
+from graphmill.assets.building.child import (
+    await_child,
+    child_environment,
+    end_group,
+    start_guarded,
+    why_killed,
+)
+from graphmill.assets.costs.needs import Need
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.home import IMPORTED_FROM
 from graphmill.assets.storage.staging import Staging

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.assets.building.needs import Need, require_fit, sizes_of
+from graphmill.assets.costs.needs import Need, require_fit, sizes_of
 from graphmill.assets.definitions import Surroundings, asset_of, key_of, materialized
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.notes import origin_of

@@ -17,8 +17,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.building.needs import Need
 from graphmill.assets.building.stage import FanOut, TogetherFanOut
+from graphmill.assets.costs.needs import Need
 from graphmill.assets.packed_chunks.config import GROUP_BYTES
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
@@ -67,7 +67,6 @@ def needs_of(pipeline: Pipeline, machines: Machines, home: Path) -> list[StepNee
 
     Args:
         pipeline: the simulated pipeline.
-        machines: the machines.
         home: an empty folder.
     """
     store = Store(home)
@@ -93,7 +92,6 @@ def stage_costs(found: Sequence[StepNeed], machines: Machines) -> list[StageCost
 
     Args:
         found: needs of all steps of the pipeline.
-        machines: the machines.
     """
     stored = {each.name: each.need.stored for each in found if each.need}
     return [_cost(each, each.need, stored, machines) for each in found if each.need and each.step.recipe.speed]

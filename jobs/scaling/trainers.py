@@ -15,34 +15,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.needs import StepNeed
 from graphmill.assets.samples.stage import SAMPLES
 from graphmill.jobs.scaling.cluster import Machines, cached_bytes
 from graphmill.jobs.scaling.stages import MEASURED_CORES
-from graphmill.kernels.types import id_dtype
-from graphmill.trainers.recipe.batch_sizes import BatchSizes, batch_sizes
+from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
-from graphmill.trainers.recipe.need import Case
-from graphmill.trainers.recipe.step_bytes import item_bytes, layer_widths, parameter_bytes
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.memory import largest_batch
+from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
+from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.techniques.distributed.volumes import (
     ModelSize,
     gradient_bytes,
+    model_size,
     request_bytes,
 )
-from graphmill.trainers.techniques.fullgraph.need import block_bytes, host_bytes
-from graphmill.trainers.techniques.fullgraph.plan.memory import layer_shapes
+from graphmill.trainers.techniques.fullgraph.costs import BLOCKS, ROWS, block_bytes, host_bytes
+from graphmill.trainers.techniques.fullgraph.plan.memory import KEPT_BLOCKS_SHARE, layer_shapes
 
-PAGE_BYTES = 4096
 PAGES_OF_A_NODE = 2
 """Pages that sampling the neighbours of a node reads: of `indptr`, and of `indices`."""
 FORWARD, BOTH, FIRST = 2, 6, 4
 """Operations per product of a step: of a forward pass, of both passes, and of both in a first layer, whose inputs need no gradient."""
 EDGE_FLOPS = 4
 """What aggregating one column over one edge counts in both passes, in operations of a matrix product: it waits for memory."""
-ROWS, BLOCKS = "rows of all nodes between layers", "blocks of chunks"
-"""Terms of `fullgraph` that its formula takes of the memory that is free here (trainers/techniques/fullgraph/need.py)."""
-KEPT_BLOCKS_SHARE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,47 +80,94 @@ class Setting:
 
     Attributes:
         step: its step, with its need.
-        semantic: its recipe.
-        sizes: sizes of the graph.
-        machines: the machines.
+        case: its recipe, the sizes of the graph and of a batch, and the number of machines that share it as ranks.
         stored: step -> bytes that it stores.
-        distinct: share of the input rows of a batch's bound that differ.
     """
 
     step: StepNeed
-    semantic: ModelConfig
-    sizes: Sizes
+    case: Case
     machines: Machines
     stored: Mapping[str, int]
-    distinct: float = 1.0
-
-    @property
-    def batch(self) -> BatchSizes:
-        """Sizes of a batch."""
-        assert self.semantic.sampling is not None
-        found = batch_sizes(self.semantic.sampling, self.sizes)
-        return found._replace(rows=(ceil(found.rows[0] * self.distinct), *found.rows[1:]))
-
-    @property
-    def classes(self) -> int:
-        """Number of logits."""
-        return max(2, self.sizes.num_classes)
 
     @property
     def model(self) -> ModelSize:
-        """The size of its parameters; a layer of GraphSAGE has three tensors."""
-        train = self.semantic.train
-        return ModelSize(num_bytes=parameter_bytes(train, self.sizes.width, self.classes), tensors=3 * train.layers)
+        """The size of its parameters."""
+        return model_size(self.case.semantic.train, self.case.sizes.width, self.case.num_classes)
 
     @property
-    def topology_bytes(self) -> int:
-        """Bytes of the topology that is mapped."""
-        return topology_bytes(self.sizes)
-
-    def memory(self, ranks: int) -> int:
-        """Returns the anonymous memory of one machine, whose process is one of some ranks."""
+    def memory(self) -> int:
+        """Anonymous memory of each machine, whose process is one of the ranks."""
         assert self.step.need is not None
-        return ceil(self.step.need.memory_bytes / ranks)
+        return ceil(self.step.need.memory_bytes / self.case.ranks)
+
+    @property
+    def epoch_inputs(self) -> int:
+        """Input rows of the batches of an epoch."""
+        return self.case.batch.inputs * self.case.batch.count
+
+    @property
+    def uncached(self) -> float:
+        """Share of rows that a cache of a machine's memory lacks, if all are needed equally often."""
+        sizes = self.case.sizes
+        return 1 - min(1.0, cached_bytes(self.machines, sizes.row_bytes) / max(1, sizes.feature_bytes))
+
+    def cores_seconds(self, *, sampled: bool) -> float:
+        """Returns the seconds in which a machine computes, and samples, its share of an epoch."""
+        case, machines = self.case, self.machines
+        seconds = step_flops(case) / (machines.cores * machines.core_flops)
+        if sampled:
+            assert SAMPLES.speed is not None
+            seconds += sum(case.batch.edges) * MEASURED_CORES / (SAMPLES.speed.per_second * machines.cores)
+        return seconds * case.batch.count / case.ranks
+
+    def pages(self, rows: float, held_bytes: int) -> float:
+        """Returns the pages that a machine reads in an epoch: of a topology that memory does not hold, and of rows.
+
+        Args:
+            rows: number of rows.
+            held_bytes: bytes of the table or shards that they are taken from; none is read if memory holds these beside all else.
+        """
+        left, batch = self.machines.memory_bytes - self.memory, self.case.batch
+        missing = 1 - min(1.0, max(0, left) / self.case.sizes.topology_bytes)
+        of_topology = PAGES_OF_A_NODE * sum(batch.rows[1:]) * batch.count / self.case.ranks * missing
+        fits = held_bytes + self.case.sizes.topology_bytes <= left
+        return of_topology + (0 if fits else rows * (1 + self.case.sizes.row_bytes // PAGE_BYTES))
+
+    def stored_seconds(self) -> float:
+        """Returns the seconds of reading stored batches and packed rows, if every batch has its rows in one piece."""
+        num_bytes = self.stored["samples"] + self.epoch_inputs * self.case.sizes.row_bytes
+        return num_bytes / self.case.ranks / self.machines.disk_rate
+
+    def gradients(self) -> tuple[int, float]:
+        """Returns the bytes of gradients that all ranks receive in an epoch, and the seconds of one rank."""
+        ranks, machines = self.case.ranks, self.machines
+        steps = ceil(self.case.batch.count / ranks)
+        num_bytes = gradient_bytes(self.model, ranks * steps, ranks)
+        return num_bytes, num_bytes / ranks / machines.network_rate + steps * machines.latency
+
+    def cost(
+        self,
+        artifacts: Sequence[str],
+        *,
+        cores: float,
+        disk: float,
+        exchange: float = 0.0,
+        gradients: float = 0.0,
+        network: Mapping[str, int] | None = None,
+        mapped: int = 0,
+        own_bytes: int = 0,
+    ) -> TrainerCost:
+        """Returns a cost from its seconds; `artifacts` are whole on every machine, and `own_bytes` are those of its own parts."""
+        return TrainerCost(
+            name=self.step.name,
+            machines=self.case.ranks,
+            memory_bytes=self.memory,
+            mapped_bytes=mapped,
+            disk_bytes=sum(self.stored[name] for name in artifacts) + own_bytes,
+            network_bytes=network or {},
+            seconds={"cores": cores, "disk": disk, "exchange": exchange, "gradients": gradients},
+            epochs=self.case.semantic.train.epochs,
+        )
 
 
 def trainer_costs(
@@ -132,8 +177,6 @@ def trainer_costs(
 
     Args:
         found: needs of all steps of a pipeline.
-        machines: the machines.
-        sizes: sizes of its graph.
         distinct: share of the input rows of a batch's bound that differ.
     """
     stored = {each.name: each.need.stored for each in found if each.need}
@@ -142,206 +185,111 @@ def trainer_costs(
     for each in found:
         config = each.step.configs[0]
         if isinstance(config, ModelConfig) and each.need is not None:
-            setting = Setting(
-                step=each, semantic=config, sizes=replace(sizes, configs=configs), machines=machines, stored=stored, distinct=distinct
-            )  # fmt: skip
-            costs.append(COSTS[each.name](setting))
+            case = _case(config, replace(sizes, configs=configs), machines, distinct)
+            costs.append(COSTS[each.name](Setting(step=each, case=case, machines=machines, stored=stored)))
     return costs
 
 
-def topology_bytes(sizes: Sizes) -> int:
-    """Returns the bytes of the topology that sampling maps: starts, and sources."""
-    return 8 * (sizes.num_nodes + 1) + id_dtype(sizes.num_nodes).itemsize * sizes.num_edges
+def _case(semantic: ModelConfig, sizes: Sizes, machines: Machines, distinct: float) -> Case:
+    technique, batch = find_technique(semantic.train.trainer), largest_batch(semantic, sizes)
+    if not technique.whole_graph:
+        batch = batch._replace(rows=(ceil(batch.inputs * distinct), *batch.rows[1:]))
+    ranks = machines.count if technique.by_parts else 1
+    return Case(semantic=semantic, execution=TrainExecution(), sizes=sizes, batch=batch, ranks=ranks)
 
 
-def step_flops(semantic: ModelConfig, width: int, classes: int, batch: BatchSizes) -> float:
-    """Returns the operations of one training step of GraphSAGE: products of maps, and sums over edges.
-
-    Args:
-        semantic: the recipe.
-        width, classes: columns of the features and of the logits.
-        batch: sizes of the batch.
-    """
-    total = 0.0
-    for layer, (wide, out) in enumerate(layer_widths(semantic.train, width, classes)):
+def step_flops(case: Case) -> float:
+    """Returns the operations of one training step of GraphSAGE: products of maps, and sums over edges."""
+    total, batch = 0.0, case.batch
+    for layer, (wide, out) in enumerate(layer_widths(case.semantic.train, case.sizes.width, case.num_classes)):
         products = batch.rows[layer + 1] * 2 * wide * out
         total += products * (BOTH if layer else FIRST) + EDGE_FLOPS * batch.edges[layer] * wide
     return total
 
 
-def _cores_seconds(setting: Setting, ranks: int, *, sampled: bool) -> float:
-    """Returns the seconds in which one of some ranks computes, and samples, its share of an epoch."""
-    batch, machines = setting.batch, setting.machines
-    flops = step_flops(setting.semantic, setting.sizes.width, setting.classes, batch)
-    seconds = flops / (machines.cores * machines.core_flops)
-    if sampled:
-        assert SAMPLES.speed is not None
-        seconds += sum(batch.edges) * MEASURED_CORES / (SAMPLES.speed.per_second * machines.cores)
-    return seconds * batch.count / ranks
-
-
-def _sampling_pages(setting: Setting, ranks: int) -> float:
-    """Returns the pages that sampling reads of a topology that memory does not hold, of one rank in an epoch."""
-    left = setting.machines.memory_bytes - setting.memory(ranks)
-    missing = 1 - min(1.0, max(0, left) / setting.topology_bytes)
-    return PAGES_OF_A_NODE * sum(setting.batch.rows[1:]) * setting.batch.count / ranks * missing
-
-
-def _row_pages(setting: Setting, rows: float, held_bytes: int, beside: int) -> float:
-    """Returns the pages of rows that one rank reads; 0 if memory holds all that they are taken from.
-
-    Args:
-        setting: the training.
-        rows: number of rows.
-        held_bytes: bytes of the table or shards that they are taken from.
-        beside: bytes of memory that are taken.
-    """
-    fits = held_bytes + beside <= setting.machines.memory_bytes
-    return 0 if fits else rows * (1 + setting.sizes.row_bytes // PAGE_BYTES)
-
-
-def _uncached(setting: Setting) -> float:
-    """Returns the share of rows that a cache of a machine's memory lacks, if all are needed equally often."""
-    cached = cached_bytes(setting.machines, setting.sizes.row_bytes)
-    return 1 - min(1.0, cached / max(1, setting.sizes.feature_bytes))
-
-
 def _minibatch(setting: Setting) -> TrainerCost:
-    batch, sizes, machines = setting.batch, setting.sizes, setting.machines
-    beside = setting.memory(1) + setting.topology_bytes
-    rows = batch.inputs * batch.count * _uncached(setting)
-    pages = _sampling_pages(setting, 1) + _row_pages(setting, rows, sizes.feature_bytes, beside)
-    seconds = {
-        "cores": _cores_seconds(setting, 1, sampled=True),
-        "disk": pages / machines.pages_rate,
-        "exchange": 0.0,
-        "gradients": 0.0,
-    }
-    return _cost(setting, 1, setting.topology_bytes, ("graph", "features"), {}, seconds)
+    pages = setting.pages(setting.epoch_inputs * setting.uncached, setting.case.sizes.feature_bytes)
+    return setting.cost(
+        ("graph", "features"),
+        cores=setting.cores_seconds(sampled=True),
+        disk=pages / setting.machines.pages_rate,
+        mapped=setting.case.sizes.topology_bytes,
+    )
 
 
 def _disk(setting: Setting) -> TrainerCost:
-    seconds = {
-        "cores": _cores_seconds(setting, 1, sampled=False),
-        "disk": _stored_epoch_bytes(setting) / setting.machines.disk_rate,
-        "exchange": 0.0,
-        "gradients": 0.0,
-    }
-    return _cost(setting, 1, 0, ("graph", "features", "samples", "cache_plan", "packed_chunks"), {}, seconds)
-
-
-def _stored_epoch_bytes(setting: Setting) -> float:
-    """Returns the bytes that an epoch reads of stored batches and packed rows, if every batch has its rows in one piece."""
-    packed = setting.batch.inputs * setting.batch.count * setting.sizes.row_bytes
-    return setting.stored["samples"] + packed
-
-
-def _gradients(setting: Setting, ranks: int) -> tuple[int, float]:
-    """Returns the bytes of gradients that all ranks receive in an epoch, and the seconds of one rank."""
-    batches = ranks * ceil(setting.batch.count / ranks)
-    num_bytes, machines = gradient_bytes(setting.model, batches, ranks), setting.machines
-    steps = batches // ranks
-    return num_bytes, num_bytes / ranks / machines.network_rate + steps * machines.latency
+    return setting.cost(
+        ("graph", "features", "samples", "cache_plan", "packed_chunks"),
+        cores=setting.cores_seconds(sampled=False),
+        disk=setting.stored_seconds(),
+    )
 
 
 def _exchanged(setting: Setting) -> TrainerCost:
-    machines, batch, sizes = setting.machines, setting.batch, setting.sizes
-    ranks = machines.count
-    needed = batch.inputs * batch.count
-    remote = ceil(needed * (ranks - 1) / ranks * _uncached(setting))
-    calls = ranks * ceil(batch.count / ranks)
-    of_gradients, gradient_seconds = _gradients(setting, ranks)
+    machines, sizes, ranks = setting.machines, setting.case.sizes, setting.case.ranks
+    needed, steps = setting.epoch_inputs, ceil(setting.case.batch.count / ranks)
+    remote, share = ceil(needed * (ranks - 1) / ranks * setting.uncached), sizes.feature_bytes // ranks
+    of_gradients, gradient_seconds = setting.gradients()
     network = {"feature": remote * sizes.row_bytes, "gradient": of_gradients}
-    network["ids"] = request_bytes(remote, calls, ranks, sizes.row_bytes, ranks)
-    share, beside = sizes.feature_bytes // ranks, setting.memory(ranks) + setting.topology_bytes
-    pages = _sampling_pages(setting, ranks) + _row_pages(setting, needed / ranks * _uncached(setting), share, beside)
+    network["ids"] = request_bytes(remote, ranks * steps, ranks, sizes.row_bytes, ranks)
     moved = (network["feature"] + network["ids"]) / ranks
-    seconds = {
-        "cores": _cores_seconds(setting, ranks, sampled=True),
-        "disk": pages / machines.pages_rate,
-        "exchange": moved / machines.network_rate + 2 * calls / ranks * machines.latency,
-        "gradients": gradient_seconds,
-    }
-    return _cost(setting, ranks, setting.topology_bytes, ("graph", "partitions"), network, seconds, share)
+    return setting.cost(
+        ("graph", "partitions"),
+        cores=setting.cores_seconds(sampled=True),
+        disk=setting.pages(needed / ranks * setting.uncached, share) / machines.pages_rate,
+        exchange=moved / machines.network_rate + 2 * steps * machines.latency,
+        gradients=gradient_seconds,
+        network=network,
+        mapped=setting.case.sizes.topology_bytes,
+        own_bytes=share,
+    )
 
 
 def _packed(setting: Setting) -> TrainerCost:
-    ranks = setting.machines.count
-    of_gradients, gradient_seconds = _gradients(setting, ranks)
-    seconds = {
-        "cores": _cores_seconds(setting, ranks, sampled=False),
-        "disk": _stored_epoch_bytes(setting) / ranks / setting.machines.disk_rate,
-        "exchange": 0.0,
-        "gradients": gradient_seconds,
-    }
-    own = sum(setting.stored[name] for name in ("samples", "packed_chunks")) + setting.sizes.feature_bytes
-    shared = ("graph", "partitions", "cache_plan")
-    return _cost(setting, ranks, 0, shared, {"gradient": of_gradients}, seconds, own // ranks)
+    of_gradients, gradient_seconds = setting.gradients()
+    own = setting.stored["samples"] + setting.stored["packed_chunks"] + setting.case.sizes.feature_bytes
+    return setting.cost(
+        ("graph", "partitions", "cache_plan"),
+        cores=setting.cores_seconds(sampled=False),
+        disk=setting.stored_seconds(),
+        gradients=gradient_seconds,
+        network={"gradient": of_gradients},
+        own_bytes=own // setting.case.ranks,
+    )
 
 
 def _fullgraph(setting: Setting) -> TrainerCost:
-    machines, sizes, train = setting.machines, setting.sizes, setting.semantic.train
-    ranks, nodes, steps = machines.count, sizes.num_nodes, _chunk_steps(setting)
-    shapes = layer_shapes(train, sizes.width, setting.classes)
+    case, machines, chunks = setting.case, setting.machines, setting.stored["chunks"]
+    sizes, train, ranks, nodes = case.sizes, case.semantic.train, case.ranks, case.sizes.num_nodes
+    steps = sizes.configs["chunks"].table.chunks_per_part
     # Each edge brings another row to its chunk, up to all nodes.
     rows = ranks * steps * min(nodes, ceil((sizes.num_edges + nodes) / (ranks * steps)))
     crossing = ceil(rows * (ranks - 1) / ranks)
+    shapes = layer_shapes(train, sizes.width, case.num_classes)
     neighbours = sum(crossing * shape.read * item_bytes(train) for shape in shapes[1:])
-    network = {"neighbour": neighbours, "gradient": neighbours}
-    network["parameter"] = ranks * (ranks - 1) * steps * setting.model.num_bytes
-    whole = BatchSizes(count=1, rows=(nodes,) * (train.layers + 1), edges=(sizes.num_edges,) * train.layers)
-    flops = step_flops(setting.semantic, sizes.width, setting.classes, whole)
-    passes = 2 * setting.stored["chunks"] * train.layers / ranks
+    parameters = ranks * (ranks - 1) * steps * setting.model.num_bytes
+    flops = step_flops(case)
     memory = _fullgraph_memory(setting)
-    fits = memory + setting.stored["chunks"] // ranks <= machines.memory_bytes
-    seconds = {
-        "cores": flops / (machines.cores * machines.core_flops * ranks),
-        "disk": 0.0 if fits else passes / machines.disk_rate,
-        "exchange": 2 * neighbours / ranks / machines.network_rate,
-        "gradients": network["parameter"] / ranks / machines.network_rate + 2 * train.layers * steps * machines.latency,
-    }
-    found = _cost(setting, ranks, 0, ("graph", "features", "partitions", "chunks"), network, seconds)
+    fits = memory + chunks // ranks <= machines.memory_bytes
+    found = setting.cost(
+        ("graph", "features", "partitions", "chunks"),
+        cores=flops / (machines.cores * machines.core_flops * ranks),
+        disk=0.0 if fits else 2 * chunks * train.layers / ranks / machines.disk_rate,
+        exchange=2 * neighbours / ranks / machines.network_rate,
+        gradients=parameters / ranks / machines.network_rate + 2 * train.layers * steps * machines.latency,
+        network={"neighbour": neighbours, "gradient": neighbours, "parameter": parameters},
+    )
     return replace(found, memory_bytes=memory)
-
-
-def _chunk_steps(setting: Setting) -> int:
-    return setting.sizes.configs["chunks"].table.chunks_per_part
 
 
 def _fullgraph_memory(setting: Setting) -> int:
     """Returns the memory of one rank: rows between layers are in it, which the formula puts into files if they are many here."""
-    need, ranks, sizes = setting.step.need, setting.machines.count, setting.sizes
+    need, ranks, sizes = setting.step.need, setting.case.ranks, setting.case.sizes
     assert need is not None
-    case = Case(
-        semantic=setting.semantic, execution=TrainExecution(), sizes=sizes,
-        batch=BatchSizes(count=1, rows=(sizes.num_nodes,), edges=()), ranks=ranks,
-    )  # fmt: skip
-    rest = sum(term.num_bytes for term in need.memory if term.what not in (ROWS, BLOCKS))
-    blocks = block_bytes(case, sizes.num_nodes, sizes.num_edges, sizes.num_edges + sizes.num_nodes)
+    rest = sum(term.most for term in need.memory if term.name not in (ROWS, BLOCKS))
+    blocks = block_bytes(setting.case, sizes.num_nodes, sizes.num_edges, sizes.num_edges + sizes.num_nodes)
     kept = min(blocks // ranks, setting.machines.memory_bytes // KEPT_BLOCKS_SHARE)
-    return ceil((rest + host_bytes(case, setting.semantic.train.own_settings)) / ranks) + kept
-
-
-def _cost(
-    setting: Setting,
-    ranks: int,
-    mapped: int,
-    artifacts: Sequence[str],
-    network: Mapping[str, int],
-    seconds: Mapping[str, float],
-    own_bytes: int = 0,
-) -> TrainerCost:
-    """Returns a cost; `artifacts` are whole on every machine, and `own_bytes` are those of its own parts."""
-    return TrainerCost(
-        name=setting.step.name,
-        machines=ranks,
-        memory_bytes=setting.memory(ranks),
-        mapped_bytes=mapped,
-        disk_bytes=sum(setting.stored[name] for name in artifacts) + own_bytes,
-        network_bytes=network,
-        seconds=seconds,
-        epochs=setting.semantic.train.epochs,
-    )
+    return ceil((rest + host_bytes(setting.case)) / ranks) + kept
 
 
 COSTS: Mapping[str, Callable[[Setting], TrainerCost]] = {

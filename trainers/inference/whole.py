@@ -31,8 +31,8 @@ from graphmill.trainers.inference.windows import (
     numpy_dtype,
 )
 from graphmill.trainers.models.attention import attended
-from graphmill.trainers.models.layers.gat import GatLayer
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.layers.gat import GatLayer
 from graphmill.trainers.models.layers.map_first import NARROW, MapsFirst
 from graphmill.trainers.models.precision import BF16
 from graphmill.trainers.rows.source import TableSource

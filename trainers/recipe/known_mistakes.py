@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sizes import format_bytes, parse_size
 from graphmill.assets.storage.user_code import is_reference
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
-from graphmill.trainers.recipe.step_bytes import parameter_bytes
+from graphmill.trainers.recipe.costs.step import parameter_bytes
 
 NO_SEEDS = "has no training nodes", "give its source a training split (docs/own-data.md)"
 """End of the sentence about a graph, and the remedy."""

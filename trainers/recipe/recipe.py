@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from graphmill.assets.building.needs import Need, Sizes
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Stage
+from graphmill.assets.costs.needs import Need, Sizes
 from graphmill.assets.storage.digests import code_digests
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
-from graphmill.trainers.recipe.need import training_need, waiting_term
+from graphmill.trainers.recipe.costs.memory import training_need, waiting_term
 from graphmill.trainers.recipe.page import MODEL_PAGE, sentence
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checks import LEDGER_EQUALS_PLAN, MODEL_CHECKS, MODEL_WARNINGS

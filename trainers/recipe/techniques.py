@@ -37,10 +37,9 @@ class Technique:
         data: "module:name" of the function that opens a run's data, `open_data(opening) -> Data` (trainers/loop/executor.py).
         domain: "module:name" of the function `domain(topology, lane)` that says how ranks with the rows of all nodes share an evaluation
             (trainers/inference/evaluation.py); "" if there are no such ranks.
-        need: "module:name" of the function that adds up the memory of a training, `terms(case)` (trainers/recipe/need.py); "" without one.
-        forecast: "module:name" of its formulas of bytes and seconds, a `Formula` (trainers/techniques/forecasts.py); "" without them.
-        pieces: "module:name" of the function that measures the pieces of a training without batches, `measure_pieces(outlook, at_hand,
-            model, most_bytes)` (trainers/training/speeds.py); "" for batches.
+        costs: "module:name" of its formulas of memory, bytes and seconds, `Costs` (trainers/recipe/costs/forecast.py); "" without them.
+        pieces: "module:name" of the function that measures the pieces of a training without batches, `measure_pieces(case, at_hand, model,
+            most_bytes)` (trainers/training/speeds.py); "" for batches.
         by_parts: whether several processes may share a training, each with some of the parts of the graph.
         whole_graph: whether every optimiser step is a pass over all nodes, in chunks, without mini-batches, groups or statistics of them.
         halves: whether it runs the two halves of a layer at different times, so that models have to be lists of layers.
@@ -61,8 +60,7 @@ class Technique:
     settings: str = ""
     data: str = "graphmill.trainers.training.open_rows:open_data"
     domain: str = ""
-    need: str = ""
-    forecast: str = ""
+    costs: str = ""
     pieces: str = ""
     by_parts: bool = False
     whole_graph: bool = False
@@ -83,13 +81,9 @@ class Technique:
         """Imports the dataclass of the technique's own keys; returns None if it has no keys."""
         return _named(self.settings) if self.settings else None
 
-    def need_terms(self) -> Any:
-        """Imports the function that adds up the memory of a training; returns None if the technique has none."""
-        return _named(self.need) if self.need else None
-
-    def forecast_function(self) -> Any:
-        """Imports its formulas of bytes and seconds; returns None if the technique has none."""
-        return _named(self.forecast) if self.forecast else None
+    def open_costs(self) -> Any:
+        """Imports its formulas of memory, bytes and seconds."""
+        return _named(self.costs)
 
     def pieces_function(self) -> Any:
         """Imports the function that measures the pieces of a training without batches; returns None if the technique has none."""
@@ -130,14 +124,15 @@ def _row(name: str, *, own_keys: bool = True, **more: Any) -> Technique:
 
     Args:
         name: name of the technique, and of its file or folder in trainers/techniques/, with _ for -.
-        own_keys: whether it has keys of its own: it is a folder with `executor` and `settings`, whose `SETTINGS` is their dataclass. A
-            technique without any is one file.
+        own_keys: whether it has keys of its own: it is a folder with `executor`, `costs` and `settings`, whose `SETTINGS` is their
+            dataclass. A technique without any is two files, NAME and NAME_costs.
         more: other fields.
     """
     place = f"graphmill.trainers.techniques.{name.replace('-', '_')}"
     if own_keys:
-        return Technique(name=name, module=f"{place}.executor", settings=f"{place}.settings:SETTINGS", **more)
-    return Technique(name=name, module=place, **more)
+        own = {"module": f"{place}.executor", "settings": f"{place}.settings:SETTINGS", "costs": f"{place}.costs:COSTS"}
+        return Technique(name=name, **own, **more)
+    return Technique(name=name, module=place, costs=f"{place}_costs:COSTS", **more)
 
 
 TECHNIQUES: dict[str, Technique] = {
@@ -146,8 +141,6 @@ TECHNIQUES: dict[str, Technique] = {
         _row(
             DEFAULT,
             own_keys=False,
-            need="graphmill.trainers.techniques.needs:minibatch_terms",
-            forecast="graphmill.trainers.techniques.forecasts:MINIBATCH",
             needs=("sampling",),
             reads=("hotness", "budgets"),
             on_device=True,
@@ -155,8 +148,6 @@ TECHNIQUES: dict[str, Technique] = {
         _row(
             "disk",
             own_keys=False,
-            need="graphmill.trainers.techniques.needs:disk_terms",
-            forecast="graphmill.trainers.techniques.forecasts:DISK",
             needs=("sampling", "samples", "memory", "cache_plan"),
             reads=("samples", "cache_plan", "packed_chunks"),
             stored=True,
@@ -164,8 +155,6 @@ TECHNIQUES: dict[str, Technique] = {
         ),
         _row(
             "factored",
-            need="graphmill.trainers.techniques.needs:factored_terms",
-            forecast="graphmill.trainers.techniques.forecasts:FACTORED",
             needs=("sampling",),
             reads=("hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
             on_device=True,
@@ -173,8 +162,6 @@ TECHNIQUES: dict[str, Technique] = {
         ),
         _row(
             "fresh",
-            need="graphmill.trainers.techniques.needs:fresh_terms",
-            forecast="graphmill.trainers.techniques.forecasts:FRESH",
             needs=("sampling",),
             inputs=("hotness",),
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
@@ -185,8 +172,6 @@ TECHNIQUES: dict[str, Technique] = {
         ),
         _row(
             "fresh-factored",
-            need="graphmill.trainers.techniques.needs:fresh_factored_terms",
-            forecast="graphmill.trainers.techniques.forecasts:FRESH_FACTORED",
             needs=("sampling",),
             inputs=("hotness",),
             reads=("budgets", "samples", "cache_plan", "packed_chunks"),
@@ -198,8 +183,6 @@ TECHNIQUES: dict[str, Technique] = {
         ),
         _row(
             "fullgraph",
-            need="graphmill.trainers.techniques.fullgraph.need:terms",
-            forecast="graphmill.trainers.techniques.forecasts:FULLGRAPH",
             pieces="graphmill.trainers.techniques.fullgraph.pieces:measure_pieces",
             needs=("partitions", "chunks"),
             defaults={"partitions": {"parts": 1}, "chunks": {}},
@@ -212,8 +195,6 @@ TECHNIQUES: dict[str, Technique] = {
         ),
         _row(
             "distributed",
-            need="graphmill.trainers.techniques.needs:distributed_terms",
-            forecast="graphmill.trainers.techniques.forecasts:DISTRIBUTED",
             needs=("sampling", "partitions"),
             inputs=("partitions",),
             reads=("shards", "hotness", "budgets", "samples", "cache_plan", "packed_chunks"),
@@ -223,8 +204,6 @@ TECHNIQUES: dict[str, Technique] = {
         ),
         _row(
             "fresh-distributed",
-            need="graphmill.trainers.techniques.needs:fresh_distributed_terms",
-            forecast="graphmill.trainers.techniques.forecasts:FRESH_DISTRIBUTED",
             needs=("sampling", "partitions"),
             inputs=("partitions", "hotness"),
             reads=("shards", "budgets"),

@@ -32,6 +32,8 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.record.ledger import Ledger, Line
 
 FEATURES, ADDRESSES = Line("disk", "feature"), Line("disk", "ids")
+NUM_LOADERS, MOST_WAITING, NUM_QUEUES = 6, 2, 3
+"""Threads that load rows of a training; batches in a queue (DiskGNN, section 6); and queues of graphs, staged rows and inputs."""
 WINDOW_BYTES = 1 << 20
 """Bytes that a loader has in flight."""
 

@@ -47,19 +47,10 @@ from graphmill.trainers.record.checks import INPUTS, TO_DEVICE, count_name, move
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.linked import LinkedSource
 from graphmill.trainers.rows.packed import PackedRows
-from graphmill.trainers.rows.packed_loader import Staged, loader_reading
+from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, NUM_QUEUES, Staged, loader_reading
 from graphmill.trainers.rows.source import FeatureSource, RowIds
 from graphmill.trainers.techniques.disk_volumes import stored_volumes
 from graphmill.trainers.techniques.minibatch import open_stored
-
-MOST_WAITING = 2
-"""Batches in a queue (DiskGNN, section 6)."""
-
-NUM_LOADERS = 6
-"""Threads that load features."""
-
-NUM_QUEUES = 3
-"""Graphs, staged rows, inputs; each has an equal part of the bound."""
 
 TOPOLOGY = Line("disk", "topology")
 GRAPH, FEATURE, ASSEMBLE = "graph loader", "feature loader", "assembler"

@@ -1,4 +1,4 @@
-"""The rows and bytes that stored batches take from packed chunks, by the cache plan and the samples; without torch."""
+"""The memory, the rows and the bytes of stored batches with packed chunks, by the cache plan and the samples; without torch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import NamedTuple
 import numpy as np
 
 from graphmill.assets.cache_plan.read import open_placement
+from graphmill.assets.costs.needs import Term
 from graphmill.assets.samples.read import Samples, open_samples
 from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.rows.aligned import space_for
+from graphmill.kernels.rows.direct_io import ReadExecution
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.stored import batch_uses, require_samples
-from graphmill.trainers.recipe.drawn import read_nodes
-from graphmill.trainers.recipe.forecast import Outlook
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.memory import BATCH
+from graphmill.trainers.rows.packed_loader import MOST_WAITING, NUM_LOADERS, NUM_QUEUES
 from graphmill.trainers.techniques.row_links import DEVICE, HOST, by_hotness, epoch_edges, epoch_inputs
 
 
@@ -40,7 +44,6 @@ def stored_volumes(samples: Samples, plan: Artifact, chunks: Artifact, times: Ar
     Args:
         samples, plan, chunks: stored batches, and the artifacts of their cache plan and packed chunks.
         times: i64[B], how often each batch is used.
-        row_bytes: bytes of a row.
     """
     tiers = np.asarray(plan.array("tier_rows")).astype(np.int64)
     device, host, cached, packed = (tiers * times[:, None]).sum(axis=0).tolist()
@@ -60,36 +63,34 @@ def stored_volumes(samples: Samples, plan: Artifact, chunks: Artifact, times: Ar
     )
 
 
-def stored_links(outlook: Outlook, *, topology: bool) -> tuple[Mapping[str, float], bool]:
+def stored_links(case: Case, *, topology: bool) -> tuple[Mapping[str, float], bool]:
     """Returns (link -> bytes of an epoch on packed rows, whether they are exact).
 
     Args:
-        outlook: the training.
         topology: whether the records of batches are read past the page cache, too.
 
     Raises:
         InputError: the stored batches are not those of the training, or too few.
     """
-    volumes, epochs, exact = _volumes(outlook)
+    volumes, epochs, exact = _volumes(case)
     read = sum(num_bytes for kind, num_bytes in volumes.disk.items() if topology or kind != "topology")
-    on_device = volumes.rows["hits_device"] * outlook.sizes.row_bytes
+    on_device = volumes.rows["hits_device"] * case.sizes.row_bytes
     links = {"disk": read, "h2d": volumes.to_device - on_device, "d2d": on_device}
     return {link: num_bytes / epochs for link, num_bytes in links.items()}, exact
 
 
-def pruned_links(outlook: Outlook, whole: Sequence[Array], left: Sequence[Array]) -> dict[str, float]:
+def pruned_links(case: Case, whole: Sequence[Array], left: Sequence[Array]) -> dict[str, float]:
     """Returns link -> bytes of an epoch on packed rows of which only some are read: those of each tier by the share that is left.
 
     A page is read if one of its rows is left, so that few pages are spared where a page has several rows of a batch. Errors are those of
     `stored_links`.
 
     Args:
-        outlook: the training.
         whole: ids[n] of drawn batches: the nodes whose rows they have.
         left: those of them that are read.
     """
-    volumes, epochs, _ = _volumes(outlook)
-    tiers, row_bytes = _tiers(outlook), outlook.sizes.row_bytes
+    volumes, epochs, _ = _volumes(case)
+    tiers, row_bytes = _tiers(case), case.sizes.row_bytes
     behind, device, host = (_counted(tiers, left) / np.maximum(1, _counted(tiers, whole))).tolist()
     rows = volumes.rows
     from_disk = rows["hits_disk_cache"] + rows["hits_packed"]
@@ -103,46 +104,83 @@ def pruned_links(outlook: Outlook, whole: Sequence[Array], left: Sequence[Array]
     return {link: num_bytes / epochs for link, num_bytes in found.items()}
 
 
-def _volumes(outlook: Outlook) -> tuple[StoredVolumes, int, bool]:
+def _volumes(case: Case) -> tuple[StoredVolumes, int, bool]:
     """Returns (volumes of a training, its number of epochs, whether they are exact)."""
-    found = outlook.artifacts
-    if not {"samples", "cache_plan", "packed_chunks"} <= found.keys() or outlook.plan is None:
-        return _expected(outlook), 1, False
-    semantic, samples = outlook.case.semantic, open_samples(found["samples"], parts=())
+    found = case.artifacts
+    if not {"samples", "cache_plan", "packed_chunks"} <= found.keys() or case.plan is None:
+        return _expected(case), 1, False
+    semantic, samples = case.semantic, open_samples(found["samples"], parts=())
     sampling, epochs = semantic.sampling, semantic.train.epochs
     assert sampling is not None
-    require_samples(samples, outlook.plan, epochs, sampling, semantic.sampling_seed)
-    times = batch_uses(outlook.plan, epochs, samples)
-    volumes = stored_volumes(samples, found["cache_plan"], found["packed_chunks"], times, outlook.sizes.row_bytes)
+    require_samples(samples, case.plan, epochs, sampling, semantic.sampling_seed)
+    times = batch_uses(case.plan, epochs, samples)
+    volumes = stored_volumes(samples, found["cache_plan"], found["packed_chunks"], times, case.sizes.row_bytes)
     return volumes, epochs, True
 
 
-def _expected(outlook: Outlook) -> StoredVolumes:
+def _expected(case: Case) -> StoredVolumes:
     """Returns the same of an epoch that is not packed yet: rows of both caches by hotness, all others from packed chunks."""
-    assert outlook.drawn is not None
-    sizes, drawn, inputs = outlook.sizes, outlook.drawn, epoch_inputs(outlook)
-    counts = _counted(_tiers(outlook), map(read_nodes, drawn.blocks))
+    assert case.drawn is not None
+    sizes, drawn, inputs = case.sizes, case.drawn, epoch_inputs(case)
+    counts = _counted(_tiers(case), (blocks[0].src_ids for blocks in drawn.blocks))
     packed, device, host = np.rint(inputs * counts / max(1, counts.sum())).astype(int).tolist()
     disk = {
         "feature": packed * sizes.row_bytes + drawn.count * PAGE_BYTES // 2,
         "ids": padded_bytes(np.array([4 * drawn.inputs])).item() * drawn.count,
-        "topology": round(4 * epoch_edges(outlook) + sizes.id_bytes * inputs),
+        "topology": round(4 * epoch_edges(case) + sizes.id_bytes * inputs),
     }
     rows = {"hits_device": device, "hits_host": host, "hits_disk_cache": 0, "hits_packed": packed}
     to_device = sum(rows.values()) * sizes.row_bytes
     return StoredVolumes(rows=rows, disk=disk, read_bytes=packed * sizes.row_bytes, to_device=to_device)
 
 
-def _tiers(outlook: Outlook) -> Array:
+def _tiers(case: Case) -> Array:
     """Returns u8[N], `BEHIND`, `DEVICE` or `HOST` for each node: by the cache plan, or by hotness where there is none yet."""
-    found = np.zeros(outlook.sizes.num_nodes, np.uint8)
-    if "cache_plan" in outlook.artifacts:
-        placement = open_placement(outlook.artifacts["cache_plan"])
+    found = np.zeros(case.sizes.num_nodes, np.uint8)
+    if "cache_plan" in case.artifacts:
+        placement = open_placement(case.artifacts["cache_plan"])
         found[placement.device_ids], found[placement.host_ids] = DEVICE, HOST
         return found
-    return found if outlook.order is None else by_hotness(outlook)
+    return found if case.order is None else by_hotness(case)
 
 
 def _counted(tiers: Array, batches: Iterable[Array]) -> Array:
     """Returns i64[3], the rows of batches, ids[n] each, in each tier."""
     return sum((np.bincount(tiers[ids], minlength=3) for ids in batches), np.zeros(3, np.int64))
+
+
+def from_disk_terms(case: Case) -> list[Term]:
+    """Returns the terms of batches whose graphs and rows are read from disk, by each rank."""
+    ready, staged, blocks = space_for(case.batch.inputs * case.row_bytes), staged_bytes(case), case.block_bytes
+    most, sure = MOST_WAITING + 1, case.batch.exact
+    each = (
+        Term("staged rows of batches in work", staged, BATCH, bound=not sure),
+        Term(
+            "staged rows that wait", (_waiting(case, staged, most + NUM_LOADERS) - 1) * staged, "queue", bound=not sure
+        ),
+        Term("inputs of batches", _waiting(case, ready, most) * ready, "queue", bound=not sure),
+        Term("blocks of batches", (1 + _waiting(case, blocks, most)) * blocks, "queue", bound=True),
+        Term("readers of cached rows", reader_bytes(case, NUM_LOADERS), "io_depth", bound=True),
+    )
+    return [term.times(case.ranks) for term in each]
+
+
+def _waiting(case: Case, each: int, most: int) -> int:
+    """Returns the batches in a queue of items of `each` bytes, with the one in work."""
+    return case.held(case.shared_bytes(NUM_QUEUES, each), each, most)
+
+
+def reader_bytes(case: Case, loaders: int) -> int:
+    """Returns the bytes of the ranges of cached rows that a number of loaders read at once; 0 if the plan has no such rows."""
+    plan = case.artifacts.get("cache_plan")
+    cached = plan is None or bool(plan.array("tier_rows")[:, 2].any())
+    return loaders * case.execution.io_depth * ReadExecution.range_pages * PAGE_BYTES * cached
+
+
+def staged_bytes(case: Case) -> int:
+    """Returns the bytes of the staging buffer of the largest batch: its packed chunk, and its cached rows behind."""
+    chunks, plan = case.artifacts.get("packed_chunks"), case.artifacts.get("cache_plan")
+    if chunks is None or plan is None:
+        return space_for(case.batch.inputs * (case.sizes.row_bytes + 8))
+    cached = plan.array("tier_rows")[:, 2].astype("int64") * case.sizes.row_bytes
+    return space_for(int((chunks.array("num_bytes") + cached).max()))

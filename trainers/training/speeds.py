@@ -30,8 +30,8 @@ from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.optimiser import make_optimiser
 from graphmill.trainers.models.own import Model, dtype_of
-from graphmill.trainers.recipe.forecast import Outlook, Speeds
-from graphmill.trainers.recipe.outlook import GraphAtHand, batch_sampler, transposes
+from graphmill.trainers.recipe.costs.course import Case, Speeds
+from graphmill.trainers.recipe.costs.known import GraphAtHand, batch_sampler, transposes
 from graphmill.trainers.recipe.techniques import find_technique
 
 MOST_STEPS, MOST_SECONDS = 16, 1.0
@@ -40,37 +40,37 @@ TABLE_BYTES, TABLE_SHARE = 256 << 20, 8
 """Bytes of rows from which rows are gathered, and the part of free memory that they take at most, as its divisor."""
 
 
-def measure_speeds(outlook: Outlook, at_hand: GraphAtHand, num_classes: int, types: NodeTypes | None = None) -> Speeds:
+def measure_speeds(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeTypes | None = None) -> Speeds:
     """Returns the seconds of the pieces of a batch, without those of disks and of other processes. What it takes is given back.
 
     Args:
-        outlook: the training, with drawn batches.
+        case: the training, with drawn batches.
         at_hand: the graph that they are drawn of.
         num_classes: number of logits.
         types: the node types and the columns of their features; None if nodes have no types.
     """
     keep_freed_memory()  # as a training does
     try:
-        return _measure(outlook, at_hand, num_classes, types)
+        return _measure(case, at_hand, num_classes, types)
     finally:
         return_freed_memory()
 
 
-def _measure(outlook: Outlook, at_hand: GraphAtHand, num_classes: int, types: NodeTypes | None) -> Speeds:
-    cores, drawn = usable_cores(), outlook.drawn
+def _measure(case: Case, at_hand: GraphAtHand, num_classes: int, types: NodeTypes | None) -> Speeds:
+    cores, drawn = usable_cores(), case.drawn
     counts = sorted({1, max(1, cores // 2), cores})
     with torch.random.fork_rng(devices=[]):
-        semantic, relations = outlook.case.semantic, len(at_hand.graph.relations)
-        model = build_model(semantic.train, outlook.sizes.width, num_classes, semantic.seed, relations, types)
+        semantic, relations = case.semantic, len(at_hand.graph.relations)
+        model = build_model(semantic.train, case.sizes.width, num_classes, semantic.seed, relations, types)
         own_pieces = find_technique(semantic.train.trainer).pieces_function()
         if own_pieces is not None:
-            return own_pieces(outlook, at_hand, model, _most_bytes())
-        if outlook.plan is None or drawn is None or not drawn.blocks:
+            return own_pieces(case, at_hand, model, _most_bytes())
+        if case.plan is None or drawn is None or not drawn.blocks:
             return Speeds()
-        table = _table(outlook)
-        found = {threads: _walked(outlook, at_hand, model, table, threads) for threads in counts}
+        table = _table(case)
+        found = {threads: _walked(case, at_hand, model, table, threads) for threads in counts}
         with ThreadPoolExecutor(1) as other:
-            handed = {threads: _walked(outlook, at_hand, model, table, threads, other).step for threads in counts}
+            handed = {threads: _walked(case, at_hand, model, table, threads, other).step for threads in counts}
     # Threads that wait for cores on which other processes run take longer than one thread does: that is the moment, not the machine.
     found = {threads: _Seconds(*map(min, each, found[1])) for threads, each in found.items()}
     return Speeds(
@@ -93,9 +93,9 @@ class _Seconds(NamedTuple):
     step: float
 
 
-def _table(outlook: Outlook) -> np.ndarray:
+def _table(case: Case) -> np.ndarray:
     """Returns rows of the features' size in memory, at most `TABLE_BYTES`; the bytes of a row decide, not their type."""
-    sizes = outlook.sizes
+    sizes = case.sizes
     rows = max(1, min(sizes.num_nodes, _most_bytes() // max(1, sizes.row_bytes)))
     return np.ones((rows, max(1, sizes.row_bytes // 4)), np.float32)
 
@@ -107,7 +107,7 @@ def _most_bytes() -> int:
 
 
 def _walked(
-    outlook: Outlook,
+    case: Case,
     at_hand: GraphAtHand,
     model: Model,
     table: np.ndarray,
@@ -118,9 +118,9 @@ def _walked(
 
     So each piece finds the caches of the processor as another one has left them. With an `other` thread, it draws and gathers.
     """
-    semantic, sampler = outlook.case.semantic, batch_sampler(outlook.case.semantic, at_hand, threads)
+    semantic, sampler = case.semantic, batch_sampler(case.semantic, at_hand, threads)
     optimiser, seconds, began = make_optimiser(model.parameters(), semantic.train), [], time.perf_counter()
-    assert outlook.plan is not None
+    assert case.plan is not None
 
     def prepare(item: PlannedBatch) -> tuple[tuple[Block, ...], np.ndarray, float, float]:
         started = time.perf_counter()
@@ -132,22 +132,22 @@ def _walked(
         return blocks, rows, drawn - started, time.perf_counter() - drawn
 
     with torch_threads(threads):
-        for item in outlook.plan.batches(0):
+        for item in case.plan.batches(0):
             if not len(item.seeds):
                 continue
             found = prepare(item) if other is None else other.submit(prepare, item).result()
             blocks, rows, drawn, gathered = found
             started = time.perf_counter()
-            _step(model, optimiser, blocks, _inputs(rows, outlook, model))
+            _step(model, optimiser, blocks, _inputs(rows, case, model))
             seconds.append((drawn, gathered, time.perf_counter() - started))
             if len(seconds) > MOST_STEPS or (len(seconds) > 2 and time.perf_counter() - began > MOST_SECONDS):
                 break
     return _Seconds(*np.median(seconds[1:] or seconds, axis=0).tolist())
 
 
-def _inputs(rows: np.ndarray, outlook: Outlook, model: Model) -> torch.Tensor:
+def _inputs(rows: np.ndarray, case: Case, model: Model) -> torch.Tensor:
     """Returns float[n, F] of the model's type: the gathered rows if they have that type, else others."""
-    width, dtype = outlook.sizes.width, dtype_of(model)
+    width, dtype = case.sizes.width, dtype_of(model)
     if dtype == torch.float32 and rows.shape[1] == width:
         return torch.from_numpy(rows)
     return torch.ones((len(rows), width), dtype=dtype)

@@ -29,8 +29,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from graphmill.assets.building.needs import Need, Sizes, Term, sizes_of
 from graphmill.assets.building.stage import Building, Progress, Silent, Summary
+from graphmill.assets.costs.needs import Need, Sizes, Term, sizes_of
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory
@@ -38,10 +38,10 @@ from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.ranks.launch import MOST_RANKS, launcher_number
 from graphmill.trainers.recipe.config import ModelConfig
-from graphmill.trainers.recipe.forecast import expected_memory, forecast, has_formula
-from graphmill.trainers.recipe.kept_speeds import kept_speeds, speeds_path
-from graphmill.trainers.recipe.need import running_bytes, training_need
-from graphmill.trainers.recipe.outlook import open_outlook
+from graphmill.trainers.recipe.costs.forecast import expected_memory, forecast, has_formula
+from graphmill.trainers.recipe.costs.known import open_case
+from graphmill.trainers.recipe.costs.memory import running_bytes, training_need
+from graphmill.trainers.recipe.costs.speeds import kept_speeds, speeds_path
 from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.record.checkpoint_head import checkpoint_path, checkpoint_threads
 from graphmill.trainers.record.memory import PeakMemory
@@ -64,7 +64,7 @@ class ModelStage(ModelRecipe):
         running = running_bytes(ranks)
         if found is None or not running:
             return found
-        there = Term(what="less what other ranks have already", num_bytes=-running)
+        there = Term("less what other ranks have already", -running)
         return found.beside(there)
 
     def _local_ranks(self) -> int:
@@ -117,7 +117,7 @@ class ModelStage(ModelRecipe):
         found = None if sizes is None else training_need(semantic, execution, sizes, self._local_ranks())
         if found is None:
             return None
-        terms = {term.what: term.num_bytes for term in found.memory if term.num_bytes}
+        terms = {term.name: term.most for term in found.memory if term.most}
         return {"bytes": found.memory_bytes, "least_bytes": found.least_bytes, "terms": terms}
 
     def _predicted(
@@ -140,14 +140,14 @@ class ModelStage(ModelRecipe):
     ) -> dict[bool, dict[str, Any]]:
         if not has_formula(semantic):
             return {}
-        outlook = open_outlook(semantic, execution, artifacts, self.ranks.world)
-        if outlook is None:
+        case = open_case(semantic, execution, artifacts, self.ranks.world)
+        if case is None:
             return {}
-        speeds = kept_speeds(speeds_path(execution.checkpoints.parent, semantic, outlook.sizes, built=True))
-        found = forecast(replace(outlook, speeds=speeds))
+        speeds = kept_speeds(speeds_path(execution.checkpoints.parent, semantic, case.sizes, built=True))
+        found = forecast(replace(case, speeds=speeds))
         if found is None:
             return {}
-        memory = {exact: expected_memory(replace(outlook, exact_evaluation=exact)) for exact in (False, True)}
+        memory = {exact: expected_memory(replace(case, exact_evaluation=exact)) for exact in (False, True)}
         return {exact: replace(found, memory=terms).values() for exact, terms in memory.items()}
 
     def follow(

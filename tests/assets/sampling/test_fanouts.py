@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.pipeline.settings import with_settings
 from graphmill.assets.sampling.bounds import batch_bound
@@ -88,7 +89,8 @@ def test_estimates_bound_what_a_row_draws() -> None:
     assert most_drawn({"a/b/c": 5, "*": -1}) == most_drawn({"cites": -1}, NAMES) == -1
     assert [least_drawn(each) for each in (4, table, {"a": -1})] == [4, 8, -1]
     how = SamplingConfig(fanouts=({"a/b/c": 2}, {"a/b/c": 3}))
-    assert batch_bound(how, 10, 1000, 5000, None) == batch_bound(SamplingConfig(fanouts=(2, 3)), 10, 1000, 5000, None)
+    sizes = Sizes(num_nodes=1000, num_edges=5000)
+    assert batch_bound(how, 10, sizes) == batch_bound(SamplingConfig(fanouts=(2, 3)), 10, sizes)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from graphmill.assets.building.needs import Need, Term
+from graphmill.assets.costs.needs import Need, Term
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands import needs as module
@@ -118,7 +118,7 @@ def test_a_step_that_cannot_fit_the_memory_is_refused_with_its_terms(pipeline, t
     found, _ = needs_of(pipeline, tmp_path / "home")
     with pytest.raises(InputError, match=r"graph needs .* of memory and 64.0 MiB are there:\n.*Python and libraries"):
         found.require_fit()
-    bound = Need(name="graph", phases=((Term(what="all", num_bytes=128 * MIB, at_most=True),),))
+    bound = Need(name="graph", phases=((Term("all", 128 * MIB, bound=True),),))
     doubtful = replace(found, steps=[replace(found.steps[0], need=bound)])
     doubtful.require_fit()
     assert "note: graph may not fit the memory" in list(doubtful.lines())

@@ -12,22 +12,23 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from graphmill.assets.building.needs import Sizes
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.file import load_pipeline, parse_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands import plan as plan_command
 from graphmill.jobs.operations import rates
-from graphmill.jobs.planning.check import error_lines, prediction_errors
 from graphmill.jobs.planning.graph import scaled_sizes, stand_in
+from graphmill.jobs.planning.outcome import error_lines, prediction_errors
 from graphmill.jobs.planning.plan import Planned, TechniquePlan, make_plan
 from graphmill.jobs.planning.variants import Room, Variant, variants
 from graphmill.jobs.runs.training import training_steps
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.direct_io import PageReader
 from graphmill.trainers.recipe.config import TrainTable
-from graphmill.trainers.recipe.forecast import Forecast, Speeds
-from graphmill.trainers.recipe.need import WAITING_BYTES
+from graphmill.trainers.recipe.costs.course import Speeds
+from graphmill.trainers.recipe.costs.forecast import Forecast
+from graphmill.trainers.recipe.costs.memory import WAITING_BYTES
 from graphmill.trainers.recipe.techniques import TECHNIQUES, find_technique
 from tests.jobs.test_sweep import write
 from tests.recipes import recipe, sbm
@@ -227,7 +228,7 @@ def test_a_large_graph_is_planned_with_the_bytes_of_its_own_features(
 ) -> None:
     """The graph that stands in has features that would stay in memory, and fewer seeds than a batch."""
     monkeypatch.setattr("graphmill.jobs.planning.graph.MOST_EDGES", 500)
-    for place in ("graphmill.jobs.planning.plan", "graphmill.trainers.recipe.outlook"):
+    for place in ("graphmill.jobs.planning.plan", "graphmill.trainers.recipe.costs.known"):
         monkeypatch.setattr(f"{place}.fits_memory", lambda num_bytes: num_bytes <= 300 * 8 * 4 // 2)
     text = recipe(TRAIN, graph=sbm(), sampling={"fanouts": [4, 3], "batch_size": 100})
     found = next(each for each in planned(tmp_path, text)["rows"] if each["name"] == "sage")
@@ -246,7 +247,7 @@ def test_rows_past_the_page_cache_take_a_request_each(tmp_path: Path, monkeypatc
     monkeypatch.setattr("graphmill.trainers.training.speeds.measure_speeds", lambda *given: idle)
     slow = [(rates.COPY, 4e9), (rates.DISK, 1e9), (rates.PAGES, 4096e3)]
     monkeypatch.setattr(rates, "_measured", lambda home: iter(slow))
-    for place in ("graphmill.jobs.planning.plan", "graphmill.trainers.recipe.outlook"):
+    for place in ("graphmill.jobs.planning.plan", "graphmill.trainers.recipe.costs.known"):
         monkeypatch.setattr(f"{place}.fits_memory", lambda num_bytes: False)
     text = recipe(
         TRAIN | {"cache": "none", "samplers": 1},
@@ -378,7 +379,7 @@ def test_a_home_that_cannot_be_written_is_planned_for(tmp_path: Path, monkeypatc
             raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("graphmill.jobs.operations.rates.keep_numbers", refuse)
-    monkeypatch.setattr("graphmill.trainers.recipe.kept_speeds.keep_numbers", refuse)
+    monkeypatch.setattr("graphmill.trainers.recipe.costs.speeds.keep_numbers", refuse)
     (tmp_path / "mine.toml").write_text(TEXT)
     done = run(home, "plan", tmp_path / "mine.toml")
     assert done.exit_code == 0 and "take " in done.stdout, done.output

@@ -25,8 +25,8 @@ from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.sampled import infer_sampled
 from graphmill.trainers.inference.windows import ColumnRows, MappedRows, SpilledRows
 from graphmill.trainers.models.build import build_model
-from graphmill.trainers.models.layers.gat import GatLayer
 from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.layers.gat import GatLayer
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.memory import PeakMemory

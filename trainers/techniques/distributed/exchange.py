@@ -18,10 +18,10 @@ import numpy as np
 from graphmill.kernels.types import Array
 from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.techniques.distributed.settings import HEAD_BYTES
 
 ASKED, ROWS = Line("rank", "ids"), Line("rank", "feature")
 """Requests and sizes, and rows: bytes that a rank receives."""
-HEAD_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)

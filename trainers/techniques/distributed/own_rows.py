@@ -27,9 +27,7 @@ from graphmill.kernels.warn_once import warn_once
 from graphmill.trainers.ranks.group import Ranks
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.direct import DirectTables
-
-WINDOW_BYTES = 32 << 20
-"""Bytes of own rows that are read before they are gathered."""
+from graphmill.trainers.techniques.distributed.settings import WINDOW_BYTES
 
 
 class PeerTier(NamedTuple):

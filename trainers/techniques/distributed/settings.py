@@ -13,6 +13,10 @@ from graphmill.trainers.recipe.settings import Settings
 
 FOUND = ("measured", "nvml")
 """Values of `links` that name no link: it is found when the ranks have met."""
+WINDOW_BYTES = 32 << 20
+"""Bytes of own rows that a rank reads before they are gathered."""
+HEAD_BYTES = 8
+"""Bytes of the number at the head of the rows that a rank sends."""
 
 
 @dataclass(frozen=True, kw_only=True)

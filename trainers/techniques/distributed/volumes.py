@@ -17,7 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphmill.trainers.techniques.distributed.exchange import HEAD_BYTES
+from graphmill.trainers.recipe.config import TrainConfig
+from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths, parameter_bytes
+from graphmill.trainers.techniques.distributed.settings import HEAD_BYTES
 
 MEMBER_BYTES = 16
 """Position and loss of a batch, which travel with its gradients (trainers/techniques/distributed/executor.py)."""
@@ -38,11 +40,17 @@ class ModelSize:
     tensors: int
 
 
+def model_size(train: TrainConfig, in_width: int, num_classes: int) -> ModelSize:
+    """Returns the size of a model before it is built: its matrices, with three tensors of a layer, and the biases of all of them."""
+    biases = sum(out for _, out in layer_widths(train, in_width, num_classes)) + train.hidden * bool(train.projects)
+    num_bytes = parameter_bytes(train, in_width, num_classes) + biases * item_bytes(train)
+    return ModelSize(num_bytes=num_bytes, tensors=3 * train.layers)
+
+
 def gradient_bytes(model: ModelSize, batches: int, ranks: int) -> int:
     """Returns the bytes that all ranks receive when the gradients of batches are added in order.
 
     Args:
-        model: the model.
         batches: number of batches of all ranks, empty ones included.
         ranks: number of ranks.
     """
@@ -66,7 +74,6 @@ def request_bytes(rows: int, calls: int, size_rounds: int, row_bytes: int, ranks
         rows: rows that are requested of other ranks.
         calls: exchanges, counted at each rank.
         size_rounds: rounds of sizes, counted at each rank.
-        row_bytes: bytes of a row.
         ranks: number of ranks.
     """
     if not row_bytes:  # rows without columns are not exchanged
@@ -81,7 +88,6 @@ def counted_by_formula(
 
     Args:
         counts: name -> count of layer 0 of the ledger, all ranks and epochs together.
-        model: the model.
         ranks: number of ranks.
         row_bytes: bytes of a stored row.
         ordered: whether gradients are added in batch order.

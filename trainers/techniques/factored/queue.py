@@ -23,9 +23,7 @@ from typing import Any
 
 from graphmill.trainers.batches.queue import Closed
 from graphmill.trainers.devices.protocol import OverBudget
-
-DEPTH = 2
-"""Batches of a trainer: one is trained on while the rows of the next are extracted."""
+from graphmill.trainers.techniques.factored.settings import DEPTH
 
 
 class GlobalQueue:

@@ -10,6 +10,8 @@ from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.trainers.recipe.settings import Settings
 
 MOST_DEVICES, MOST_SECONDS = 4096, 1_000_000
+DEPTH = 2
+"""Batches of a trainer: one is trained on while the rows of the next are extracted."""
 
 
 def default_devices(cores: int) -> int:

@@ -14,8 +14,8 @@ import numpy as np
 
 from graphmill.assets.graph.read import open_graph
 from graphmill.kernels.types import Topology
-from graphmill.trainers.recipe.forecast import Outlook
-from graphmill.trainers.recipe.need import tier_rows
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.memory import tier_rows
 from graphmill.trainers.techniques.factored.simulator.simulate import simulate
 from graphmill.trainers.techniques.factored.simulator.workload import Workload
 
@@ -40,35 +40,34 @@ class StandbyShare:
     most: float
 
 
-def standby_rows(outlook: Outlook) -> int | None:
+def standby_rows(case: Case) -> int | None:
     """Returns the rows in the cache of a device that samples; None if it has as many as one that trains."""
-    if outlook.case.execution.topology != "device" or outlook.order is None:
+    if case.execution.topology != "device" or case.order is None:
         return None
-    sizes = outlook.sizes
+    sizes = case.sizes
     rows = tier_rows(sizes, "device")[0]
-    left = max(0, rows * sizes.row_bytes - _topology_bytes(outlook))
+    left = max(0, rows * sizes.row_bytes - _topology_bytes(case))
     left_rows = min(rows, left // max(1, sizes.row_bytes))
     return left_rows if left_rows < rows else None
 
 
-def _topology_bytes(outlook: Outlook) -> int:
+def _topology_bytes(case: Case) -> int:
     """Returns the bytes of all arrays of the topology; of one that is not built, without weights."""
-    sizes = outlook.sizes
-    if "graph" in outlook.artifacts:
-        topology = open_graph(outlook.artifacts["graph"]).topology
+    sizes = case.sizes
+    if "graph" in case.artifacts:
+        topology = open_graph(case.artifacts["graph"]).topology
         arrays = [getattr(topology, each.name) for each in fields(Topology)]
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
-    return 8 * (sizes.num_nodes + 1) + sizes.id_bytes * sizes.num_edges + 2 * 4 * sizes.num_nodes
+    return sizes.topology_bytes + 2 * 4 * sizes.num_nodes
 
 
-def standby_share(outlook: Outlook, sample: float, extract: float, train: float) -> StandbyShare:
+def standby_share(case: Case, sample: float, extract: float, train: float) -> StandbyShare:
     """Returns the shares of the batches that samplers train on.
 
     Args:
-        outlook: the training.
         sample, extract, train: seconds of a batch in each stage; all 0 if nothing was measured.
     """
-    settings, plan, drawn = outlook.settings, outlook.plan, outlook.drawn
+    settings, plan, drawn = case.settings, case.plan, case.drawn
     assert plan is not None and drawn is not None
     if settings.sharing == "time":
         return StandbyShare(expected=1.0, least=1.0, most=1.0)
@@ -76,7 +75,7 @@ def standby_share(outlook: Outlook, sample: float, extract: float, train: float)
         return StandbyShare(expected=0.0, least=0.0, most=0.0)
     if not (sample or extract or train):
         sample, extract, train = UNMEASURED
-    samplers, trainers = settings.roles(outlook.cores)
+    samplers, trainers = settings.roles(case.cores)
     batches = max(1, min(MOST_SIMULATED, drawn.count))
 
     def share(times: float) -> float:

@@ -27,11 +27,10 @@ from graphmill.kernels.types import BatchKey
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import COUNTS, D2D, SLOTS, FeatureSource, FindsRows, RowIds
+from graphmill.trainers.techniques.fresh.settings import WINDOW_BYTES
 
 HITS = "hits_arena"
 """Name of the ledger's count of rows from the arena."""
-WINDOW_BYTES = 16 << 20
-"""Bytes of a window; the ledger counts its requests, so they do not depend on how a run is executed."""
 WINDOW_ROWS = 64
 """A window is a multiple of these rows, so that it begins as aligned as the batch's rows do."""
 

@@ -22,8 +22,8 @@ from graphmill.assets.sizes import parse_size
 from graphmill.kernels.history.csr2 import prune
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.types import Array, Block
-from graphmill.trainers.recipe.forecast import CountedVisits, Outlook
-from graphmill.trainers.recipe.step_bytes import item_bytes
+from graphmill.trainers.recipe.costs.course import Case, CountedVisits
+from graphmill.trainers.recipe.costs.step import item_bytes
 from graphmill.trainers.techniques.fresh.ranking import SCORED_AT_ONCE, BatchVisits, Share, share_arena, share_of_time
 from graphmill.trainers.techniques.row_links import rows_links
 
@@ -51,11 +51,11 @@ class ExpectedHistory:
     edges_share: float
     rows_share: float
 
-    def table_links(self, outlook: Outlook) -> dict[str, float]:
+    def table_links(self, case: Case) -> dict[str, float]:
         """Returns link -> bytes of an epoch of the rows from below the arena."""
-        assert outlook.drawn is not None
-        scale = outlook.drawn.count / max(1, len(self.below))
-        return {link: scale * num_bytes for link, num_bytes in rows_links(outlook, self.below).items()}
+        assert case.drawn is not None
+        scale = case.drawn.count / max(1, len(self.below))
+        return {link: scale * num_bytes for link, num_bytes in rows_links(case, self.below).items()}
 
 
 class _Chances(NamedTuple):
@@ -74,30 +74,26 @@ class _Chances(NamedTuple):
     keeps: float
 
 
-def expected_history(outlook: Outlook) -> ExpectedHistory:
+def expected_history(case: Case) -> ExpectedHistory:
     """Returns the drawn batches of a training without those parts that its history is expected to spare.
 
     Args:
-        outlook: the training, with counts of visits by layer; each part of its plan has an arena, and a batch in every step.
+        case: the training, with counts of visits by layer; each part of its plan has an arena, and a batch in every step.
     """
-    if "history" not in outlook.shared:
-        outlook.shared["history"] = _expected(outlook)
-    return outlook.shared["history"]
+    if "history" not in case.shared:
+        case.shared["history"] = _expected(case)
+    return case.shared["history"]
 
 
-def _num_parts(outlook: Outlook) -> int:
-    return outlook.plan.num_parts if isinstance(outlook.plan, PartPlan) else 1
+def _num_parts(case: Case) -> int:
+    return case.plan.num_parts if isinstance(case.plan, PartPlan) else 1
 
 
 class _Sums:
-    """Sums over pruned batches.
+    """Sums over pruned batches."""
 
-    Args:
-        outlook: the training.
-    """
-
-    def __init__(self, outlook: Outlook):
-        self.outlook, self.random = outlook, np.random.default_rng(DRAW_SEED)
+    def __init__(self, case: Case):
+        self.case, self.random = case, np.random.default_rng(DRAW_SEED)
         self.whole: list[Array] = []
         self.below: list[Array] = []
         self.steps: list[int] = []
@@ -113,10 +109,10 @@ class _Sums:
             found = self.random.random(len(ids)) < chances.held[layer - 1][ids]
             slots.append(np.where(found, 0, -1).astype(np.int32))
         left = prune(blocks, slots)
-        ids = self.outlook.with_rows(left.blocks[0].src_ids)
+        ids = self.case.with_rows(left.blocks[0].src_ids)
         found = chances.in_arena[ids]
         self.steps.append(step)
-        self.whole.append(self.outlook.with_rows(blocks[0].src_ids))
+        self.whole.append(self.case.with_rows(blocks[0].src_ids))
         self.below.append(ids[~found])
         self.hits, self.inputs = self.hits + int(found.sum()), self.inputs + len(ids)
         self.edges += sum(len(block.indices) for block in left.blocks)
@@ -127,22 +123,22 @@ class _Sums:
             if layer:
                 computed = block.src_ids if block.splice is None else block.src_ids[block.splice.computed]
                 entering = float(np.count_nonzero(chances.enters[layer - 1][computed]))
-                self.admitted += self.outlook.settings.p_grad * chances.keeps * entering
+                self.admitted += self.case.settings.p_grad * chances.keeps * entering
 
 
-def _expected(outlook: Outlook) -> ExpectedHistory:
-    drawn, train, parts = outlook.drawn, outlook.case.semantic.train, _num_parts(outlook)
+def _expected(case: Case) -> ExpectedHistory:
+    drawn, train, parts = case.drawn, case.semantic.train, _num_parts(case)
     assert drawn is not None
     by_part: dict[int, list[int]] = {}
     for i, step in enumerate(drawn.steps):
         by_part.setdefault(step % parts, []).append(i)
-    sums, within = _Sums(outlook), _within(outlook, parts)
+    sums, within = _Sums(case), _within(case, parts)
     for part in list(by_part)[:MOST_PARTS]:
-        chances = _chances(outlook, parts, part, within)
+        chances = _chances(case, parts, part, within)
         for i in by_part[part]:
             sums.add(drawn.steps[i], drawn.blocks[i], chances)
     scale, value = drawn.count / max(1, len(sums.below)), item_bytes(train)
-    row_bytes, width = train.hidden * value, outlook.sizes.width * value
+    row_bytes, width = train.hidden * value, case.sizes.width * value
     moved = {"d2d": scale * ((sums.embeddings + sums.admitted) * row_bytes + sums.hits * width)}
     return ExpectedHistory(
         steps=sums.steps,
@@ -154,9 +150,9 @@ def _expected(outlook: Outlook) -> ExpectedHistory:
     )
 
 
-def _within(outlook: Outlook, parts: int) -> list[float]:
+def _within(case: Case, parts: int) -> list[float]:
     """Returns the share of the visits of each cached layer that are those of nodes of the batch's own part, by the drawn batches."""
-    drawn, part_of, layers = outlook.drawn, outlook.part_of, outlook.case.semantic.train.layers - 1
+    drawn, part_of, layers = case.drawn, case.part_of, case.semantic.train.layers - 1
     if parts == 1 or part_of is None or drawn is None:
         return [1.0] * layers
     own, visits = np.zeros(layers), np.zeros(layers)
@@ -189,17 +185,16 @@ def _held(visits: Array, num_batches: int, p_grad: float, longest: int | None, t
     return found
 
 
-def _chances(outlook: Outlook, parts: int, part: int, within: list[float]) -> _Chances:
+def _chances(case: Case, parts: int, part: int, within: list[float]) -> _Chances:
     """Returns the state of the history of a part.
 
     Args:
-        outlook: the training.
         parts, part: number of parts, and the part.
         within: of each cached layer the share of visits that stay within a part.
     """
-    train, settings, sizes = outlook.case.semantic.train, outlook.settings, outlook.sizes
+    train, settings, sizes = case.semantic.train, case.settings, case.sizes
     layers, num_nodes = train.layers - 1, sizes.num_nodes
-    counted, plan = outlook.counted, outlook.plan
+    counted, plan = case.counted, case.plan
     none = np.zeros(num_nodes, np.float32), np.zeros(num_nodes, bool)
     if counted is None or plan is None or not layers:
         return _Chances([none[0]] * layers, none[1], [none[1]] * layers, 0.0)
@@ -210,7 +205,7 @@ def _chances(outlook: Outlook, parts: int, part: int, within: list[float]) -> _C
     longest = None if stale is None else stale * per_step
     size = parse_size(settings.arena, sizes.feature_bytes // parts)
     slot_bytes, row_bytes = train.hidden * value, sizes.width * value
-    own = None if parts == 1 or outlook.part_of is None else np.asarray(outlook.part_of) == part
+    own = None if parts == 1 or case.part_of is None else np.asarray(case.part_of) == part
     bounds = settings.p_grad, longest, slot_bytes, row_bytes, size
     share = _shared(counted, layers, own, *bounds) if settings.ranked else None
     kept = max(0.0, 1 - first / max(1, per_epoch * train.epochs)) * (stale != 0)
@@ -236,7 +231,7 @@ def _chances(outlook: Outlook, parts: int, part: int, within: list[float]) -> _C
     ring = size if longest is None else min(size, kept * longest * entering * slot_bytes)
     used = ring if share is None else share.max_slots * slot_bytes
     rows = int((size - used) // max(1, row_bytes)) if settings.features else 0
-    return _Chances(chances, _in_arena(outlook, counted, own, rows), accepted, kept)
+    return _Chances(chances, _in_arena(case, counted, own, rows), accepted, kept)
 
 
 def _times(own: Array, parts: int, within: float) -> Array:
@@ -251,10 +246,10 @@ def _times(own: Array, parts: int, within: float) -> Array:
     return np.where(own, *map(np.float32, rates))
 
 
-def _in_arena(outlook: Outlook, counted: CountedVisits, own: Array | None, rows: int) -> Array:
+def _in_arena(case: Case, counted: CountedVisits, own: Array | None, rows: int) -> Array:
     """Returns bool[N], the hottest `rows` rows; those of its own part cost a history of several parts no exchange."""
-    found = np.zeros(outlook.sizes.num_nodes, bool)
-    hottest = outlook.with_rows(np.asarray(counted.order))
+    found = np.zeros(case.sizes.num_nodes, bool)
+    hottest = case.with_rows(np.asarray(counted.order))
     hottest = hottest if own is None else hottest[~own[hottest]]
     found[hottest[:rows]] = True
     return found

@@ -59,7 +59,6 @@ from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.checks import count_name, move_name
 from graphmill.trainers.record.timeline import STEP
 from graphmill.trainers.rows.source import RowIds
-from graphmill.trainers.techniques.fullgraph.need import KEPT_BLOCKS_SHARE, ROWS_SHARE
 from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import open_gradients
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
 from graphmill.trainers.techniques.fullgraph.passes.passes import Passes
@@ -67,7 +66,7 @@ from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows, maps_apart
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass
 from graphmill.trainers.techniques.fullgraph.plan.budget import require_memory
-from graphmill.trainers.techniques.fullgraph.plan.memory import Way
+from graphmill.trainers.techniques.fullgraph.plan.memory import KEPT_BLOCKS_SHARE, ROWS_SHARE, Way
 from graphmill.trainers.techniques.fullgraph.rows.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.rows.lists import Walk, Ways, walk
 from graphmill.trainers.techniques.fullgraph.rows.supply import ChunkBlocks, sums_back

@@ -27,8 +27,8 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import LayerRandom, StepRandom
 from graphmill.trainers.models.own import Model, dtype_of
 from graphmill.trainers.models.precision import BF16, computing, widened
-from graphmill.trainers.recipe.forecast import Outlook, Speeds
-from graphmill.trainers.recipe.outlook import GraphAtHand
+from graphmill.trainers.recipe.costs.course import Case, Speeds
+from graphmill.trainers.recipe.costs.known import GraphAtHand
 from graphmill.trainers.techniques.fullgraph.executor import keeps_first
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import differentiated, splits
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import maps_apart
@@ -40,39 +40,38 @@ MOST_TIMES, MOST_SECONDS = 3, 1.0
 """Times that a layer is timed at most after the first one, and seconds after which it is not timed again."""
 
 
-def measure_pieces(outlook: Outlook, at_hand: GraphAtHand, model: Model, most_bytes: int) -> Speeds:
+def measure_pieces(case: Case, at_hand: GraphAtHand, model: Model, most_bytes: int) -> Speeds:
     """Returns the seconds of a pass, in chunks and in one piece, and of a visit to a chunk.
 
     Args:
-        outlook: the training.
         at_hand: the graph, or one that stands in for it.
         model: its model; its parameters receive gradients, which are taken away again.
         most_bytes: bytes that the rows of the part may take.
     """
-    cores, edges = usable_cores(), float(outlook.sizes.num_edges)
+    cores, edges = usable_cores(), float(case.sizes.num_edges)
     counts = sorted({1, max(1, cores // 2), cores})
     if not isinstance(model, LayeredModel) or not at_hand.graph.topology.num_edges:
         return Speeds(layers=dict.fromkeys(counts, 0.0), edges=edges)
-    chunk = _part(outlook, at_hand, model, most_bytes)
+    chunk = _part(case, at_hand, model, most_bytes)
     pieces = {"layers": (chunk, _chunk_pass), "whole": (transpose(folded_block(chunk)), _whole_pass)}
     found: dict[str, dict[int, float]] = {}
     for name, (block, both) in pieces.items():
         order_weights(block)
-        by_threads = {threads: _seconds(outlook, block, model, both, threads) for threads in counts}
+        by_threads = {threads: _seconds(case, block, model, both, threads) for threads in counts}
         # Threads that wait for cores on which other processes run take longer than one thread does: that is the moment, not the machine.
         found[name] = {threads: min(each, by_threads[1]) for threads, each in by_threads.items()}
     speeds = Speeds(layers=found["layers"], whole=found["whole"], edges=edges)
-    return replace(speeds, visit=visit_seconds(outlook, model, speeds.at("layers", outlook.threads), most_bytes))
+    return replace(speeds, visit=visit_seconds(case, model, speeds.at("layers", case.threads), most_bytes))
 
 
-def _part(outlook: Outlook, at_hand: GraphAtHand, model: LayeredModel, most_bytes: int) -> Block:
+def _part(case: Case, at_hand: GraphAtHand, model: LayeredModel, most_bytes: int) -> Block:
     """Returns all in-edges of some nodes as a block with its transpose.
 
     Each edge of the part may have a row of its own, so there are few edges if rows are long and memory is short.
     """
     topology = at_hand.graph.topology
     mean = max(1.0, topology.num_edges / topology.num_nodes)
-    edges = min(PASS_EDGES, most_bytes // (4 * max(outlook.sizes.width, outlook.case.semantic.train.hidden)))
+    edges = min(PASS_EDGES, most_bytes // (4 * max(case.sizes.width, case.semantic.train.hidden)))
     seeds = np.unique(np.linspace(0, topology.num_nodes - 1, max(1, int(edges / mean))).astype(np.int64))
     ids = seeds.astype(topology.indices.dtype)
     (block,) = Sampler(topology, (-1,), seed=0).sample(BatchKey(int(Stream.PROBE), 0, 0), ids, transpose="all")
@@ -86,20 +85,20 @@ def folded_block(block: Block) -> Block:
     return replace(block, num_src=count, src_ids=block.src_ids[:count], indices=block.indices % count)
 
 
-Both = Callable[[Outlook, LayeredModel, int, Block, int], Callable[[], Any]]
+Both = Callable[[Case, LayeredModel, int, Block, int], Callable[[], Any]]
 """Returns what does both passes of a layer on a block: from the training, its model, the layer's number, the block and columns of rows."""
 
 
-def _seconds(outlook: Outlook, block: Block, model: LayeredModel, both: Both, threads: int) -> float:
+def _seconds(case: Case, block: Block, model: LayeredModel, both: Both, threads: int) -> float:
     """Returns the seconds of both passes of all layers over the whole graph, scaled from a part of it."""
     found = 0.0
     with torch_threads(threads):
         for index in range(len(model.layers)):
             first = index == 0 and model.projection is None
-            width = outlook.sizes.width if first else outlook.case.semantic.train.hidden
-            found += _median(both(outlook, model, index, block, width))
+            width = case.sizes.width if first else case.semantic.train.hidden
+            found += _median(both(case, model, index, block, width))
             model.zero_grad(set_to_none=True)
-    return found * outlook.sizes.num_nodes / block.num_dst
+    return found * case.sizes.num_nodes / block.num_dst
 
 
 def _median(work: Callable[[], Any]) -> float:
@@ -112,29 +111,29 @@ def _median(work: Callable[[], Any]) -> float:
     return float(np.median(seconds[1:]))
 
 
-def _whole_pass(outlook: Outlook, model: LayeredModel, index: int, block: Block, width: int) -> Callable[[], Any]:
+def _whole_pass(case: Case, model: LayeredModel, index: int, block: Block, width: int) -> Callable[[], Any]:
     first = index == 0 and model.projection is None
     rows = torch.rand((block.num_src, width), dtype=dtype_of(model), requires_grad=not first)
-    known = _known(outlook, model, index, block, rows)
+    known = _known(case, model, index, block, rows)
 
     def both() -> None:
         rows.grad = None
-        with _computing(outlook):
+        with _computing(case):
             out = model.forward_layer(index, block, rows, StepRandom(0), summed=known)
         widened(out).sum().backward()
 
     return both
 
 
-def _chunk_pass(outlook: Outlook, model: LayeredModel, index: int, block: Block, width: int) -> Callable[[], Any]:
+def _chunk_pass(case: Case, model: LayeredModel, index: int, block: Block, width: int) -> Callable[[], Any]:
     """As the passes of chunks have it: a layer's map over its own rows, its sum, its update, and their gradients."""
     layer: Any = model.layers[index]
     apart, first = maps_apart(layer, width), index == 0 and model.projection is None
-    train, masks = outlook.case.semantic.train, StepRandom(0).layer(index + 1, block.dst_ids)
+    train, masks = case.semantic.train, StepRandom(0).layer(index + 1, block.dst_ids)
     read = torch.rand((block.num_src, layer.projected_width if apart else width), dtype=dtype_of(model))
     own = torch.rand((block.num_dst, width if layer.reads_own or apart else 0), dtype=dtype_of(model))
-    needed, known = (apart or not first, not first), _known(outlook, model, index, block, read)
-    sums, again = torch.zeros_like(read), not outlook.settings.hybrid and known is None
+    needed, known = (apart or not first, not first), _known(case, model, index, block, read)
+    sums, again = torch.zeros_like(read), not case.settings.hybrid and known is None
 
     def aggregated(rows: Tensor) -> Tensor:
         if not apart:
@@ -145,16 +144,16 @@ def _chunk_pass(outlook: Outlook, model: LayeredModel, index: int, block: Block,
         return layer.update(aggregated(rows), own, masks)
 
     def both() -> None:
-        with torch.no_grad(), _computing(outlook):
+        with torch.no_grad(), _computing(case):
             agg = widened(aggregated(read) if known is None else known)
             out = widened(layer.update(agg, own, masks))
         if splits(layer, apart):
-            with torch.no_grad(), _computing(outlook):
+            with torch.no_grad(), _computing(case):
                 agg = widened(aggregated(read)) if again else agg
-            of_rows = _update_backward(outlook, layer, agg, own, out, masks, needed)
+            of_rows = _update_backward(case, layer, agg, own, out, masks, needed)
             of_rows = layer.aggregate_backward(block, of_rows) if needed[0] else None
         else:
-            of_rows = differentiated(_computing(outlook), whole, read, own, out, needed)[0]
+            of_rows = differentiated(_computing(case), whole, read, own, out, needed)[0]
         if of_rows is not None:
             sums.add_(of_rows)
         if apart:
@@ -164,16 +163,14 @@ def _chunk_pass(outlook: Outlook, model: LayeredModel, index: int, block: Block,
 
 
 def _update_backward(
-    outlook: Outlook, layer: Any, agg: Tensor, own: Tensor, out: Tensor, masks: LayerRandom, needed: tuple[bool, bool]
+    case: Case, layer: Any, agg: Tensor, own: Tensor, out: Tensor, masks: LayerRandom, needed: tuple[bool, bool]
 ) -> Any:
     """Returns the gradient of a chunk's aggregate, from its output where that tells it."""
     tells = hasattr(layer, "update_backward") and layer.finish.tells_gradient
-    if tells and outlook.case.semantic.train.dtype != BF16:
+    if tells and case.semantic.train.dtype != BF16:
         with torch.no_grad():
             return layer.update_backward(out, out, agg, own, masks, needed)[0]
-    return differentiated(_computing(outlook), lambda rows, own: layer.update(rows, own, masks), agg, own, out, needed)[
-        0
-    ]
+    return differentiated(_computing(case), lambda rows, own: layer.update(rows, own, masks), agg, own, out, needed)[0]
 
 
 def _mapped(layer: Any, own: Tensor, above: Tensor) -> None:
@@ -184,14 +181,14 @@ def _mapped(layer: Any, own: Tensor, above: Tensor) -> None:
         torch.mm(above, layer.map_weight.to(above.dtype))
 
 
-def _known(outlook: Outlook, model: LayeredModel, index: int, block: Block, rows: Tensor) -> Tensor | None:
+def _known(case: Case, model: LayeredModel, index: int, block: Block, rows: Tensor) -> Tensor | None:
     """Returns the aggregate of a first layer that a training keeps, else None."""
-    if index or not keeps_first(outlook.case.semantic.train, model):
+    if index or not keeps_first(case.semantic.train, model):
         return None
     layer: Any = model.layers[0]
-    with torch.no_grad(), _computing(outlook):
+    with torch.no_grad(), _computing(case):
         return widened(layer.aggregate(block, rows, StepRandom(0).layer(1, block.dst_ids)))
 
 
-def _computing(outlook: Outlook) -> AbstractContextManager[Any]:
-    return computing(outlook.case.semantic.train.dtype, torch.device("cpu"))
+def _computing(case: Case) -> AbstractContextManager[Any]:
+    return computing(case.semantic.train.dtype, torch.device("cpu"))

@@ -25,7 +25,7 @@ from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.loss import Loss
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.models.precision import kept_dtype
-from graphmill.trainers.recipe.forecast import Outlook
+from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.record.timeline import Timeline
 from graphmill.trainers.rows.source import TableSource
@@ -91,40 +91,40 @@ class _FewSteps:
         return self._steps[step][part]
 
 
-def visit_seconds(outlook: Outlook, model: LayeredModel, layer_seconds: float, most_bytes: int) -> dict[int, float]:
+def visit_seconds(case: Case, model: LayeredModel, layer_seconds: float, most_bytes: int) -> dict[int, float]:
     """Returns parts -> seconds of a chunk in both passes of all layers, of the head and of the loss, apart from its edges and rows.
 
     It is empty for a training that is not cut. Parts have devices of their own, which takes longer than one device for all of them; more
     than 2 take as long as 2.
 
     Args:
-        outlook: the training; its speeds, if it has some, tell the rate at which rows are copied.
+        case: the training; its speeds, if it has some, tell the rate at which rows are copied.
         model: its model; its parameters receive gradients, which are taken away again.
         layer_seconds: seconds that both passes of all layers are planned with, over all nodes and edges.
         most_bytes: bytes that the features of the nodes may take.
     """
-    if outlook.settings.mode == "device":
+    if case.settings.mode == "device":
         return {}
-    parts = min(2, volumes(outlook).parts)
-    return {parts: _visit(outlook, model, parts, layer_seconds, most_bytes)}
+    parts = min(2, volumes(case).parts)
+    return {parts: _visit(case, model, parts, layer_seconds, most_bytes)}
 
 
-def _visit(outlook: Outlook, model: LayeredModel, parts: int, layer_seconds: float, most_bytes: int) -> float:
-    few, _ = _seconds_and_bytes(outlook, model, _Shape(parts))
-    large = _large_chunks(outlook, parts, most_bytes)
+def _visit(case: Case, model: LayeredModel, parts: int, layer_seconds: float, most_bytes: int) -> float:
+    few, _ = _seconds_and_bytes(case, model, _Shape(parts))
+    large = _large_chunks(case, parts, most_bytes)
     if large.nodes <= CHUNK_NODES:
         return few
-    seconds, moved = _seconds_and_bytes(outlook, model, large)
-    rate = 0.0 if outlook.speeds is None else outlook.speeds.copy_rate
+    seconds, moved = _seconds_and_bytes(case, model, large)
+    rate = 0.0 if case.speeds is None else case.speeds.copy_rate
     copying = ROW_COPIES * moved / rate if rate else 0.0
-    return max(few, seconds - copying - layer_seconds * large.nodes / outlook.sizes.num_nodes)
+    return max(few, seconds - copying - layer_seconds * large.nodes / case.sizes.num_nodes)
 
 
-def _large_chunks(outlook: Outlook, parts: int, most_bytes: int) -> _Shape:
+def _large_chunks(case: Case, parts: int, most_bytes: int) -> _Shape:
     """Returns chunks like those of the training, of as many edges per node; of few nodes if these have many edges or columns."""
-    sizes, found = outlook.sizes, volumes(outlook)
+    sizes, found = case.sizes, volumes(case)
     neighbours = max(1, round(sizes.num_edges / sizes.num_nodes))
-    row_bytes = 4 * max(sizes.width, outlook.case.semantic.train.hidden)
+    row_bytes = 4 * max(sizes.width, case.semantic.train.hidden)
     nodes = min(
         ceil(sizes.num_nodes / (found.parts * found.steps)),
         sizes.num_nodes // (parts * STEPS),
@@ -132,24 +132,24 @@ def _large_chunks(outlook: Outlook, parts: int, most_bytes: int) -> _Shape:
         MOST_EDGES // neighbours,
         most_bytes // (row_bytes * parts * STEPS),
     )
-    return _Shape(parts, nodes, min(neighbours, nodes * parts * STEPS), _scattered(outlook))
+    return _Shape(parts, nodes, min(neighbours, nodes * parts * STEPS), _scattered(case))
 
 
-def _scattered(outlook: Outlook) -> bool:
+def _scattered(case: Case) -> bool:
     """Returns whether the nodes of a chunk have no consecutive ids, by the first nodes of the first part; unbuilt chunks have none."""
-    if "chunks" not in outlook.sizes.artifacts:
+    if "chunks" not in case.sizes.artifacts:
         return True
-    first = open_chunks(outlook.sizes.artifacts["chunks"]).nodes_of(0)[:MOST_NODES]
+    first = open_chunks(case.sizes.artifacts["chunks"]).nodes_of(0)[:MOST_NODES]
     return not consecutive(first)
 
 
-def _seconds_and_bytes(outlook: Outlook, model: LayeredModel, shape: _Shape) -> tuple[float, float]:
+def _seconds_and_bytes(case: Case, model: LayeredModel, shape: _Shape) -> tuple[float, float]:
     """Returns (seconds of a chunk, bytes of its rows that move), from passes over a small graph."""
-    train = outlook.case.semantic.train
+    train = case.semantic.train
     # Nodes may have types by their ids, so there are no further ones.
-    topology = _small_graph(min(outlook.sizes.num_nodes, shape.parts * STEPS * shape.nodes), shape.neighbours, model)
-    with torch_threads(outlook.threads):
-        whole = _whole_pass(outlook, model, topology, shape)
+    topology = _small_graph(min(case.sizes.num_nodes, shape.parts * STEPS * shape.nodes), shape.neighbours, model)
+    with torch_threads(case.threads):
+        whole = _whole_pass(case, model, topology, shape)
         if keeps_first(train, model):
             whole.summed = whole.first_sums(Ledger(), StepRandom(0))
         seconds, began = [], time.perf_counter()
@@ -178,10 +178,10 @@ def _small_graph(num_nodes: int, neighbours: int, model: LayeredModel) -> Topolo
     )
 
 
-def _whole_pass(outlook: Outlook, model: LayeredModel, topology: Topology, shape: _Shape) -> WholePass:
+def _whole_pass(case: Case, model: LayeredModel, topology: Topology, shape: _Shape) -> WholePass:
     """Returns the pass of a training over the small graph, each of whose nodes has a label."""
-    train, settings, num_nodes = outlook.case.semantic.train, outlook.settings, topology.num_nodes
-    threads = outlook.threads
+    train, settings, num_nodes = case.semantic.train, case.settings, topology.num_nodes
+    threads = case.threads
     places = open_places(LogicalDevice(), shape.parts, min(settings.devices, 1))
     replicas, steps, ledger = Replicas(model, places), _FewSteps(topology, shape), Ledger()
     passes = Passes(
@@ -194,7 +194,7 @@ def _whole_pass(outlook: Outlook, model: LayeredModel, topology: Topology, shape
         folder=None,
         gradients=open_gradients(replicas, None, ledger),
     )
-    features: Array = np.ones((num_nodes, outlook.sizes.width), np.float32)
+    features: Array = np.ones((num_nodes, case.sizes.width), np.float32)
     inputs = InputRows(TableSource(features, False, threads), replicas, kept_dtype(train.dtype))
     labels, ids = np.zeros(num_nodes, np.int32), np.arange(num_nodes, dtype=np.int32)
     return WholePass(passes, inputs, labels, ids, Loss())

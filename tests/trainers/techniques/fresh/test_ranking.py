@@ -40,9 +40,9 @@ def test_the_share_of_time_of_all_nodes_is_found_some_at_a_time(monkeypatch: pyt
 
 def test_the_history_of_a_training_is_expected_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(expected, "_expected", lambda outlook: asked.append(outlook) or len(asked))
-    outlook: Any = SimpleNamespace(shared={})
-    assert [expected.expected_history(outlook) for _ in range(2)] == [1, 1] and len(asked) == 1
+    monkeypatch.setattr(expected, "_expected", lambda case: asked.append(case) or len(asked))
+    case: Any = SimpleNamespace(shared={})
+    assert [expected.expected_history(case) for _ in range(2)] == [1, 1] and len(asked) == 1
 
 
 def counted(seed: int, nodes: int) -> BatchVisits:

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.assets.building.needs import Sizes
 from graphmill.assets.chunks.config import ChunksConfig, ChunksTable
+from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.features.read import NodeTypes
 from graphmill.assets.partitions.config import PartitionsConfig
 from graphmill.jobs.planning.graph import stand_in
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
-from graphmill.trainers.recipe.forecast import Outlook, Speeds
-from graphmill.trainers.recipe.kept_speeds import speeds_path
-from graphmill.trainers.recipe.outlook import outlook_on
+from graphmill.trainers.recipe.costs.course import Case, Speeds
+from graphmill.trainers.recipe.costs.known import case_on
+from graphmill.trainers.recipe.costs.speeds import speeds_path
 from graphmill.trainers.techniques.fullgraph import visits
 from graphmill.trainers.techniques.fullgraph.pieces import _chunk_pass, _part, measure_pieces
 from graphmill.trainers.techniques.fullgraph.plan.volumes import pass_seconds, volumes
@@ -74,17 +74,17 @@ def own_layers(in_width: int, num_classes: int, config: Any) -> list[OwnLayer]:
     return [OwnLayer(in_width, 4), OwnLayer(4, num_classes)]
 
 
-def outlook_of(sizes: Sizes = SIZES, **keys: Any) -> Outlook:
+def case_of(sizes: Sizes = SIZES, **keys: Any) -> Case:
     table = TrainTable(name="whole", trainer="fullgraph", threads=1, **{"hidden": 4} | keys)
     semantic = ModelConfig(seed=1, train=table.config, sampling=None)
-    return outlook_on(semantic, table.execution, sizes, stand_in(sizes, 1, None), {})
+    return case_on(semantic, table.execution, sizes, stand_in(sizes, 1, None), {})
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_pieces_of_every_model_can_be_measured(case: str) -> None:
-    outlook = outlook_of(**CASES[case])
+@pytest.mark.parametrize("name", CASES)
+def test_pieces_of_every_model_can_be_measured(name: str) -> None:
+    case = case_of(**CASES[name])
     at_hand = stand_in(SIZES, 1, None)
-    train = outlook.case.semantic.train
+    train = case.semantic.train
     types = TYPES if train.input == "typed" else None
     model = build_model(train, SIZES.width, 3, 1, 2 if train.model == "rgcn" else 0, types)
     assert isinstance(model, LayeredModel)
@@ -92,8 +92,8 @@ def test_pieces_of_every_model_can_be_measured(case: str) -> None:
     ones = np.ones(SIZES.num_edges)
     topology = replace(at_hand.graph.topology, weights=ones.astype(np.float32), edge_types=ones.astype(np.uint8))
     at_hand = replace(at_hand, graph=replace(at_hand.graph, topology=topology))
-    found = measure_pieces(outlook, at_hand, model, 1 << 20)
-    assert found.visit.keys() == (set() if case == "not cut" else {1})
+    found = measure_pieces(case, at_hand, model, 1 << 20)
+    assert found.visit.keys() == (set() if name == "not cut" else {1})
     assert found.layers.keys() == found.whole.keys() >= {1}
     assert min(*found.visit.values(), *found.layers.values(), *found.whole.values()) > 0
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -102,11 +102,11 @@ def test_pieces_of_every_model_can_be_measured(case: str) -> None:
 
 def test_a_chunk_maps_the_rows_of_its_own_nodes_and_sums_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timed layer does what the passes do: each source is mapped in the chunk that it belongs to, and gradients need no second sum."""
-    outlook, at_hand = outlook_of(hidden=8), stand_in(SIZES, 1, None)
-    model = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
+    case, at_hand = case_of(hidden=8), stand_in(SIZES, 1, None)
+    model = build_model(case.semantic.train, SIZES.width, 3, 1)
     layer: Any = model.layers[1]  # pyright: ignore[reportAttributeAccessIssue]
-    block = _part(outlook, at_hand, model, 1 << 12)  # pyright: ignore[reportArgumentType]
-    both = _chunk_pass(outlook, model, 1, block, 8)  # pyright: ignore[reportArgumentType]
+    block = _part(case, at_hand, model, 1 << 12)  # pyright: ignore[reportArgumentType]
+    both = _chunk_pass(case, model, 1, block, 8)  # pyright: ignore[reportArgumentType]
     mapped: list[int] = []
     summed: list[int] = []
     project, aggregate = layer.project, layer.aggregate_projected
@@ -120,7 +120,7 @@ def test_a_chunk_maps_the_rows_of_its_own_nodes_and_sums_once(monkeypatch: pytes
 
 def test_other_settings_have_other_pieces(tmp_path: Path) -> None:
     def kept(**settings: Any) -> Path:
-        semantic = outlook_of(settings=FullGraphSettings(**settings)).case.semantic
+        semantic = case_of(settings=FullGraphSettings(**settings)).semantic
         return speeds_path(tmp_path, semantic, SIZES, built=True)
 
     assert len({kept(), kept(hybrid=False), kept(mode="device")}) == 3
@@ -129,7 +129,7 @@ def test_other_settings_have_other_pieces(tmp_path: Path) -> None:
 
 def test_other_chunks_have_other_pieces(tmp_path: Path) -> None:
     """A visit is timed over chunks of the training's size."""
-    semantic = outlook_of().case.semantic
+    semantic = case_of().semantic
 
     def kept(parts: int, each: int) -> Path:
         chunks = ChunksConfig(table=ChunksTable(chunks_per_part=each), seed=0)
@@ -141,40 +141,40 @@ def test_other_chunks_have_other_pieces(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_cut_has_no_visits() -> None:
-    outlook = outlook_of(norm="batch", settings=FullGraphSettings(mode="device"))
-    model = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
-    assert isinstance(model, LayeredModel) and visit_seconds(outlook, model, 0.0, 1 << 20) == {}
+    case = case_of(norm="batch", settings=FullGraphSettings(mode="device"))
+    model = build_model(case.semantic.train, SIZES.width, 3, 1)
+    assert isinstance(model, LayeredModel) and visit_seconds(case, model, 0.0, 1 << 20) == {}
 
 
 def test_a_graph_may_have_fewer_nodes_than_the_chunks() -> None:
     few = replace(SIZES, num_nodes=3, num_edges=6, num_train=2)
-    outlook = outlook_of(few)
-    model = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
-    assert isinstance(model, LayeredModel) and min(visit_seconds(outlook, model, 0.0, 1 << 20).values()) > 0
+    case = case_of(few)
+    model = build_model(case.semantic.train, SIZES.width, 3, 1)
+    assert isinstance(model, LayeredModel) and min(visit_seconds(case, model, 0.0, 1 << 20).values()) > 0
 
 
 def test_visits_are_timed_over_chunks_like_those_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is planned for the edges and rows of the timed chunks is taken off, and no less remains than a chunk of a few nodes takes."""
     asked: list[_Shape] = []
 
-    def timed(outlook: Outlook, model: LayeredModel, shape: _Shape) -> tuple[float, float]:
+    def timed(case: Case, model: LayeredModel, shape: _Shape) -> tuple[float, float]:
         asked.append(shape)
         return (0.25, 0.0) if shape.nodes == CHUNK_NODES else (2.0, 1e6)
 
     monkeypatch.setattr(visits, "_seconds_and_bytes", timed)
-    outlook = replace(outlook_of(), speeds=Speeds(copy_rate=8e6))
-    model: Any = build_model(outlook.case.semantic.train, SIZES.width, 3, 1)
-    assert visit_seconds(outlook, model, 0.5, 1 << 20) == {1: 2.0 - 0.25 - 0.25}
+    case = replace(case_of(), speeds=Speeds(copy_rate=8e6))
+    model: Any = build_model(case.semantic.train, SIZES.width, 3, 1)
+    assert visit_seconds(case, model, 0.5, 1 << 20) == {1: 2.0 - 0.25 - 0.25}
     assert asked == [_Shape(1), _Shape(1, 300 // STEPS, 8, scattered=True)]
-    assert visit_seconds(outlook, model, 100.0, 1 << 20) == {1: 0.25}, "a visit takes no less"
+    assert visit_seconds(case, model, 100.0, 1 << 20) == {1: 0.25}, "a visit takes no less"
     asked.clear()
-    assert visit_seconds(outlook, model, 0.5, 100) == {1: 0.25} and asked == [_Shape(1)], "no memory for more"
+    assert visit_seconds(case, model, 0.5, 100) == {1: 0.25} and asked == [_Shape(1)], "no memory for more"
 
 
 @pytest.mark.parametrize("scattered", [False, True])
 def test_the_chunks_of_timed_passes_have_the_shape_that_is_asked_for(scattered: bool) -> None:
     shape = _Shape(2, 40, 6, scattered)
-    model: Any = build_model(outlook_of().case.semantic.train, SIZES.width, 3, 1)
+    model: Any = build_model(case_of().semantic.train, SIZES.width, 3, 1)
     steps = _FewSteps(_small_graph(160, 6, model), shape)
     ids = [steps.step(part, j).dst_ids for part in range(2) for j in range(STEPS)]
     assert [len(each) for each in ids] == [40] * 4 and sorted(np.concatenate(ids)) == list(range(160))
@@ -182,10 +182,10 @@ def test_the_chunks_of_timed_passes_have_the_shape_that_is_asked_for(scattered: 
 
 
 def test_each_chunk_is_visited_once_in_an_epoch() -> None:
-    outlook, speeds = outlook_of(), Speeds(layers={1: 0.5}, whole={1: 0.25}, edges=float(SIZES.num_edges))
+    case, speeds = case_of(), Speeds(layers={1: 0.5}, whole={1: 0.25}, edges=float(SIZES.num_edges))
     visited = replace(speeds, visit={1: 0.125, 2: 2.0})
-    found = volumes(outlook)
-    plain, visits = (pass_seconds(replace(outlook, speeds=each))[1] for each in (speeds, visited))
+    found = volumes(case)
+    plain, visits = (pass_seconds(replace(case, speeds=each))[1] for each in (speeds, visited))
     assert found.parts == 1 and visits - plain == pytest.approx(0.125 * found.steps)
-    uncut = outlook_of(settings=FullGraphSettings(mode="device"))
+    uncut = case_of(settings=FullGraphSettings(mode="device"))
     assert pass_seconds(replace(uncut, speeds=visited)) == pass_seconds(replace(uncut, speeds=speeds))

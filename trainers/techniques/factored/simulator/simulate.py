@@ -16,10 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from graphmill.trainers.techniques.factored.settings import DEPTH
 from graphmill.trainers.techniques.factored.simulator.workload import Workload
-
-DEPTH = 2
-"""Batches that a trainer holds: one in training, one in extraction."""
 
 
 @dataclass

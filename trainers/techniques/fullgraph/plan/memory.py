@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphmill.kernels.chunks.counts import StepCounts
-from graphmill.trainers.recipe.step_bytes import item_bytes, layer_widths
+from graphmill.trainers.recipe.costs.step import item_bytes, layer_widths
 
 if TYPE_CHECKING:
     from graphmill.trainers.recipe.config import TrainConfig
@@ -54,6 +54,8 @@ FEED_FORWARD = 4
 """Results of v rows that a feed-forward part keeps besides those between its maps."""
 PASSING = 3
 """Rows of the output's width that come and go while a gradient passes one operation."""
+KEPT_BLOCKS_SHARE, ROWS_SHARE = 4, 2
+"""Prepared blocks, and rows of all nodes, stay in memory up to the free memory divided by these numbers."""
 EDGE_BYTES, NODE_BYTES, ROW_BYTES = 24, 24, 24
 PARAMETER_COPIES = 4
 
@@ -127,11 +129,9 @@ def device_bytes(
     """Returns the most bytes that a device holds at once.
 
     Args:
-        config: the train table.
         in_width, num_classes: columns of the features and of the logits.
         num_parameters: number of the model's parameters.
         chunk: counts of the largest chunk.
-        way: the way in which passes are carried out.
         kept_first: whether the aggregates of the first layer are kept, so that it fills no buffer.
     """
     value = item_bytes(config)

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from math import ceil
 from typing import NamedTuple
 
-from graphmill.assets.chunks.need import cut_of
+from graphmill.assets.chunks.costs import cut_of
 from graphmill.assets.chunks.read import open_chunks
 from graphmill.assets.storage.user_code import is_reference
-from graphmill.trainers.recipe.forecast import COMPUTING, EXCHANGING, Outlook
-from graphmill.trainers.recipe.step_bytes import item_bytes, parameter_bytes
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING
+from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes
 from graphmill.trainers.techniques.fullgraph.plan.memory import LayerShape, Way, fixed_first, layer_shapes, reads_own
 
 ROW_COPIES = 2
@@ -41,9 +42,9 @@ class PassVolumes(NamedTuple):
     exact: bool
 
 
-def volumes(outlook: Outlook) -> PassVolumes:
+def volumes(case: Case) -> PassVolumes:
     """Returns the rows of a pass: counted ones, or those of even chunks each of whose edges brings another row, up to all nodes."""
-    sizes, mode = outlook.sizes, outlook.settings.mode
+    sizes, mode = case.sizes, case.settings.mode
     if "chunks" in sizes.artifacts:
         chunks = open_chunks(sizes.artifacts["chunks"])
         counts = chunks.counts
@@ -61,32 +62,32 @@ def volumes(outlook: Outlook) -> PassVolumes:
 class _Booked:
     """Sums of bytes by link, as the passes of a training book them."""
 
-    def __init__(self, outlook: Outlook):
-        self.outlook, self.links = outlook, defaultdict[str, float](float)
-        self.volumes, self.value = volumes(outlook), item_bytes(outlook.case.semantic.train)
+    def __init__(self, case: Case):
+        self.case, self.links = case, defaultdict[str, float](float)
+        self.volumes, self.value = volumes(case), item_bytes(case.semantic.train)
 
     def own(self, link: str, columns: int, *, features: bool = False, times: int = 1) -> None:
         """Adds rows of all nodes; features that come from a mapped file are asked of it, too."""
-        sizes = self.outlook.sizes
+        sizes = self.case.sizes
         row_bytes = sizes.row_bytes if features else columns * self.value
         self.links[link] += times * sizes.num_nodes * row_bytes
-        if features and self.outlook.case.execution.features != "memory" and self.outlook.fits:
+        if features and self.case.execution.features != "memory" and self.case.fits:
             self.links["mapped"] += times * sizes.num_nodes * row_bytes
 
     def neighbours(self, columns: int, *, features: bool = False, back: bool = False) -> None:
         """Adds rows that enter buffers, or `back` the gradients that leave them."""
-        row_bytes = self.outlook.sizes.row_bytes if features and not back else columns * self.value
+        row_bytes = self.case.sizes.row_bytes if features and not back else columns * self.value
         self.links["d2h" if back else "h2d"] += self.volumes.loaded * row_bytes
         # With a rank per part all rows of other parts are those of other ranks.
-        ranks, parts = self.outlook.case.ranks, self.volumes.parts
+        ranks, parts = self.case.ranks, self.volumes.parts
         between = (ranks - 1) / max(1, parts - 1) if parts > 1 else 0
         self.links["rank"] += self.volumes.fetched * row_bytes * between
         self.links["d2d"] += self.volumes.fetched * row_bytes * (1 - between)
 
     def layer(self, shape: LayerShape, *, features: bool, summed: bool) -> None:
         """Adds both passes of a layer."""
-        outlook, train = self.outlook, self.outlook.case.semantic.train
-        own, again = reads_own(train), shape.again(Way(hybrid=outlook.settings.hybrid))
+        case, train = self.case, self.case.semantic.train
+        own, again = reads_own(train), shape.again(Way(hybrid=case.settings.hybrid))
         known = summed or not again
         needed = shape.needed
         if shape.apart:
@@ -114,12 +115,12 @@ class _Booked:
             self.neighbours(shape.read, back=True)
 
 
-def pass_links(outlook: Outlook) -> tuple[Mapping[str, float], bool]:
+def pass_links(case: Case) -> tuple[Mapping[str, float], bool]:
     """Returns (link -> bytes of an epoch, whether they are exact)."""
-    train, settings, sizes = outlook.case.semantic.train, outlook.settings, outlook.sizes
+    train, settings, sizes = case.semantic.train, case.settings, case.sizes
     if settings.mode == "device":
         return {}, True
-    booked, classes, ranks = _Booked(outlook), max(2, sizes.num_classes), outlook.case.ranks
+    booked, classes, ranks = _Booked(case), max(2, sizes.num_classes), case.ranks
     for index, shape in enumerate(layer_shapes(train, sizes.width, classes)):
         features = index == 0 and not train.projects
         booked.layer(shape, features=features, summed=features and settings.keep_first and fixed_first(train))
@@ -134,26 +135,26 @@ def pass_links(outlook: Outlook) -> tuple[Mapping[str, float], bool]:
     booked.links["h2d"] += logits
     booked.links["d2h"] += logits
     plain = train.head != "linear" and not train.feed_forward and not is_reference(train.model)
-    exact = booked.volumes.exact and ranks == 1 and plain and outlook.row_of is None
+    exact = booked.volumes.exact and ranks == 1 and plain and case.row_of is None
     return {link: float(num_bytes) for link, num_bytes in booked.links.items()}, exact
 
 
-def pass_seconds(outlook: Outlook) -> tuple[Mapping[str, float], float]:
+def pass_seconds(case: Case) -> tuple[Mapping[str, float], float]:
     """Returns (piece -> seconds of an epoch, seconds of an epoch): a pass over all nodes, visits to chunks, and copies of their rows."""
-    speeds, ranks, threads = outlook.speeds, outlook.case.ranks, outlook.threads
+    speeds, ranks, threads = case.speeds, case.ranks, case.threads
     assert speeds is not None
-    links = pass_links(outlook)[0]
+    links = pass_links(case)[0]
     # Ranks that have fewer cores than threads take turns.
-    used = min(outlook.cores, ranks * threads)
-    grown = outlook.sizes.num_edges / max(1.0, speeds.edges)
-    found = volumes(outlook) if outlook.settings.mode != "device" else None
+    used = min(case.cores, ranks * threads)
+    grown = case.sizes.num_edges / max(1.0, speeds.edges)
+    found = volumes(case) if case.settings.mode != "device" else None
     computing = grown * speeds.at("whole" if found is None else "layers", threads) * threads / used
     visits = 0.0 if found is None else speeds.at("visit", found.parts) * found.parts * found.steps / ranks
     moved = sum(links.get(link, 0.0) for link in ("h2d", "d2h", "d2d"))
     copied = ROW_COPIES * moved / speeds.copy_rate / ranks if speeds.copy_rate else 0.0
     exchanging = 0.0
     if ranks > 1:
-        calls = 2 * outlook.case.semantic.train.layers * (found.steps if found else 1)
+        calls = 2 * case.semantic.train.layers * (found.steps if found else 1)
         moved = links.get("rank", 0.0) / ranks / speeds.rank_rate if speeds.rank_rate else 0.0
         exchanging = moved + calls * speeds.call
     return {COMPUTING: computing + visits, EXCHANGING: exchanging}, computing + visits + copied + exchanging

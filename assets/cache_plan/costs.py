@@ -1,0 +1,97 @@
+"""What a cache plan takes of the machine, and the rows that it stores."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from graphmill.assets.budgets.costs import budget_bytes
+from graphmill.assets.cache_plan.layout import PAIRS_WITH_COPIES
+from graphmill.assets.cache_plan.segment_size import AT_ONCE
+from graphmill.assets.costs.needs import DRAWING, LIBRARIES, Need, Sizes, Term
+from graphmill.assets.samples.costs import batches_read
+from graphmill.kernels.disk_cache.segment_size import EXACT_SIZES
+from graphmill.kernels.ranges import KEYS_AT_ONCE
+from graphmill.kernels.rows.pages import PAGE_BYTES
+
+RANK_BYTES = 60
+"""Bytes that ranking takes for each node of a range (kernels/hotness/ranking.py)."""
+
+
+class PlannedRows(NamedTuple):
+    """Rows of a cache plan, or the most that they can be.
+
+    Attributes:
+        packed, cached: rows of all chunks, and of all segment caches.
+        segments: number of segments.
+        exact: whether the plan exists.
+    """
+
+    packed: int
+    cached: int
+    segments: int
+    exact: bool
+
+
+def planned_rows(sizes: Sizes) -> PlannedRows | None:
+    """Returns the rows of the plan that a step reads; None if it reads none."""
+    if "cache_plan" in sizes.artifacts:
+        found = sizes.artifacts["cache_plan"].summary["numbers"]
+        return PlannedRows(found["num_packed_rows"], found["num_cached_rows"], found["num_segments"], True)
+    batches, disk = batches_read(sizes), budget_bytes(sizes, "disk")
+    if batches is None:
+        return None
+    most = batches.inputs if disk is None else min(batches.inputs, disk // max(1, sizes.row_bytes))
+    return PlannedRows(most, 0, batches.count, False)
+
+
+def cache_plan_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
+    """Returns the need of the cache plan stage: of ranking, of counting the rows of segment sizes, or of planning a segment."""
+    batches, nodes = batches_read(sizes), sizes.num_nodes
+    if batches is None:
+        return None
+    bound = not batches.exact
+    slots = Term("slots", 4 * nodes)
+    gaps = 8 * batches.count * min(batches.count, EXACT_SIZES) * (1 if batches.count <= EXACT_SIZES else 2)
+    records = Term(
+        "records of batches",
+        min(execution.threads, batches.count) * batches.most_bytes,
+        "[sampling] batch_size",
+        bound=bound,
+    )
+    once = sizes.id_bytes * min(batches.count, AT_ONCE) * batches.most_inputs
+    counting = (
+        LIBRARIES,
+        slots,
+        Term("last uses of nodes", 4 * nodes),
+        Term("gaps between uses", gaps, "[samples] epochs", bound=bound),
+        Term("ids of batches", 2 * once, "[sampling] batch_size", bound=bound),
+        records,
+    )
+    disk, each = budget_bytes(sizes, "disk"), 2 * sizes.id_bytes + 40
+    # If every batch can be packed whole, a segment is one batch, and nothing is cached.
+    whole = disk is not None and batches.inputs * sizes.row_bytes + 2 * PAGE_BYTES * batches.count <= disk
+    pairs = batches.most_inputs if whole else min(PAIRS_WITH_COPIES, batches.inputs)
+    planning = (
+        DRAWING,
+        slots,
+        Term("last readers and state of nodes", 8 * nodes),
+        Term("rows of a segment", each * pairs, "[cache_plan] segment_size", bound=bound or not whole),
+        records,
+    )
+    stored = 4 * nodes + 12 * min(batches.inputs, 2**62)
+    return Need(
+        name="cache_plan",
+        phases=(_ranking(nodes), counting, planning),
+        stored=stored,
+        scratch=16 * nodes,
+        stored_at_most=True,
+        work=batches.inputs,
+    )
+
+
+def _ranking(nodes: int) -> tuple[Term, ...]:
+    return (
+        LIBRARIES,
+        Term("slots, and a test of the order", 5 * nodes),
+        Term("a range of nodes in order", RANK_BYTES * min(nodes, KEYS_AT_ONCE)),
+    )

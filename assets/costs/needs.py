@@ -1,0 +1,249 @@
+"""What the build of an artifact or a training will take of the machine, added up before it starts.
+
+Each stage has a formula, `Stage.need`, of what is known of the graph then (`Sizes`). `graphmill inspect` asks it about every step of a
+pipeline before anything is built, when sizes are bounds, and `materialize` before it builds, when its inputs exist and sizes are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from graphmill.assets.sizes import format_bytes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.control_group import limit_bytes
+from graphmill.kernels.errors import InputError
+from graphmill.kernels.types import id_dtype
+
+STEP_BYTES = 109 << 20
+"""Anonymous memory of the process of a step before it builds: Python, Dagster and the libraries that an import loads."""
+FIGURE_BYTES = 27 << 20
+"""What a library for figures takes beside that."""
+WORKER_BYTES = 34 << 20
+"""Anonymous memory of a process that builds parts (assets/building/part_pool.py) before it builds."""
+COMMAND_BYTES = 110 << 20
+"""The command that waits for the steps of a large pipeline, which run in processes of their own, and what Dagster starts beside them."""
+
+MARGIN = 0.15
+"""Share by which formulas may say more than a step takes: so much above the memory that is there, a step is still let try."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What is known of a graph, and of what a step reads, before the step begins.
+
+    Attributes:
+        num_nodes, num_edges: N and E; without the graph's artifact, the most that its source can give.
+        num_train, num_valid, num_test: numbers of nodes of the splits; likewise.
+        num_classes: number of classes; 0 if it is not known.
+        num_rows, width, row_bytes: rows, columns and bytes per row of the feature table that the step reads; 0 if it reads none.
+        configs: role -> Semantic config of every step that it reads, directly or through others; empty if artifacts are given.
+        artifacts: role -> artifact, for those of these that exist.
+        survey: the `Survey` of the source, for the stages that read it; None if the graph and its features exist.
+    """
+
+    num_nodes: int
+    num_edges: int
+    num_train: int = 0
+    num_valid: int = 0
+    num_test: int = 0
+    num_classes: int = 0
+    num_rows: int = 0
+    width: int = 0
+    row_bytes: int = 0
+    configs: Mapping[str, Any] = field(default_factory=dict)
+    artifacts: Mapping[str, Artifact] = field(default_factory=dict)
+    survey: Any = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether the graph exists, so that its sizes are exact."""
+        return "graph" in self.artifacts
+
+    @property
+    def id_bytes(self) -> int:
+        """Bytes of a node id."""
+        return id_dtype(self.num_nodes).itemsize
+
+    @property
+    def topology_bytes(self) -> int:
+        """Bytes of the topology that sampling maps: starts, and sources."""
+        return 8 * (self.num_nodes + 1) + self.id_bytes * self.num_edges
+
+    @property
+    def feature_bytes(self) -> int:
+        """Bytes of all rows of the feature table."""
+        return self.num_rows * self.row_bytes
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of a need.
+
+    Attributes:
+        name: the thing that takes the bytes, in a few words: "rows in the host cache".
+        most: bytes that it takes at most.
+        key: key of the pipeline file that lowers it, "[memory] host"; "" if none does.
+        bound: whether a size that is not known yet was counted at its bound, so that the step may take less.
+        likely: bytes that are expected, if more is known than a need allows for; None for `most`.
+    """
+
+    name: str
+    most: int
+    key: str = ""
+    bound: bool = False
+    likely: int | None = None
+
+    @property
+    def least(self) -> int:
+        """Bytes that it takes for certain."""
+        return 0 if self.bound else self.most
+
+    @property
+    def expected(self) -> int:
+        """Bytes that it is expected to take."""
+        return self.most if self.likely is None else self.likely
+
+    def times(self, count: int) -> Term:
+        """Returns the term of a number of processes that each have it."""
+        return replace(self, most=count * self.most, likely=None if self.likely is None else count * self.likely)
+
+
+LIBRARIES = Term("Python and libraries", STEP_BYTES)
+"""The process of a step before it builds."""
+DRAWING = Term("Python and libraries", STEP_BYTES + FIGURE_BYTES)
+"""The process of a step that draws figures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How fast a stage works on the machine that docs/needs.md names; other machines measure their own when they build."""
+
+    # Units of work per second; `Stage.need` says which.
+    per_second: float
+    # Number of the artifact's summary that is its work, if the record of its build does not have it.
+    number: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """The need of one artifact or training.
+
+    Attributes:
+        name: the step's name, as in the pipeline's plan.
+        phases: summands of anonymous memory, over all processes of the step, of each of its phases: what one takes is free again in the
+            others, or not taken yet. Pages of mapped files are not among them.
+        stored: bytes that stay in the store.
+        scratch: bytes of disk that are free again afterwards.
+        stored_at_most: whether `stored` is a bound.
+        work: number of units of `Stage.speed` that take the time: edges, batches, bytes; 0 if it takes none worth a word.
+    """
+
+    name: str
+    phases: tuple[tuple[Term, ...], ...]
+    stored: int = 0
+    stored_at_most: bool = False
+    scratch: int = 0
+    work: float = 0
+
+    @property
+    def memory(self) -> tuple[Term, ...]:
+        """The phase that may take the most."""
+        return max(self.phases, key=lambda terms: sum(term.most for term in terms))
+
+    @property
+    def memory_bytes(self) -> int:
+        """The sum of `memory`, the peak."""
+        return sum(term.most for term in self.memory)
+
+    @property
+    def certain(self) -> tuple[Term, ...]:
+        """The phase whose exact terms take the most."""
+        return max(self.phases, key=lambda terms: sum(term.least for term in terms))
+
+    @property
+    def least_bytes(self) -> int:
+        """The bytes that the step takes for certain."""
+        return sum(term.least for term in self.certain)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the step may need less memory than the sum."""
+        return self.least_bytes < self.memory_bytes
+
+    def beside(self, term: Term) -> Need:
+        """Returns the need with one more term in every phase."""
+        return replace(self, phases=tuple((*phase, term) for phase in self.phases))
+
+    def lines(self, phase: Sequence[Term] | None = None) -> Iterator[str]:
+        """Yields one line per summand of the memory, or of one phase, largest first."""
+        for term in sorted(self.memory if phase is None else phase, key=lambda term: -term.most):
+            if term.most:
+                lowers = f"   ({term.key} lowers it)" if term.key else ""
+                yield f"{format_bytes(abs(term.most)):>9}  {term.name}{lowers}"
+
+
+def require_fit(need: Need, there: int | None) -> None:
+    """Refuses a need that exceeds the memory that is left for this process, before anything is allocated or opened.
+
+    Args:
+        need: the need; what is counted at its bound is never refused, because less may do, nor is what is over by less than `MARGIN`.
+        there: bytes of memory, None if the system does not say.
+
+    Raises:
+        InputError: the sum is larger; the error lists the summands, and the keys that lower them.
+    """
+    if there is None or need.least_bytes <= there * (1 + MARGIN):
+        return
+    phase = sorted(need.certain, key=lambda term: -term.most)
+    keys = dict.fromkeys(term.key for term in phase if term.key)
+    fixed = sum(term.most for term in phase if not term.key)
+    remedy = f"lower {' or '.join(keys)}"
+    if not keys or fixed > there * (1 + MARGIN):
+        limit = limit_bytes()
+        given = (
+            ""
+            if limit is None or limit < there
+            else f" of this container (control group), which is {format_bytes(limit)},"
+        )
+        more = f"raise the memory limit{given} to" if given else "use a machine, or a memory limit, with"
+        remedy = f"{more} at least {format_bytes(fixed)}: no key of the file lowers that"
+    raise InputError(
+        f"{need.name} needs {format_bytes(sum(term.most for term in phase))} of memory and {format_bytes(there)} are there:\n"
+        + "\n".join(f"  {line}" for line in need.lines(phase)),
+        remedy,
+    )
+
+
+def sizes_of(inputs: Mapping[str, Artifact]) -> Sizes | None:
+    """Returns the exact sizes that artifacts and their inputs tell; None if the graph is not among them.
+
+    Args:
+        inputs: role -> artifact that a step reads. What these were built from is found in their store, as far as it is still there.
+    """
+    found, waiting = dict(inputs), list(inputs.values())
+    while waiting:  # nearest first: a step's own features stand before those that its inputs were built from
+        artifact = waiting.pop(0)
+        for role, entry in artifact.inputs.items():
+            if role not in found:
+                source = artifact.neighbour(entry)
+                if source is not None:
+                    found[role] = source
+                    waiting.append(source)
+    return known_sizes(found) if "graph" in found else None
+
+
+def known_sizes(artifacts: Mapping[str, Artifact]) -> Sizes:
+    """Returns the sizes that artifacts tell: a graph, a feature table, or both. A graph that is not among them counts no node."""
+    graph = artifacts.get("graph")
+    names = ("num_nodes", "num_edges", "num_train", "num_valid", "num_test", "num_classes")
+    rows = artifacts["features"].table_facts("rows") if "features" in artifacts else None
+    counts: dict[str, Any] = {name: int(graph.summary["numbers"].get(name, 0)) if graph else 0 for name in names}
+    return Sizes(
+        **counts,
+        num_rows=rows.num_rows if rows else 0,
+        width=rows.width if rows else 0,
+        row_bytes=rows.row_bytes if rows else 0,
+        artifacts=artifacts,
+    )

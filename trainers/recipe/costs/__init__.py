@@ -1,0 +1,1 @@
+"""What trainings take before they start: batches, steps, memory, bytes over links, seconds."""

@@ -1,0 +1,179 @@
+"""The batches of a training before it, without torch: the sizes of the largest one, and some of them, drawn.
+
+Drawn batches are those of the training's first epoch, at places that a permutation chooses, so that means over them are means of an epoch
+with a small error and no part of the graph is preferred. Cost: the time of drawing `MOST_BATCHES` batches, or fewer large ones, and the
+bytes of their blocks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import NamedTuple
+
+import numpy as np
+
+from graphmill.assets.costs.needs import Sizes
+from graphmill.assets.sampling.bounds import batch_bound
+from graphmill.assets.sampling.config import SamplingConfig
+from graphmill.kernels.rng import key, permutation
+from graphmill.kernels.sampling.epoch_plan import Plan
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.sampling.sample import Transposes
+from graphmill.kernels.types import Block, Stream
+
+MOST_BATCHES, MOST_EDGES = 16, 4_000_000
+"""Batches that are drawn at most, and edges after which no further one is drawn; two are drawn unless time runs out."""
+MOST_SECONDS = 2.0
+"""Seconds after which a training draws no further batch for its prediction: other ranks wait meanwhile."""
+EDGE_BYTES = 24
+"""Bytes of blocks and transposes per edge, with the share of nodes: an estimate that bounds what drawn batches hold."""
+
+
+class BatchSizes(NamedTuple):
+    """The largest batch of an epoch.
+
+    Attributes:
+        count: number of batches of an epoch.
+        rows: rows of each layer: rows[0] are the inputs, rows[l + 1] the outputs of layer l, the last ones the seeds.
+        edges: number of edges that each layer aggregates over.
+        exact: whether the inputs and edges were counted when samples were stored.
+    """
+
+    count: int
+    rows: tuple[int, ...]
+    edges: tuple[int, ...]
+    exact: bool = False
+
+    @property
+    def inputs(self) -> int:
+        """Number of input rows."""
+        return self.rows[0]
+
+    def block_bytes(self, id_bytes: int, transposed: int) -> int:
+        """Returns the bytes of the arrays of its blocks.
+
+        Args:
+            id_bytes: bytes of a node id.
+            transposed: number of the layers, from the top, whose blocks have a transpose.
+        """
+        found = 0
+        for layer, edges in enumerate(self.edges):
+            sources, targets = self.rows[layer], self.rows[layer + 1]
+            found += 4 * edges + 8 * targets + id_bytes * sources
+            if layer >= len(self.edges) - transposed:
+                found += 8 * edges + 8 * sources
+        return found
+
+
+def batch_sizes(sampling: SamplingConfig, sizes: Sizes) -> BatchSizes:
+    """Returns the sizes of the largest batch: of stored samples, or the most that fan-outs can draw.
+
+    Args:
+        sampling: the table [sampling].
+        sizes: sizes of the graph; stored samples of the same batches are among its artifacts, if the training reads them.
+    """
+    count = max(1, ceil(sizes.num_train / sampling.batch_size))
+    seeds = ceil(sizes.num_train / count)
+    artifact = sizes.artifacts.get("samples")
+    if artifact is None:
+        bound = batch_bound(sampling, seeds, sizes, sampling.largest_fanouts)
+        return BatchSizes(count=count, rows=bound.rows, edges=bound.edges)
+    if artifact.config.get("plan") == "parts":  # parts may have unequal numbers of seeds
+        count, seeds = artifact.summary["numbers"]["num_batches"], min(sampling.batch_size, sizes.num_train)
+    # The largest of each kind, which may be those of different batches; behind those of training stand those of evaluations.
+    trained = artifact.config["epochs"] * count
+    edges = [int(each) for each in artifact.array("num_edges")[:trained].max(axis=0)]
+    return BatchSizes(
+        count=count,
+        rows=_rows(seeds, edges, int(artifact.array("num_inputs")[:trained].max())),
+        edges=tuple(edges),
+        exact=True,
+    )
+
+
+def whole_batch(layers: int, sizes: Sizes) -> BatchSizes:
+    """Returns the one batch of a full-graph training: all nodes and edges, in every layer."""
+    rows, edges = (sizes.num_nodes,) * (layers + 1), (sizes.num_edges,) * layers
+    return BatchSizes(count=1, rows=rows, edges=edges, exact=sizes.exact)
+
+
+def _rows(seeds: int, edges: list[int], inputs: int) -> tuple[int, ...]:
+    """Returns the rows of each layer: every edge brings another node, up to the inputs."""
+    rows = [seeds]
+    for each in reversed(edges):
+        rows.insert(0, min(inputs, rows[0] + each))
+    rows[0] = inputs
+    return tuple(rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnBatches:
+    """Drawn batches of one epoch.
+
+    Attributes:
+        count: number of batches of the whole epoch.
+        steps: number of each batch in its sampling epoch; batches without seeds are left out.
+        blocks: blocks of each batch; blocks[i][0] consumes features.
+    """
+
+    count: int
+    steps: Sequence[int]
+    blocks: Sequence[tuple[Block, ...]]
+
+    def mean(self, of: Callable[[tuple[Block, ...]], float]) -> float:
+        """Returns the mean of a number over the batches."""
+        return float(np.mean([of(blocks) for blocks in self.blocks])) if self.blocks else 0.0
+
+    @property
+    def inputs(self) -> float:
+        """Mean number of input rows of a batch."""
+        return self.mean(lambda blocks: blocks[0].num_src)
+
+    @property
+    def edges(self) -> float:
+        """Mean number of edges of a batch, of all layers."""
+        return self.mean(lambda blocks: sum(len(block.indices) for block in blocks))
+
+    @property
+    def largest(self) -> BatchSizes:
+        """The largest number of each kind, which may be those of different batches."""
+        rows = [[blocks[0].num_src, *(block.num_dst for block in blocks)] for blocks in self.blocks]
+        edges = [[len(block.indices) for block in blocks] for blocks in self.blocks]
+        most_rows, most_edges = np.max(rows, axis=0).tolist(), np.max(edges, axis=0).tolist()
+        return BatchSizes(count=self.count, rows=tuple(most_rows), edges=tuple(most_edges))
+
+
+def draw_batches(
+    plan: Plan,
+    sampler: AnySampler,
+    transpose: Transposes = "none",
+    most: int = MOST_BATCHES,
+    most_bytes: int = MOST_EDGES * EDGE_BYTES,
+    most_seconds: float = inf,
+) -> DrawnBatches:
+    """Returns some batches of a training's first epoch.
+
+    Args:
+        plan: the order of its batches.
+        sampler: draws them, on one thread.
+        transpose: blocks that get a transpose.
+        most: number of batches.
+        most_bytes: bytes that they may hold, but for the first two.
+        most_seconds: seconds of drawing after which no further batch is drawn.
+    """
+    places = set(permutation(key(plan.seed, Stream.PROBE), plan.num_batches)[:most].tolist())
+    steps, found, edges, started = [], [], 0, time.perf_counter()
+    for item in plan.batches(0):
+        if item.position not in places or not len(item.seeds):
+            continue
+        blocks = sampler.sample(item.key, item.seeds, transpose=transpose)
+        steps.append(item.key.step)
+        found.append(blocks)
+        edges += sum(len(block.indices) for block in blocks)
+        enough = edges > min(MOST_EDGES, most_bytes // EDGE_BYTES) and len(found) > 1
+        if enough or time.perf_counter() - started > most_seconds:
+            break
+    return DrawnBatches(count=plan.num_batches, steps=steps, blocks=found)

@@ -1,0 +1,232 @@
+"""One training before it starts: its recipe, the sizes that it meets, and whatever else is known of its course.
+
+`Case` is what every formula gets: those of memory (memory.py), and those of a technique's bytes and seconds (`Costs`, forecast.py). A need
+knows the recipe and sizes alone, and adds up bounds. A forecast also has some drawn batches, the order and the counts of hotness, the parts
+of nodes, and `Speeds`, the measured seconds of the pieces of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphmill.assets.costs.needs import Sizes
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.rows.pages import PAGE_BYTES
+from graphmill.kernels.sampling.epoch_plan import Plan
+from graphmill.kernels.types import Array
+from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.costs.batch import BatchSizes, DrawnBatches
+from graphmill.trainers.recipe.costs.step import item_bytes, transposed_layers
+from graphmill.trainers.recipe.in_turn import prepared_in_turn
+from graphmill.trainers.recipe.queue_bytes import queue_bounds
+from graphmill.trainers.recipe.techniques import find_technique
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speeds:
+    """Measured seconds of the pieces of a batch, on this machine, of one recipe and one graph.
+
+    Attributes:
+        step: threads -> seconds of a training step on a mean batch, with its update.
+        handed: threads -> the same right after another thread has prepared the batch: its threads wake on cores that were in use, and
+            a step of a few milliseconds takes up to 1.7 times as long.
+        draw: threads -> seconds of drawing it, with the transposes that the model needs.
+        gather: threads -> seconds of gathering its input rows from a mapped table.
+        transpose: seconds of its transposes on one thread.
+        prune: seconds of pruning it on one thread; 0 if that was not measured.
+        layers: threads -> seconds of a forward and a backward pass over all nodes and edges in chunks, scaled from one of them; empty
+            likewise.
+        whole: threads -> the same in one piece, in which each node is a source once.
+        visit: parts -> seconds of a chunk in both passes of all layers apart from its edges and rows; empty likewise.
+        edges: mean number of edges of the measured batches, or of the graph if passes over it were measured.
+        inputs: mean number of their input rows.
+        disk_rate: bytes that the disk of the home reads per second in order, past the page cache.
+        pages_rate: bytes of scattered pages that it reads per second, one request for each; 0 if that was not measured.
+        copy_rate: bytes that one thread copies per second.
+        call: seconds of an exchange of nothing between two processes of this machine.
+        rank_rate: bytes that each of them receives per second in an exchange.
+    """
+
+    step: Mapping[int, float] = field(default_factory=dict)
+    handed: Mapping[int, float] = field(default_factory=dict)
+    draw: Mapping[int, float] = field(default_factory=dict)
+    gather: Mapping[int, float] = field(default_factory=dict)
+    transpose: float = 0.0
+    prune: float = 0.0
+    layers: Mapping[int, float] = field(default_factory=dict)
+    whole: Mapping[int, float] = field(default_factory=dict)
+    visit: Mapping[int, float] = field(default_factory=dict)
+    edges: float = 0.0
+    inputs: float = 0.0
+    disk_rate: float = 0.0
+    pages_rate: float = 0.0
+    copy_rate: float = 0.0
+    call: float = 0.0
+    rank_rate: float = 0.0
+
+    def request(self) -> float:
+        """Returns the seconds of a request to the disk apart from its bytes."""
+        if not self.pages_rate or not self.disk_rate:
+            return 0.0
+        return max(0.0, PAGE_BYTES / self.pages_rate - PAGE_BYTES / self.disk_rate)
+
+    def at(self, piece: str, threads: int) -> float:
+        """Returns the seconds of a piece on a number of threads, by the nearest measured number.
+
+        Args:
+            piece: "step", "handed", "draw", "gather", "layers", "whole" or "visit".
+            threads: the number; of "visit" the number of parts.
+        """
+        found: Mapping[int, float] = getattr(self, piece)
+        if not found:
+            return 0.0
+        return found[min(found, key=lambda each: (abs(each - threads), each))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedVisits:
+    """Visits of nodes in a number of batches.
+
+    Attributes:
+        num_batches: number of the batches.
+        order: ids[N], nodes by falling hotness.
+        visits: numbers[N], batches that read the node's row.
+        layer_visits, layer_inputs: numbers[L-1, N], batches in which layer l has the node, and inputs under it, summed over them.
+    """
+
+    num_batches: int
+    order: Array
+    visits: Array
+    layer_visits: Array
+    layer_inputs: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One training, and what is known of it before it starts.
+
+    Attributes:
+        sizes: what is known of the graph and of the artifacts that it reads.
+        batch: sizes of the largest batch, bounded or of drawn ones.
+        ranks: number of processes on this machine that share it.
+        plan: the order of batches; None if nothing is sampled, or nothing was drawn.
+        drawn: drawn batches; None likewise, and of a user's own sampling function.
+        order: ids[N], nodes by falling hotness, if the training caches rows by it or has packed ones; else None.
+        cached: whether a cache stands before the table of rows.
+        counted: counts of visits by layer, for a history of embeddings; None if they are not known.
+        part_of: i32[N], part of each node, for a training by parts; else None.
+        row_of: ids[N], row of each node, -1 for none; None if nodes are rows.
+        fits: whether the feature table fits into the memory that is free, so that features = "auto" maps it.
+        stand_in: whether batches are drawn of a smaller graph than the one that is trained on.
+        exact_evaluation: whether evaluations are exact.
+        cores: cores that the training may use.
+        speeds: measured seconds; while pieces are measured the rates of the machine alone; None if nothing was measured.
+        shared: key -> result that several formulas need; of this case alone, `replace` starts with none.
+    """
+
+    semantic: ModelConfig
+    execution: TrainExecution
+    sizes: Sizes
+    batch: BatchSizes
+    ranks: int = 1
+    plan: Plan | None = None
+    drawn: DrawnBatches | None = None
+    order: Array | None = None
+    cached: bool = False
+    counted: CountedVisits | None = None
+    part_of: Array | None = None
+    row_of: Array | None = None
+    fits: bool = True
+    stand_in: bool = False
+    exact_evaluation: bool = False
+    cores: int = 1
+    speeds: Speeds | None = None
+    shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def artifacts(self) -> Mapping[str, Artifact]:
+        """The artifacts that exist."""
+        return self.sizes.artifacts
+
+    @property
+    def settings(self) -> Any:
+        """The technique's own settings."""
+        return self.semantic.train.own_settings
+
+    @property
+    def num_classes(self) -> int:
+        """Number of logits; 2 if the classes are not known."""
+        return max(2, self.sizes.num_classes)
+
+    @property
+    def stored(self) -> bool:
+        """Whether batches are read instead of drawn."""
+        return self.execution.samples == "stored" or find_technique(self.semantic.train.trainer).stored
+
+    @property
+    def samplers(self) -> int:
+        """Number of threads that sample or read ahead of the step, on each rank: ranks of a machine share its cores."""
+        return self.execution.samplers or max(1, usable_cores() // max(1, self.ranks) - 1)
+
+    @property
+    def threads(self) -> int:
+        """The threads of a trainer; all cores if the table leaves them to the machine."""
+        threads = self.semantic.train.threads
+        return self.cores if isinstance(threads, str) else threads
+
+    @property
+    def may_be_in_turn(self) -> bool:
+        """Whether batches are prepared one by one between the steps, if their rows turn out to be at hand."""
+        drawn = not self.stored and prepared_in_turn(self.semantic.train.trainer, self.execution)
+        return drawn and self.ranks == 1 and self.semantic.train.device == "cpu"
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether all threads prepare each batch just before its step: rows are at hand, and no cache stands before them."""
+        at_hand = self.execution.features == "memory" or self.fits
+        turns = prepared_in_turn(self.semantic.train.trainer, self.execution)
+        return at_hand and not self.cached and self.ranks == 1 and turns
+
+    @property
+    def stores_evaluation(self) -> bool:
+        """Whether the batches of an evaluation may be read: they are stored, so that threads read ahead of it."""
+        if "samples" in self.artifacts:
+            return bool(self.artifacts["samples"].config.get("evaluate"))
+        config = self.sizes.configs.get("samples")
+        return config is not None and config.evaluate
+
+    @property
+    def queue_bytes(self) -> int:
+        """Bytes of the run's queue, once it has grown for this batch."""
+        return self.shared_bytes(1, self.batch_bytes)
+
+    def shared_bytes(self, parts: int, each: int) -> int:
+        """Returns the bytes of one of several queues that share the run's, once it has grown for items of `each` bytes."""
+        first, most = (bound // parts for bound in queue_bounds(self.execution.queue))
+        return max(first, min(most, 2 * each)) if most > first else first
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an input row on the device."""
+        return self.sizes.width * item_bytes(self.semantic.train)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the blocks of the largest batch."""
+        return self.batch.block_bytes(self.sizes.id_bytes, transposed_layers(self.semantic.train))
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of the largest batch, its blocks and its input rows."""
+        return self.batch.inputs * self.row_bytes + self.block_bytes
+
+    def held(self, limit: int, each: int, most: int) -> int:
+        """Returns how many batches of `each` bytes wait within a bound, at least 1 and at most `most` or those of an epoch."""
+        return max(1, min(self.batch.count, most, limit // max(1, each)))
+
+    def with_rows(self, node_ids: Array) -> Array:
+        """Returns the nodes that have a row, of ids[n]."""
+        return node_ids if self.row_of is None else node_ids[self.row_of[node_ids] >= 0]

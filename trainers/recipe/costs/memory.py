@@ -1,0 +1,297 @@
+"""The memory that a training will take, term by term: what techniques have in common. A technique's own terms are in its costs.
+
+Common are the process itself, the batches within the queue's bound, the activations of a step in a heap that is not cut
+(trainers/devices/malloc.py), the model with its optimiser, the samplers, and an evaluation. Terms of bounds (a queue that may not fill,
+fan-outs that may not find as many neighbours) say so, and with what is known of the case what is expected instead:
+
+- Batches that are prepared in turn do not wait, in an evaluation likewise. Rows that fit are mapped, and no thread reads them past the page
+  cache. An evaluation is exact or sampled.
+- While the queue is full no rows are kept beside it. It fills by as many batches of an epoch as are prepared before others are trained on.
+- Ranks wait for rows of each other, so that two batches of each wait, and rows of two are kept. The process that starts them waits, too.
+
+docs/log.md compares the sums with measured peaks.
+"""
+
+from __future__ import annotations
+
+from graphmill.assets.costs.needs import Need, Sizes, Term
+from graphmill.assets.samples.costs import sampler_bytes
+from graphmill.assets.sizes import parse_size
+from graphmill.assets.storage.user_code import is_reference
+from graphmill.kernels.rows.aligned import space_for
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
+from graphmill.trainers.recipe.costs.batch import BatchSizes, batch_sizes, whole_batch
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes, step_bytes
+from graphmill.trainers.recipe.techniques import find_technique
+
+TRAINER_BYTES = 158 << 20
+"""Anonymous memory of a process that trains, before it opens data: Python, torch and this project."""
+WAITING_BYTES = 122 << 20
+"""The step that waits for the training, and what Dagster and the guard start beside both."""
+LAUNCHER_BYTES = 40 << 20
+"""The process that starts the ranks of a training and waits for them."""
+HEAP = 1.12
+"""Bytes of a heap over those that are alive in it at once; measured from 0.9 to 1.2 without lists of small blocks (docs/log.md)."""
+PRODUCT_BYTES = 16 << 20
+"""What the libraries of matrix products and threads keep after the first step."""
+PARAMETER_COPIES = 9
+"""Copies of the parameters: values, gradients, two moments, the best ones, and what a checkpoint takes while it is written."""
+CHECKPOINT_COPIES, ROW_STEP_COPIES = 2, 2
+"""Copies of a checkpoint's tensors while it is read (one while it is written); and sums of gradients of rows, divided by the seeds."""
+READER_BYTES, WINDOW_BYTES = 2 << 20, 8 << 20
+"""What a thread takes that reads rows past the page cache, and that to convert them (trainers/rows/direct.py)."""
+BATCH = "[sampling] batch_size"
+
+
+def training_need(semantic: ModelConfig, execution: TrainExecution, sizes: Sizes, ranks: int = 0) -> Need | None:
+    """Returns the need of one training, of all its processes without those that wait for it; None for a technique without a formula.
+
+    Args:
+        sizes: what is known before it starts.
+        ranks: number of processes on this machine that share it; 0 for the table's.
+    """
+    technique = find_technique(semantic.train.trainer)
+    if not technique.costs or semantic.train.device != "cpu":
+        return None
+    case = Case(
+        semantic=semantic,
+        execution=execution,
+        sizes=sizes,
+        batch=largest_batch(semantic, sizes),
+        ranks=ranks or semantic.train.own_settings.ranks,
+    )
+    return Need(name=f"a training by {technique.name}", phases=(tuple(memory_terms(case)),))
+
+
+def memory_terms(case: Case) -> list[Term]:
+    """Returns the terms of a training by a technique that has costs, of all its processes without those that wait for it."""
+    return [*find_technique(case.semantic.train.trainer).open_costs().memory(case), *node_row_terms(case)]
+
+
+def largest_batch(semantic: ModelConfig, sizes: Sizes) -> BatchSizes:
+    """Returns the sizes of the largest batch: of stored samples, the most that fan-outs can draw, or the whole graph."""
+    drawn = None if find_technique(semantic.train.trainer).whole_graph else semantic.sampling
+    return whole_batch(semantic.train.layers, sizes) if drawn is None else batch_sizes(drawn, sizes)
+
+
+def node_row_terms(case: Case) -> list[Term]:
+    """Returns the terms of learnable rows of nodes, of all ranks: the rows with their moments, their copies, and their gradients."""
+    train, sizes = case.semantic.train, case.sizes
+    if train.embedding != "node":
+        return []
+    row_bytes = train.hidden * item_bytes(train)
+    table = max(0, sizes.num_nodes - sizes.num_rows) * row_bytes
+    scored = sizes.num_valid > 0
+    copied = (scored + (3 + scored) * CHECKPOINT_COPIES) * table
+    inputs = min(case.batch.inputs, sizes.num_nodes - sizes.num_rows) * row_bytes
+    # Of every batch of a step with what ranks exchange of it, and of their sum.
+    copies = train.accumulate * (1 + 2 * (case.ranks > 1)) + ROW_STEP_COPIES
+    sure = sizes.exact and "features" in sizes.artifacts
+    each = (
+        Term("rows of nodes and their moments", 3 * table, "hidden", bound=not sure),
+        Term("best rows of nodes, and a checkpoint of them", copied, "hidden", bound=True),
+        Term("gradients of rows of nodes", copies * inputs, "accumulate", bound=True),
+    )
+    return [term.times(case.ranks) for term in each]
+
+
+def waiting_term() -> Term:
+    """Returns the term of the processes that wait for a training."""
+    return Term("the step that waits for the training", WAITING_BYTES)
+
+
+def running_bytes(ranks: int) -> int:
+    """Returns the bytes of a need that other processes have already when the first rank adds it up."""
+    return (ranks - 1) * TRAINER_BYTES + LAUNCHER_BYTES * (ranks > 1)
+
+
+def process_terms(case: Case) -> list[Term]:
+    """Returns the terms of the processes that train, of the one that starts several, and of what each has of the graph."""
+    ranks = case.ranks
+    launcher = [Term("the process that starts the ranks", LAUNCHER_BYTES, likely=0)] if ranks > 1 else []
+    many = f"{ranks} processes: " if ranks > 1 else ""
+    return [
+        *launcher,
+        Term(f"{many}Python, torch and this project", ranks * (TRAINER_BYTES + PRODUCT_BYTES)),
+        Term("order of the seeds", ranks * 24 * case.sizes.num_train),
+    ]
+
+
+def model_terms(case: Case, models: int = 1, extra_rows: int = 0) -> list[Term]:
+    """Returns the terms of a step, of the parameters and of an exact evaluation, above what the step took, which is free again.
+
+    Args:
+        models: number of models that are trained at once.
+        extra_rows: more bytes that a technique keeps during a step.
+    """
+    train = case.semantic.train
+    step = models * int(HEAP * (step_bytes(train, case.sizes.width, case.num_classes, case.batch) + extra_rows))
+    sure = case.batch.exact and not is_reference(train.model)
+    exact = max(0, models * _exact_bytes(case) - step)
+    expected = min(exact, max(0, case.ranks * _expected_exact_bytes(case) - step)) if case.exact_evaluation else 0
+    return [
+        Term("activations of a step", step, "batch_size or hidden", bound=not sure),
+        parameter_term(case, models),
+        Term("an exact evaluation", exact, "eval_workspace", bound=True, likely=expected),
+    ]
+
+
+def parameter_term(case: Case, models: int = 1) -> Term:
+    """Returns the term of a number of models with their optimisers and a checkpoint."""
+    num_bytes = parameter_bytes(case.semantic.train, case.sizes.width, case.num_classes)
+    return Term("parameters, moments, checkpoint", models * PARAMETER_COPIES * num_bytes, "hidden")
+
+
+def _exact_bytes(case: Case) -> int:
+    """Returns the most that an exact evaluation takes of its workspace (trainers/inference/exact.py)."""
+    train, sizes = case.semantic.train, case.sizes
+    if train.eval == "sampled":
+        return 0
+    edges = (sizes.num_edges + sizes.num_nodes) * _widest_row_bytes(case)
+    return _layer_bytes(case) + min(parse_size(train.eval_workspace) // 4 * 2, edges)
+
+
+def _expected_exact_bytes(case: Case) -> int:
+    """Returns the expected bytes, if many edges share a row: a window reads each node's row once, and all nodes have one at most."""
+    return min(_exact_bytes(case), _layer_bytes(case) + case.sizes.num_nodes * _widest_row_bytes(case))
+
+
+def _layer_bytes(case: Case) -> int:
+    """Returns the bytes of two layers' rows, and of the sets of nodes that each layer computes."""
+    train, nodes = case.semantic.train, case.sizes.num_nodes
+    rows = min(parse_size(train.eval_workspace) // 4, nodes * train.hidden * item_bytes(train))
+    return 2 * rows + nodes * (train.layers + 9) // 8
+
+
+def _widest_row_bytes(case: Case) -> int:
+    return max(case.sizes.width, case.semantic.train.hidden) * item_bytes(case.semantic.train)
+
+
+def sampler_terms(case: Case, samplers: int = 0) -> list[Term]:
+    """Returns the term of the samplers: of the training, or of a sampled evaluation alone if batches are stored.
+
+    Args:
+        samplers: number of samplers of each rank, 0 for one per thread.
+    """
+    ranks, evaluation = case.ranks, case.semantic.train.eval
+    if case.stored and evaluation == "exact":
+        return []
+    name = f"{samplers} samplers" if samplers else f"samplers of {case.samplers} threads"
+    num_bytes = ranks * (samplers or case.samplers) * sampler_bytes(case.sizes, case.batch.inputs)
+    # Ranks that are bound to cores have other numbers, and "auto" may evaluate exactly.
+    unsure = ranks > 1 or (case.stored and evaluation == "auto")
+    return [Term(name, num_bytes, "samplers", bound=unsure or case.sizes.num_nodes > Sampler.MOST_DIRECT_NODES)]
+
+
+def queue_terms(case: Case, waiting: float = 1.0) -> list[Term]:
+    """Returns the terms of batches that are drawn and gathered by threads: those in work, and others that may wait.
+
+    Args:
+        waiting: share of an epoch's batches that are expected to wait at its end, of a training without ranks.
+    """
+    ranks, inputs = case.ranks, case.batch.inputs * case.row_bytes
+    count = case.held(case.queue_bytes, case.batch_bytes, case.batch.count)
+    each, ahead = space_for(inputs) + case.block_bytes, min(count, 1 + case.samplers)
+    # Rows that turn out not to be at hand have threads that work on batches beside the step.
+    busy, expected = (
+        1 if in_turn else ahead for in_turn in (case.may_be_in_turn, case.may_be_in_turn and case.in_turn)
+    )
+    if case.in_turn:
+        filled = 0
+    elif ranks > 1:
+        filled = 2 * ranks * inputs
+    else:
+        filled = round((0 if case.drawn is None else case.drawn.count) * case.batch_bytes * waiting)
+    blocks, kept = (
+        ranks * case.samplers * case.block_bytes,
+        ranks * min(case.queue_bytes // 2, count * space_for(inputs)),
+    )
+    return [
+        Term("batches in work", ranks * busy * each, BATCH, not case.batch.exact, likely=ranks * expected * each),
+        Term("blocks of the next batches", blocks, "samplers", bound=True, likely=0 if case.in_turn else blocks),
+        Term(
+            "batches that wait",
+            ranks * (count - busy) * each,
+            "queue",
+            bound=True,
+            likely=min(ranks * (count - expected) * each, filled),
+        ),
+        kept_term(kept, min(kept, 2 * ranks * inputs) if ranks > 1 else 0),
+    ]
+
+
+def kept_term(num_bytes: int, expected: int) -> Term:
+    """Returns the term of input rows that came back and are too small for the next batches (trainers/batches/source.py)."""
+    return Term("memory of input rows that is kept", num_bytes, "queue", bound=True, likely=expected)
+
+
+def evaluation_terms(case: Case, inputs_bytes: int, *, keeps: bool = False) -> list[Term]:
+    """Returns the term of a sampled evaluation, whose batches are drawn within the whole queue whatever the training's are.
+
+    Args:
+        inputs_bytes: buffers of input rows that the training has, which the evaluation takes first.
+        keeps: whether rows are expected to be kept beside a full queue.
+    """
+    sizes = case.sizes
+    if case.semantic.train.eval == "exact" or case.semantic.sampling is None:
+        return []
+    most = max(1, -(-max(sizes.num_valid, sizes.num_test) // case.semantic.sampling.batch_size))
+    count = case.held(case.queue_bytes, case.batch_bytes, most)
+    inputs = count * space_for(case.batch.inputs * case.row_bytes)
+    more, kept = max(0, inputs + count * case.block_bytes - inputs_bytes), min(case.queue_bytes // 2, inputs)
+    one = case.in_turn and not case.stores_evaluation
+    expected = 0 if case.exact_evaluation else min(more, case.batch_bytes) if one else more
+    return [
+        Term("batches of an evaluation that wait", more, "queue", bound=True, likely=expected),
+        kept_term(kept, kept if keeps else 0),
+    ]
+
+
+def row_terms(case: Case) -> list[Term]:
+    """Returns the terms of the source of rows: the table in memory, or readers past the page cache."""
+    sizes, where = case.sizes, case.execution.features
+    if where == "memory":
+        return [Term("features in memory", sizes.feature_bytes, "features")]
+    if where == "mapped":
+        return []
+    each = READER_BYTES + WINDOW_BYTES * (sizes.width * 4 != sizes.row_bytes)
+    num_bytes, unsure = (case.samplers + 1) * each, where == "auto"
+    return [Term("readers of rows", num_bytes, "samplers", unsure, likely=0 if unsure and case.fits else num_bytes)]
+
+
+def tier_terms(case: Case, slots: int = 4) -> list[Term]:
+    """Returns the terms of cached rows on the device and the host, and of the nodes' slots; none without a cache.
+
+    Args:
+        slots: bytes per node of the lists that say where rows are.
+    """
+    found = []
+    # Beside a table in memory the host caches nothing; packed rows are none of that table.
+    in_memory = slots and case.execution.features == "memory"
+    for name in ("device",) if in_memory else ("device", "host"):
+        rows, bound = tier_rows(case.sizes, name)
+        found.append(Term(f"rows in the {name} cache", rows * case.sizes.row_bytes, f"[memory] {name}", bound))
+    if slots and any(term.most for term in found):
+        found.append(Term("slots of nodes", slots * case.sizes.num_nodes))
+    return found
+
+
+def tier_rows(sizes: Sizes, level: str) -> tuple[int, bool]:
+    """Returns (rows of a cached level, whether they are a bound), by the budgets; 0 without budgets.
+
+    Args:
+        level: "device" or "host".
+    """
+    if "budgets" in sizes.artifacts:
+        numbers = sizes.artifacts["budgets"].summary["numbers"]
+        # The device's "auto" is lowered by what a step turns out to take (trainers/training/probe_step.py).
+        return int(numbers[f"{level}_rows"]), level in numbers["automatic"]
+    config = sizes.configs.get("budgets")
+    if config is None or not sizes.row_bytes:
+        return 0, False
+    size = getattr(config.memory, level)
+    automatic = size == "auto"
+    held = sizes.feature_bytes if automatic else parse_size(size, sizes.feature_bytes)
+    return min(sizes.num_rows, held // sizes.row_bytes), automatic

@@ -1,0 +1,168 @@
+"""What a training by `distributed` takes, of all ranks of one machine and of the process that starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+import numpy as np
+
+from graphmill.assets.costs.needs import Term
+from graphmill.kernels.rows.aligned import space_for
+from graphmill.kernels.types import Array
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
+from graphmill.trainers.recipe.costs.memory import (
+    BATCH,
+    model_terms,
+    process_terms,
+    queue_terms,
+    row_terms,
+    sampler_terms,
+    tier_rows,
+    tier_terms,
+)
+from graphmill.trainers.techniques.disk_volumes import from_disk_terms, stored_links
+from graphmill.trainers.techniques.distributed.settings import WINDOW_BYTES
+from graphmill.trainers.techniques.distributed.volumes import (
+    gradient_bytes,
+    model_size,
+    request_bytes,
+    summed_gradient_bytes,
+)
+from graphmill.trainers.techniques.row_links import added, feature_place, whole_pages
+from graphmill.trainers.techniques.seconds import Pieces
+
+
+def rank_terms(case: Case) -> list[Term]:
+    """Returns the terms of all ranks."""
+    ranks, packed = case.ranks, case.settings.rows == "packed"
+    windows = ranks * WINDOW_BYTES
+    expected = min(windows, ranks * case.batch.inputs * case.row_bytes) if ranks > 1 else windows
+    return [
+        *process_terms(case),
+        *(from_disk_terms(case) if packed else queue_terms(case)),
+        *model_terms(case, ranks),
+        *sampler_terms(case),
+        *row_terms(case),
+        Term("windows of rows in file order", windows, bound=True, likely=expected),
+        Term("places of rows", ranks * 4 * case.sizes.num_nodes),
+        *([term.times(ranks) for term in tier_terms(case, 0)] if packed else _exchange_terms(case)),
+    ]
+
+
+def _exchange_terms(case: Case) -> list[Term]:
+    """Returns the terms of rows of other ranks: cached ones, and those that are fetched for a batch."""
+    ranks, sizes = case.ranks, case.sizes
+    fetched = space_for(case.batch.inputs * sizes.row_bytes) if ranks > 1 else 0
+    peer = case.settings.exchange == "peer"
+    on_devices, bound = tier_rows(sizes, "device") if peer else (0, False)
+    # A rank caches rows of others alone, and less beside shards in memory.
+    cached = ranks * min(tier_rows(sizes, "host")[0], sizes.num_rows) * sizes.row_bytes
+    return [
+        Term("rows on the ranks' devices", ranks * on_devices * sizes.row_bytes, "[memory] device", bound),
+        Term("places of rows on devices", ranks * 4 * sizes.num_nodes if peer else 0),
+        Term("cached rows of other ranks", cached, "[memory] host", bound=True),
+        Term("rows of other ranks for a batch", ranks * fetched, BATCH, bound=True),
+    ]
+
+
+def remote_links(case: Case, steps: Sequence[int], batches: Sequence[Array]) -> tuple[dict[str, float], float]:
+    """Returns (link -> bytes of an epoch's rows besides those between ranks, rows of an epoch that other ranks send).
+
+    Args:
+        case: the training, with the parts of its nodes.
+        steps: numbers of drawn batches in their sampling epoch.
+        batches: ids[n] of each of them, global: the nodes whose rows it reads.
+    """
+    ranks, row_bytes = case.ranks, case.sizes.row_bytes
+    assert case.part_of is not None and case.drawn is not None
+    num_parts = int(case.part_of.max(initial=0)) + 1
+    share = max(1, num_parts // ranks)
+    kept = _kept(case, share)
+    rows = own = remote = 0
+    for step, node_ids in zip(steps, map(case.with_rows, batches), strict=True):
+        rank = step % num_parts // share
+        owners = np.asarray(case.part_of)[node_ids] // share
+        rows += len(node_ids)
+        own += int(np.count_nonzero(owners == rank))
+        others = node_ids[owners != rank]
+        remote += len(others) if rank not in kept else int(np.count_nonzero(~kept[rank][others]))
+    links = {"h2d": rows * row_bytes}
+    if feature_place(case) == "mapped":
+        links["mapped"] = own * row_bytes
+    elif feature_place(case) == "direct":
+        links["disk"] = own * whole_pages(row_bytes)
+    scale = case.drawn.count / max(1, len(batches))
+    return {link: num_bytes * scale for link, num_bytes in links.items()}, remote * scale
+
+
+def _kept(case: Case, share: int) -> dict[int, Array]:
+    """Returns rank -> bool[N], the hottest rows of others, which it keeps; empty without a cache."""
+    cached = tier_rows(case.sizes, "host")[0]
+    if case.order is None or not cached:
+        return {}
+    hottest, found = case.with_rows(np.asarray(case.order)), {}
+    owners = np.asarray(case.part_of)[hottest] // share
+    for rank in range(case.ranks):
+        mask = np.zeros(case.sizes.num_nodes, bool)
+        mask[hottest[owners != rank][:cached]] = True
+        found[rank] = mask
+    return found
+
+
+def between_ranks(case: Case, remote_rows: float) -> float:
+    """Returns the bytes of an epoch between ranks: rows, their numbers, and gradients."""
+    ranks, plan, drawn = case.ranks, case.plan, case.drawn
+    if ranks == 1 or plan is None or drawn is None:
+        return 0.0
+    model, row_bytes = model_size(case.semantic.train, case.sizes.width, case.num_classes), case.sizes.row_bytes
+    if case.settings.gradients == "ordered":
+        gradients = gradient_bytes(model, drawn.count, ranks)
+    else:
+        # Drawn batches may be counted for a larger graph than the plan's.
+        gradients = summed_gradient_bytes(model, ceil(drawn.count / plan.batches_per_step), ranks)
+    if case.settings.rows == "packed":
+        return gradients
+    return gradients + remote_rows * row_bytes + request_bytes(ceil(remote_rows), drawn.count, ranks, row_bytes, ranks)
+
+
+def _links(case: Case) -> Links:
+    if case.settings.rows == "packed":
+        links, exact = stored_links(case, topology=True)
+        return added(links, {"rank": between_ranks(case, 0.0)}), exact and case.ranks == 1
+    assert case.drawn is not None
+    batches = [blocks[0].src_ids for blocks in case.drawn.blocks]
+    links, remote = remote_links(case, case.drawn.steps, batches)
+    return added(links, {"rank": between_ranks(case, remote)}), False
+
+
+def rows_read(each: Pieces, links: Mapping[str, float]) -> float:
+    """Returns the seconds in which the disk reads the rows of a batch of each rank; those that others ask for are read, too."""
+    if each.case.settings.rows == "packed":
+        return each.case.ranks * each.disk(links)
+    all_rows = links["h2d"] / max(1, each.case.sizes.row_bytes) * each.touched_bytes
+    return each.case.ranks * each.table_read({"disk": all_rows if links.get("disk") else 0.0})
+
+
+def exchanged(each: Pieces, links: Mapping[str, float]) -> tuple[float, float]:
+    """Returns the seconds in which a rank receives what crosses for a batch, and those of a call; 0 of both without other ranks."""
+    speeds, several = each.speeds, each.case.ranks > 1
+    moved = links.get("rank", 0.0) / each.count / speeds.rank_rate if several and speeds.rank_rate else 0.0
+    return moved, speeds.call * several
+
+
+def _seconds(case: Case) -> Seconds:
+    """Returns the seconds of ranks that share a machine: rounds of one batch each, and an exchange that nothing hides."""
+    ranks, each, links = case.ranks, Pieces(case, case.ranks), _links(case)[0]
+    # Each rank receives its share of what crosses, and works on it while it does.
+    moved, calls = exchanged(each, links)
+    ahead = each.prepare(1) + each.gather(1)
+    step = each.handed(each.threads)  # another thread exchanges rows beside it
+    work = ranks * (ahead + moved + each.threads * step)
+    beside = ((ahead + rows_read(each, links)) / case.samplers, moved + calls, step)
+    seconds = each.side_by_side(*beside, work=work, ranks=ranks, waiting=2 * calls)
+    return each.named(exchanging=each.count / ranks * (2 * calls + moved)), seconds
+
+
+COSTS = Costs(memory=rank_terms, links=_links, seconds=_seconds)

@@ -1,0 +1,131 @@
+"""What a training by `factored` takes: one queue of sampled batches, and for each trainer the rows of two batches and a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from graphmill.assets.costs.needs import Term
+from graphmill.assets.storage.machine import usable_cores
+from graphmill.kernels.rows.aligned import space_for
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
+from graphmill.trainers.recipe.costs.memory import (
+    PARAMETER_COPIES,
+    PRODUCT_BYTES,
+    evaluation_terms,
+    model_terms,
+    parameter_term,
+    process_terms,
+    row_terms,
+    sampler_terms,
+    tier_terms,
+)
+from graphmill.trainers.techniques.disk_volumes import reader_bytes, staged_bytes, stored_links
+from graphmill.trainers.techniques.factored.settings import DEPTH
+from graphmill.trainers.techniques.factored.standby import StandbyShare, standby_rows, standby_share
+from graphmill.trainers.techniques.row_links import table_links
+from graphmill.trainers.techniques.seconds import CHUNK_PASSES, Pieces
+
+
+def role_terms(case: Case, staged: int, extra_rows: int = 0) -> list[Term]:
+    """Returns the terms of roles.
+
+    Args:
+        staged: bytes of packed rows that wait with a batch.
+        extra_rows: bytes of rows between layers, of each trainer.
+    """
+    settings, count, train = case.settings, case.batch.count, case.semantic.train
+    samplers, trainers = settings.roles(usable_cores())
+    packed = settings.rows == "packed"
+    waiting = case.held(case.shared_bytes(1, case.block_bytes + staged), case.block_bytes + staged, count)
+    standby = samplers if settings.switching and settings.sharing == "space" else 0
+    trainers, taken = min(count, trainers + standby), min(count, DEPTH * trainers + standby)
+    rows = taken * space_for(case.batch.inputs * case.row_bytes)
+    # Each computes on a thread of its own.
+    libraries = (trainers - 1) * PRODUCT_BYTES
+    sums = min(count, train.accumulate) * parameter_term(case).most // PARAMETER_COPIES
+    return [
+        *process_terms(case),
+        Term("blocks of sampled batches", waiting * case.block_bytes, "queue", bound=True),
+        Term("staged rows of sampled batches", waiting * staged, "queue", bound=True),
+        Term("readers of cached rows", reader_bytes(case, samplers) * packed, "io_depth", bound=True),
+        Term("rows of the trainers' batches", rows, "trainers", bound=True),
+        Term("libraries of further trainers", libraries, "trainers", bound=True),
+        Term("gradients that an update waits for", sums, "accumulate", bound=True),
+        Term("visits of nodes", 4 * case.sizes.num_nodes if settings.presample else 0, "presample"),
+        # Roles keep their rows, of which some come back beside a full queue.
+        *evaluation_terms(case, 0, keeps=not packed),
+        *model_terms(case, trainers, extra_rows),
+        *sampler_terms(case, samplers),
+        *(tier_terms(case, 0) if packed else [*row_terms(case), *tier_terms(case)]),
+    ]
+
+
+def _memory(case: Case) -> list[Term]:
+    return role_terms(case, staged_bytes(case) if case.settings.rows == "packed" else 0)
+
+
+def _links(case: Case) -> Links:
+    if case.settings.rows == "packed":
+        return stored_links(case, topology=False)
+    found = _standby_links(case)
+    return table_links(case) if found is None else found.mixed(found.share.expected), False
+
+
+class _StandbyLinks(NamedTuple):
+    """Bytes of an epoch of two kinds of devices, whose caches hold different rows.
+
+    Attributes:
+        share: shares of the batches that go to devices which sample.
+        whole, narrow: link -> bytes if all batches went to devices that train, and to those that sample.
+    """
+
+    share: StandbyShare
+    whole: Mapping[str, float]
+    narrow: Mapping[str, float]
+
+    def mixed(self, share: float) -> dict[str, float]:
+        """Returns link -> bytes if a share of the batches goes to devices that sample."""
+        return {link: (1 - share) * self.whole[link] + share * self.narrow[link] for link in self.whole}
+
+
+def _standby_links(case: Case) -> _StandbyLinks | None:
+    """Returns the bytes of rows on both kinds of devices; None if their caches hold the same rows."""
+    rows = None if case.settings.rows == "packed" else standby_rows(case)
+    if rows is None:
+        return None
+    if "standby" not in case.shared:
+        share = standby_share(case, *_stage_seconds(case))
+        case.shared["standby"] = _StandbyLinks(share, table_links(case), table_links(case, rows))
+    return case.shared["standby"]
+
+
+def _stage_seconds(case: Case) -> tuple[float, float, float]:
+    """Returns the seconds in which a batch is sampled, its rows are extracted, and it is trained on; 0 if nothing was measured."""
+    if case.speeds is None:
+        return 0.0, 0.0, 0.0
+    each = Pieces(case, case.settings.roles(case.cores)[1])
+    return each.prepare(1), each.gather(1), each.step(each.threads)
+
+
+def _ranges(case: Case) -> Mapping[str, tuple[float, float]]:
+    """Returns link -> least and most bytes: which batches a standby trainer takes depends on the threads of the run."""
+    found = _standby_links(case)
+    if found is None:
+        return {}
+    ends = [found.mixed(share) for share in (found.share.least, found.share.most)]
+    return {link: (min(each[link] for each in ends), max(each[link] for each in ends)) for link in found.whole}
+
+
+def _seconds(case: Case) -> Seconds:
+    samplers, trainers = case.settings.roles(case.cores)
+    each, packed = Pieces(case, trainers), case.settings.rows == "packed"
+    # A sampler that loads packed rows waits for each of its reads.
+    ahead = each.prepare(1) + each.rows_read(_links(case)[0]) + packed * CHUNK_PASSES * each.gather(1)
+    trained, step = min(trainers, case.semantic.train.accumulate), each.handed(each.threads)
+    beside = (ahead / samplers, each.gather(1) / trained, step / trained)
+    return each.named(), each.side_by_side(*beside, work=ahead + each.gather(1) + each.threads * step)
+
+
+COSTS = Costs(memory=_memory, links=_links, seconds=_seconds, ranges=_ranges)

@@ -1,0 +1,41 @@
+"""What a training by `fresh-distributed` takes: what `distributed` does, and an arena per rank."""
+
+from __future__ import annotations
+
+from graphmill.assets.costs.needs import Term
+from graphmill.trainers.recipe.costs.course import Case
+from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds
+from graphmill.trainers.techniques.distributed.costs import (
+    between_ranks,
+    exchanged,
+    rank_terms,
+    remote_links,
+    rows_read,
+)
+from graphmill.trainers.techniques.fresh.costs import arena_terms, behind
+from graphmill.trainers.techniques.fresh.expected import expected_history
+from graphmill.trainers.techniques.row_links import added
+from graphmill.trainers.techniques.seconds import Pieces
+
+
+def _memory(case: Case) -> list[Term]:
+    return [*rank_terms(case), *arena_terms(case)]
+
+
+def _links(case: Case) -> Links:
+    history = expected_history(case)
+    links, remote = remote_links(case, history.steps, history.below)
+    return added(links, history.arena_links, {"rank": between_ranks(case, remote)}), False
+
+
+def _seconds(case: Case) -> Seconds:
+    ranks, each, links = case.ranks, Pieces(case, case.ranks), _links(case)[0]
+    moved, call = exchanged(each, links)
+    exchanging, rounds = moved + 3 * call, each.count / ranks
+    # Ranks that have fewer cores than threads take turns.
+    turns = max(1.0, ranks * each.threads / case.cores)
+    seconds = rounds * (turns * (each.prepare(1) + behind(each, 1) + exchanging) + rows_read(each, links))
+    return each.named(share=expected_history(case).edges_share, exchanging=rounds * exchanging), seconds
+
+
+COSTS = Costs(memory=_memory, links=_links, seconds=_seconds)
