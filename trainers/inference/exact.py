@@ -327,10 +327,11 @@ class GatheredLayers:
         sampler, ends = bounds.whole(self.topology), bounds.ends(self.topology)
         projects = hasattr(layer, "project")
         costs = _range_costs(self.model, layer, index, rows.width, 0 if carried is None else carried.width)
-        source, own = rows, None
+        own: Rows | None = None
+        source = rows
         if isinstance(layer, MapsFirst):
-            mapped, *terms = self._split(index, rows)
-            source, own = nodes.shared(mapped), terms[0] if terms else None
+            mapped, *kept = self._split(index, rows)
+            source, own = nodes.shared(mapped), kept[0] if kept else None
         elif projects:
             (mapped,) = self._mapped(index, rows, layer.projected_width, lambda read, _: (layer.project(read),))
             source, own = nodes.shared(mapped), rows if layer.reads_own else None
@@ -344,8 +345,9 @@ class GatheredLayers:
             wanted = self._wanted(index + 1, seeds, ends) if partly else None
             block, read = self._read_block(sampler, seeds, wanted, source)
             (sent,) = send_blocks((block,), bounds.device, bounds.device.traffic)
+            terms = None if own is None else own.read(low, high)
             with bounds.computing():
-                out = bounds.fetched(self._forward(index, sent, read, own and own.read(low, high)))
+                out = bounds.fetched(self._forward(index, sent, read, terms))
             yield low, high, out
             bounds.progress.advance(high - low)
 
@@ -427,8 +429,8 @@ def _range_costs(model: LayeredModel, layer: Any, index: int, width: int, carrie
         projected = layer.projected_width
         widest = max(projected, getattr(layer, "inner_width", 0))
         edge = value * (2 * projected + 6 * getattr(layer, "heads", 0)) + 48
-        own = 2 * projected if isinstance(layer, MapsFirst) else width
-        node = value * (6 * widest + (3 * own + 2 * widest if layer.reads_own else 0)) + edge
+        own = 0 if not layer.reads_own else 2 * projected if isinstance(layer, MapsFirst) else width
+        node = value * (6 * widest + 3 * own + (2 * widest if own else 0)) + edge
     else:
         widest = max((max(parameter.shape) for parameter in layer.parameters() if parameter.dim()), default=1)
         edge = (

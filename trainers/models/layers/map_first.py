@@ -14,7 +14,7 @@ import copy
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from graphmill.kernels.types import Block
@@ -163,7 +163,7 @@ class NarrowGinLayer(MapsFirst, GinLayer):
     def split(self, h: Tensor) -> tuple[Tensor, Tensor | None]:
         """Maps rows; the own terms are the first matrix of the MLP and, to the right of it, the residual."""
         z, residual = self.project(h), self._residual(h)
-        own = (1 + self.eps) * z + self.mlp[0].bias
+        own = (1 + self.eps) * z + self.mlp[0].bias  # pyright: ignore[reportOperatorIssue]
         return z, own if residual is None else torch.cat([own, residual], dim=1)
 
     def join(self, agg: Tensor, own: Tensor | None, rng: LayerRandom) -> Tensor:
@@ -184,7 +184,7 @@ NARROW: dict[type, type] = {
 """Layer that sums first -> the same layer that maps first."""
 
 
-def mapped_first(layer: nn.Module) -> nn.Module:
+def mapped_first(layer: Any) -> Any:
     """Returns a layer with the same parameters that maps rows before it sums them if that narrows the summed rows, else the layer."""
     kind = NARROW.get(type(layer), type(layer))
     if not issubclass(kind, MapsFirst):
