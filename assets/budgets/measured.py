@@ -3,8 +3,8 @@
     $GRAPHMILL_HOME/measured/memory.json     memory_bytes, disk_bytes; device_bytes on a machine with a GPU
 
 A stage that uses such a number names the file's digest as an external input, so of all facts about the machine only the number enters its
-version. Only `graphmill budgets --refresh` measures again. The file is sealed (assets/storage/kept_numbers.py); the named digest is of the
-numbers alone.
+version. Only `graphmill budgets --refresh` measures again. The file is sealed (assets/storage/kept_numbers.py); the named digest is
+of the numbers alone.
 """
 
 from __future__ import annotations

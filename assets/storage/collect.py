@@ -1,9 +1,9 @@
 """Garbage collection: removes old artifacts, and nothing that a kept artifact or a running job refers to.
 
 These stay: the newest versions of each train table, seed and split, and of each pipeline's data of a stage and split; artifacts that living
-jobs lease (see `assets/storage/leases.py`); and all that these refer to through their manifests. The rest goes, with damaged folders and
-with checkpoints of models that were published, which no run can need. A checkpoint without a model belongs to an unfinished run, which may
-go on from it, so it stays. An artifact that several pipelines share counts for the one that it was built for.
+jobs lease (see `assets/storage/leases.py`); and all that these refer to through their manifests. The rest goes, with damaged folders
+and with checkpoints of models that were published, which no run can need. A checkpoint without a model belongs to an unfinished run, which
+may go on from it, so it stays. An artifact that several pipelines share counts for the one that it was built for.
 
 The garbage is listed first and shown. Each removal checks again, because jobs start meanwhile:
 

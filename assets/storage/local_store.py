@@ -1,6 +1,6 @@
 """The artifacts of one home: `$GRAPHMILL_HOME/store/<stage>/<version>/`, content-addressed, written once, safe against crashes.
 
-A version names the content of an artifact (see `assets/storage/version.py`), so equal work is shared by every pipeline that asks for it.
+A version names the content of an artifact (`assets/storage/version.py`), so equal work is shared by every pipeline that asks for it.
 What the home lacks is found in the object store behind it, if there is one (assets/storage/backend.py).
 Files are the only state, without an index or a database that two processes could fight over. See `assets/storage/writer.py` for how
 artifacts are published and `assets/storage/artifact.py` for their contents. Reading needs NumPy and xxhash only.

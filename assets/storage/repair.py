@@ -1,7 +1,7 @@
 """Finding artifacts that are damaged, or were built from other bytes than are there now, so that a run rebuilds exactly these.
 
-Every step compares its inputs before it builds (assets/storage/verified.py) and notes the digest of each input's content. So an artifact
-that was built from a damaged one before or after the damage is sound, and stays. Two kinds go besides the damaged artifacts themselves:
+Every step compares its inputs before it builds (assets/storage/verified.py) and notes the digest of each input's content. So an
+artifact that was built from a damaged one before or after the damage is sound, and stays. Two kinds go in addition to damaged artifacts:
 
 - artifacts built from other content than their input has now, under the same version;
 - artifacts that an older version of graphmill built from a damaged one: it compared nothing, and noted nothing.

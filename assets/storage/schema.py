@@ -1,7 +1,8 @@
 """Checks of JSON values: what a field may hold, said once, before anything acts on it.
 
-A seal (assets/storage/sealed_json.py) tells that a document is the one that was written. It does not tell that the writer was graphmill, or
-that the document says anything that makes sense. So each kind of document has a schema of these checks, which its readers apply.
+A seal (assets/storage/sealed_json.py) tells that a document is the one that was written. It does not tell that the writer was
+graphmill, or that the document says anything that makes sense. So each kind of document has a schema of these checks, which its
+readers apply.
 """
 
 from __future__ import annotations

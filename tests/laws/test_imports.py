@@ -118,7 +118,7 @@ def module_imports(path: Path, known: Collection[str]) -> set[str]:
 
 
 ENTRY_POINTS = ("assets.pipeline.catalogue", "assets.sources.registry", "trainers.recipe.techniques")
-"""Tables whose rows name what stands above them as text, so that a stage, a source or a technique is one line; their texts are not counted."""
+"""Tables whose rows name what stands above them as text, so that a stage, a source or a technique is one line. They are not counted."""
 MODULE_NAME = re.compile(r"(graphmill(?:\.\w+)+)(?::\w+)?")
 
 

@@ -1,4 +1,4 @@
-"""Garbage collection of the object store, by the rules of assets/storage/collect.py: what no kept artifact and no living process refers to.
+"""Garbage collection of the object store, by the rules of assets/storage/collect.py: what nothing refers to that is kept or alive.
 
 The artifacts of all homes count, and the leases of all machines. An artifact is taken away in this order, which leaves no reader with half
 of one:

@@ -8,8 +8,9 @@ Clocks: the age of a lease is the time that the server says it was written, take
 (`Objects.now`). The clocks of the machines do not enter. A holder that stands still for longer than the expiry (a suspended machine) loses
 its leases, and a collector may take what it reads: the error then says how to build it again.
 
-The order that makes this safe is that of assets/storage/leases.py: leases first, then the look whether the artifacts are there. A collector
-looks for leases, takes the entry away, looks again, and puts the entry back if a lease has come (assets/storage/remote/collect.py).
+The order that makes this safe is that of assets/storage/leases.py: leases first, then the look whether the artifacts are there. A
+collector looks for leases, takes the entry away, looks again, and puts the entry back if a lease has come
+(assets/storage/remote/collect.py).
 """
 
 from __future__ import annotations
