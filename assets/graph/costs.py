@@ -16,24 +16,15 @@ def graph_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:
     survey, nodes = sizes.survey, sizes.num_nodes
     if survey is None:
         return None
-    stored = survey.topology_bytes + 20 * nodes
-    if not survey.phases:
-        source = Term("source, and sort of its edges", survey.source_bytes, survey.key, bound=True)
-        return Need(
-            name="graph",
-            phases=((DRAWING, source),),
-            stored=stored,
-            stored_at_most=True,
-            scratch=survey.scratch_bytes,
-            work=sizes.num_edges,
+    if survey.phases:
+        held, edges = survey.held_after, EDGE_BYTES * min(SLICE_EDGES, sizes.num_edges)
+        phases = (
+            *((LIBRARIES, *phase) for phase in survey.phases),
+            (LIBRARIES, *held, Term("edges that are checked", edges)),
+            (LIBRARIES, *held, Term("degrees in order", NODE_BYTES * nodes)),
+            (DRAWING, *held),
         )
-    held, edges = survey.held_after, EDGE_BYTES * min(SLICE_EDGES, sizes.num_edges)
-    phases = (
-        *((LIBRARIES, *phase) for phase in survey.phases),
-        (LIBRARIES, *held, Term("edges that are checked", edges)),
-        (LIBRARIES, *held, Term("degrees in order", NODE_BYTES * nodes)),
-        (DRAWING, *held),
-    )
-    return Need(
-        name="graph", phases=phases, stored=stored, stored_at_most=True, scratch=survey.scratch_bytes, work=sizes.num_edges
-    )  # fmt: skip
+    else:
+        phases = ((DRAWING, Term("source, and sort of its edges", survey.source_bytes, survey.key, bound=True)),)
+    stored, scratch = survey.topology_bytes + 20 * nodes, survey.scratch_bytes
+    return Need(name="graph", phases=phases, stored=stored, stored_at_most=True, scratch=scratch, work=sizes.num_edges)

@@ -66,7 +66,7 @@ def ask_about(pipeline: Pipeline, *, trains: bool, yes: bool) -> None:
         InputError: the work is large, and no terminal is there to answer.
         click.Abort: the answer was no.
     """
-    problems = [] if yes else expected_work(pipeline, trains=trains).problems(memory_bytes())
+    problems = [] if yes else least_work(pipeline, trains=trains).problems(memory_bytes())
     if not problems:
         return
     text = "; ".join(problems)
@@ -75,7 +75,7 @@ def ask_about(pipeline: Pipeline, *, trains: bool, yes: bool) -> None:
     click.confirm(f"{text}. Go on?", abort=True, err=True)
 
 
-def expected_work(pipeline: Pipeline, *, trains: bool) -> WorkEstimate:
+def least_work(pipeline: Pipeline, *, trains: bool) -> WorkEstimate:
     """Returns the least that a pipeline takes.
 
     Args:

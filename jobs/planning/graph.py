@@ -16,8 +16,7 @@ import numpy as np
 
 from graphmill.assets.budgets.config import AUTO
 from graphmill.assets.costs.needs import Sizes
-from graphmill.assets.features.read import open_features
-from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.graph.read import Graph
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.sizes import parse_size
@@ -30,7 +29,7 @@ from graphmill.kernels.graph.csc import Csc, build_csc
 from graphmill.kernels.graph.generate import rmat_edges
 from graphmill.kernels.rng import key, permutation
 from graphmill.kernels.types import Stream, Topology, id_dtype
-from graphmill.trainers.recipe.costs.known import GraphAtHand
+from graphmill.trainers.recipe.costs.known import GraphAtHand, graph_at_hand
 
 MOST_EDGES = 8_000_000
 """Edges of a graph that stands in for a larger one."""
@@ -43,10 +42,9 @@ def built_graph(artifacts: dict[str, Artifact], sampling: SamplingConfig | None)
         artifacts: role -> artifact; the graph is among them, and tables of weighted sampling where they exist.
         sampling: the table [sampling]; None if nothing is sampled.
     """
-    row_of = open_features(artifacts["features"]).row_of if "features" in artifacts else None
     tables = sampling is not None and "sampling_tables" in sampling.inputs and "sampling_tables" not in artifacts
     drawing = None if sampling is None else uniform(sampling) if tables else open_drawing(sampling, artifacts)
-    return GraphAtHand(graph=open_graph(artifacts["graph"]), drawing=drawing, row_of=row_of)
+    return graph_at_hand(artifacts, drawing)
 
 
 def uniform(sampling: SamplingConfig) -> Drawing:

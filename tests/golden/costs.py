@@ -21,7 +21,7 @@ from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.needs import pipeline_needs
 from graphmill.jobs.commands.plan import plan_lines, plan_values
 from graphmill.jobs.launch import Launch, launch
-from graphmill.jobs.operations.question import expected_work
+from graphmill.jobs.operations.question import least_work
 from graphmill.jobs.operations.size import built_bytes, is_big, raw_bytes
 from graphmill.jobs.planning.plan import make_plan
 from graphmill.jobs.runs.training import training_steps
@@ -79,7 +79,7 @@ def _heading(name: str, lines: Any) -> list[str]:
 
 def _question(pipeline: Pipeline) -> Iterator[str]:
     for trains in (False, True):
-        found = expected_work(pipeline, trains=trains)
+        found = least_work(pipeline, trains=trains)
         yield f"least work, trains = {trains}: {_rounded(asdict(found))} {found.problems(MEMORY >> 12)}"
     num_bytes = raw_bytes(pipeline)
     yield f"files {num_bytes}, built {built_bytes(pipeline, num_bytes)}, big {is_big(pipeline)}"

@@ -8,6 +8,8 @@ import pytest
 from tests.golden.costs import FOLDER, cluster_text, graph_text
 from tests.golden.recipes import texts
 
+pytestmark = pytest.mark.first
+
 
 def assert_equal(name: str, found: str) -> None:
     wanted = (FOLDER / f"{name}.txt").read_text()

@@ -7,7 +7,7 @@ import pytest
 
 from graphmill.assets.pipeline.file import load_pipeline, pipeline_files
 from graphmill.jobs.operations import question
-from graphmill.jobs.operations.question import WorkEstimate, ask_about, expected_work
+from graphmill.jobs.operations.question import WorkEstimate, ask_about, least_work
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from tests.e2e.commands import graphmill
@@ -24,12 +24,12 @@ def write(folder: Path, *, nodes: int = 1000, edges: int = 4000, epochs: int = 1
 
 def test_a_long_training_and_a_large_graph_are_told(tmp_path: Path) -> None:
     pipeline = load_pipeline(write(tmp_path, epochs=100_000_000), TrainTable)
-    seconds = expected_work(pipeline, trains=True).seconds
+    seconds = least_work(pipeline, trains=True).seconds
     batches = -(-int(1000 * pipeline.graph.train_ratio) // 10)
     assert seconds == pytest.approx(100_000_000 * batches * question.STEP_SECONDS)
-    assert expected_work(pipeline, trains=False).problems(1 << 30) == []
+    assert least_work(pipeline, trains=False).problems(1 << 30) == []
     large = load_pipeline(write(tmp_path, nodes=10_000_000, edges=3_000_000_000), TrainTable)
-    (said,) = expected_work(large, trains=False).problems(1 << 30)
+    (said,) = least_work(large, trains=False).problems(1 << 30)
     assert "graph and features take about" in said and "times the memory" in said
     assert WorkEstimate(stored_bytes=16 << 30, seconds=question.MOST_SECONDS).problems(1 << 30) == []
 
@@ -71,4 +71,4 @@ REAL = ("cora", "minesweeper", "minesweeper-blocks", "photo")
 
 @pytest.mark.parametrize("name", sorted(name for name in pipeline_files() if not name.endswith(REAL)))
 def test_no_shipped_pipeline_is_asked_about(name: str) -> None:
-    assert expected_work(load_pipeline(name, TrainTable), trains=True).problems(8 << 30) == []
+    assert least_work(load_pipeline(name, TrainTable), trains=True).problems(8 << 30) == []

@@ -58,6 +58,12 @@ class GraphAtHand:
     row_of: Array | None = None
 
 
+def graph_at_hand(artifacts: Mapping[str, Artifact], drawing: Drawing | None) -> GraphAtHand:
+    """Returns the graph among some artifacts, with the rows of their features."""
+    row_of = open_features(artifacts["features"]).row_of if "features" in artifacts else None
+    return GraphAtHand(graph=open_graph(artifacts["graph"]), drawing=drawing, row_of=row_of)
+
+
 def open_case(
     semantic: ModelConfig,
     execution: TrainExecution,
@@ -68,10 +74,8 @@ def open_case(
     sizes = sizes_of(artifacts)
     if sizes is None or "graph" not in artifacts:
         return None
-    row_of = open_features(artifacts["features"]).row_of if "features" in artifacts else None
-    drawing = open_drawing(semantic.sampling, artifacts)
-    graph = open_graph(artifacts["graph"])
-    at_hand = GraphAtHand(graph=graph, drawing=drawing, row_of=row_of)
+    at_hand = graph_at_hand(artifacts, open_drawing(semantic.sampling, artifacts))
+    graph = at_hand.graph
     train, valid, test = map(len, graph.splits)
     sizes = replace(sizes, num_classes=graph.num_classes, num_train=train, num_valid=valid, num_test=test)
     # Of stored batches with packed rows everything follows from the artifacts, and one batch is drawn for the formulas' sake.
