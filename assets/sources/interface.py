@@ -107,7 +107,7 @@ class GraphConfig(Checked):
 
     @abstractmethod
     def survey(self) -> Survey:
-        """Returns what `graphmill inspect` prints, from headers and counts; nothing is built.
+        """Returns the survey that `graphmill inspect` prints, from headers and counts; nothing is built.
 
         Raises:
             InputError: the content is missing or unreadable.

@@ -36,7 +36,7 @@ def _given(table: NodeTable | RelationTable | Mapping[str, Any], key: str) -> An
 class TableKeys(Checked):
     """Keys of the table of a node type and of that of a relation."""
 
-    # Tables with a row per node or edge: a file, a folder, a pattern or a list of these, relative to the pipeline file.
+    # Tables: a file, a folder, a pattern or a list of these, relative to the pipeline file.
     path: Path | tuple[Path, ...] | None
     # Separates the fields of text files; None finds it in the first line.
     delimiter: str | None = None
@@ -70,6 +70,7 @@ class NodeTable(TableKeys):
         InputError: keys contradict one another.
     """
 
+    # Tables with a row per node.
     path: Path | tuple[Path, ...] | None = field(default=None, metadata={"hashed": False})
     # In place of a table: the ids are 0 to num_nodes - 1.
     num_nodes: int | None = field(default=None, metadata=within(1, 2**40))
@@ -111,6 +112,7 @@ class NodeTable(TableKeys):
 class RelationTable(TableKeys):
     """`[graph.edges.NAME]`: the edges of one relation."""
 
+    # Tables with a row per edge.
     path: Path | tuple[Path, ...] = field(metadata={"hashed": False})
     # Node types of the two ends.
     source_type: str
