@@ -122,7 +122,8 @@ def await_child(child: subprocess.Popen[Any], check: Callable[[], None], seconds
 
     Args:
         child: the process.
-        check: called every so many `seconds`; its exception ends the wait, and not the process.
+        check: called again and again; its exception ends the wait, and not the process.
+        seconds: time between two calls.
     """
     while True:
         with suppress(subprocess.TimeoutExpired):
