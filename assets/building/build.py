@@ -257,11 +257,7 @@ class Build:
 
 
 def input_versions(stage: Stage, inputs: Mapping[str, Artifact]) -> dict[str, str]:
-    """Returns role -> version of an input that is hashed: that of the aspect that is read, or the artifact's own if it lacks the aspect.
-
-    Args:
-        inputs: role -> artifact.
-    """
+    """Returns role -> version of an input that is hashed: that of the aspect that is read, or the artifact's own if it lacks the aspect."""
     read = stage.reads_aspects
     return {role: artifact.aspects.get(read.get(role, ""), artifact.version) for role, artifact in inputs.items()}
 

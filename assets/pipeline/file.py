@@ -215,7 +215,7 @@ def load_pipeline(
 
     Args:
         path_or_name: a path to a TOML file, or the name of one that `pipeline_files` finds.
-        train_schema: the dataclass of a `[[train]]` table; None leaves those tables unchecked.
+        train_schema: the dataclass of a `[[train]]` table; None leaves the trainings out.
         files: whether a missing file that it names is a mistake, too.
         settings: KEY=VALUE each, keys that are set in its text; see `with_settings`.
 
