@@ -55,5 +55,5 @@ def _launch(
         address(weight, "weight", device, dtype="float32"),
         address(own, "self_weight", device, dtype="float32"),
     )
-    kernel = device.kernel("sampling/coefficients", "coefficients", {"ID": ID_TYPES[ids]})
+    kernel = device.kernel("blocks/coefficients", "coefficients", {"ID": ID_TYPES[ids]})
     kernel(grid(32 * block.num_dst, device), (BLOCK,), arguments)

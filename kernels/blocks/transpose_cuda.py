@@ -29,7 +29,7 @@ def transpose_cuda(block: Block, device: KernelDevice, rows: Any = None) -> Bloc
         if num_edges:
             ranges = (address(getattr(block, name), name, device, block.num_dst) for name in ("start", "end"))
             arguments = (*ranges, np.int32(block.num_dst), np.uint64(device.pointer(rows, "rows")))
-            device.kernel("sampling/transpose", "spell_rows", {})(grid(32 * block.num_dst, device), (BLOCK,), arguments)
+            device.kernel("blocks/transpose", "spell_rows", {})(grid(32 * block.num_dst, device), (BLOCK,), arguments)
     order = device.stable_order(block.indices)
     t_start, t_dst = device.empty((num_src + 1,), np.int32), device.empty((num_edges,), np.int32)
     arguments = (
@@ -39,5 +39,5 @@ def transpose_cuda(block: Block, device: KernelDevice, rows: Any = None) -> Bloc
         np.uint64(device.pointer(t_start, "t_start")),
         np.uint64(device.pointer(t_dst, "t_dst")) if num_edges else np.uint64(0),
     )
-    device.kernel("sampling/transpose", "transpose", {})(grid(num_edges + 1, device), (BLOCK,), arguments)
+    device.kernel("blocks/transpose", "transpose", {})(grid(num_edges + 1, device), (BLOCK,), arguments)
     return replace(block, t_start=t_start, t_edge=order, t_dst=t_dst)

@@ -1,1 +1,1 @@
-"""Neighbour sampling: plans of epochs, sampled blocks, their transposes and edge weights."""
+"""Neighbour sampling: plans of epochs, and blocks of drawn neighbours."""

@@ -130,7 +130,7 @@ def _build(
 
 
 def maps_first(config: TrainConfig, index: int, in_width: int, out_width: int) -> bool:
-    """Returns whether a layer maps rows before it sums them (trainers/models/layers/map_first.py): where that narrows them, in a full-graph pass.
+    """Returns whether a layer maps rows before it sums them (layers/map_first.py): where that narrows them, in a full-graph pass.
 
     The sums of features that no epoch changes are made once, in whatever width: the first layer sums them first.
     """

@@ -4,6 +4,7 @@
 
 namespace graphmill {
 void bind_base(nb::module_& m);
+void bind_blocks(nb::module_& m);
 void bind_chunks(nb::module_& m);
 void bind_disk_cache(nb::module_& m);
 void bind_graph(nb::module_& m);
@@ -32,6 +33,7 @@ NB_MODULE(MODULE_NAME, m) {
     nanobind::set_leak_warnings(false);
     nanobind::register_exception_translator(&graphmill::translate);
     graphmill::bind_base(m);
+    graphmill::bind_blocks(m);
     graphmill::bind_chunks(m);
     graphmill::bind_disk_cache(m);
     graphmill::bind_graph(m);

@@ -1,5 +1,5 @@
 // The edge weights of a graph convolution; see kernels/blocks/coefficients.py.
-#include "sampling/block.h"
+#include "blocks/blocks.h"
 
 #include <cmath>
 #include <vector>

@@ -1,5 +1,5 @@
 // Counting sort of a block's edges by source; see kernels/blocks/transpose.py.
-#include "sampling/block.h"
+#include "blocks/blocks.h"
 
 #include <string>
 

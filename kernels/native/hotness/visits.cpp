@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/input_error.h"
-#include "sampling/block.h"
+#include "blocks/blocks.h"
 
 namespace graphmill {
 namespace {

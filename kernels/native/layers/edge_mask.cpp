@@ -6,7 +6,7 @@
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "layers/block_view.h"
-#include "sampling/block.h"
+#include "blocks/blocks.h"
 
 namespace graphmill {
 namespace {

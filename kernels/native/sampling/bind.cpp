@@ -74,13 +74,6 @@ void bind_sampling(nb::module_& m) {
     bind<int32_t>(m);
     bind<int64_t>(m);
     m.def("choose", &choose, "row_key"_a, "degree"_a, "taken"_a, "replace"_a, "anywhere"_a);
-    const auto make_transpose = [](int64_t num_src, Array<const int32_t> start, Array<const int32_t> end, Array<const int32_t> indices) {
-        Transpose made = transpose(num_src, start, end, indices);
-        return std::make_tuple(std::move(made.start), std::move(made.edge), std::move(made.dst));
-    };
-    m.def("transpose", make_transpose, "num_src"_a, "start"_a, "end"_a, "indices"_a, Unlocked());
-    m.def("gcn_weights", &gcn_weights, "start"_a, "end"_a, "indices"_a, "dst_in"_a, "dst_out"_a, "src_out"_a, "sampled"_a, "weight"_a,
-          "self_weight"_a, Unlocked());
 }
 
 }  // namespace graphmill

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "sampling/block.h"
+#include "blocks/blocks.h"
 #include "sampling/choose.h"
 #include "sampling/topology.h"
 

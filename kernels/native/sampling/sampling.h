@@ -10,7 +10,7 @@
 
 #include "base/array.h"
 #include "base/buffer.h"
-#include "sampling/block.h"
+#include "blocks/blocks.h"
 
 namespace graphmill {
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/array.h"
-#include "sampling/block.h"
+#include "blocks/blocks.h"
 
 namespace graphmill {
 

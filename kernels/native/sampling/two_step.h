@@ -10,7 +10,7 @@
 #include "base/input_error.h"
 #include "base/parallel.h"
 #include "base/rng.h"
-#include "sampling/block.h"
+#include "blocks/blocks.h"
 #include "sampling/choose.h"
 
 namespace graphmill {

@@ -5,7 +5,7 @@
 
 #include "base/buffer.h"
 #include "sampling/alias.h"
-#include "sampling/block.h"
+#include "blocks/blocks.h"
 #include "sampling/sampling.h"
 #include "sampling/topology.h"
 

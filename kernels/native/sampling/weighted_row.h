@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "sampling/alias.h"
-#include "sampling/block.h"
+#include "blocks/blocks.h"
 #include "sampling/choose.h"
 #include "sampling/topology.h"
 

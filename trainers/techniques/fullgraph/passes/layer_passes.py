@@ -39,7 +39,7 @@ BUFFER, ABOVE, AGGREGATE, OWN = "neighbours", "gradients", "aggregates", "own ro
 
 
 @dataclass(kw_only=True)
-class LayerRows:
+class PassedRows:
     """The rows of a layer on the host, from its forward pass to its backward pass.
 
     Attributes:
@@ -69,7 +69,7 @@ class LayerPass(ChunkPass[T]):
         random: the masks.
     """
 
-    rows: LayerRows
+    rows: PassedRows
     random: StepRandom
     reads_blocks = True
     phase: ClassVar[Literal["forward", "backward"]] = "forward"

@@ -19,7 +19,7 @@ from graphmill.trainers.inference.exact import EVALUATION
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.fullgraph.passes.head_passes import LogitsPass, LossPass
-from graphmill.trainers.techniques.fullgraph.passes.layer_passes import BackwardPass, ForwardPass, LayerRows, SumPass
+from graphmill.trainers.techniques.fullgraph.passes.layer_passes import BackwardPass, ForwardPass, PassedRows, SumPass
 from graphmill.trainers.techniques.fullgraph.passes.passes import Passes
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Summed, loss_on
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import (
@@ -66,7 +66,7 @@ class WholePass:
         # Sets the mode of a user's modules, including the ends; an evaluation between two passes sets its own.
         model, passes = self.model, self.passes
         passes.replicas.update(self.mover.ledger, training=random.training)
-        made: list[LayerRows] = []
+        made: list[PassedRows] = []
         for index in range(len(model.layers)):
             made.append(self.forward(index, _output(made[-1]) if made else self._first_rows(), random))
         # Rows of a layer are freed with their last use.
@@ -92,7 +92,7 @@ class WholePass:
             passes.replicas.wait()
         return loss
 
-    def forward(self, index: int, inputs: HostRows, random: StepRandom, *, caches: bool | None = None) -> LayerRows:
+    def forward(self, index: int, inputs: HostRows, random: StepRandom, *, caches: bool | None = None) -> PassedRows:
         """Computes a layer for all nodes, from the rows that it reads.
 
         Args:
@@ -102,7 +102,7 @@ class WholePass:
             caches: whether aggregates are cached if the layer allows it; None = as the training has it.
         """
         passes, layer = self.passes, self.model.layers[index]
-        rows = LayerRows(index=index, layer=layer, inputs=inputs, apart=maps_apart(layer, inputs.width))
+        rows = PassedRows(index=index, layer=layer, inputs=inputs, apart=maps_apart(layer, inputs.width))
         rows.aggregates = self.summed if index == 0 else None
         if rows.apart:
             rows.mapped = passes.new_rows(rows.layer.projected_width)
@@ -110,7 +110,7 @@ class WholePass:
         ForwardPass(passes, rows, random, passes.hybrid if caches is None else caches).run()
         return rows
 
-    def backward(self, rows: LayerRows, above: KeptRows, sums: KeptRows | None, random: StepRandom) -> None:
+    def backward(self, rows: PassedRows, above: KeptRows, sums: KeptRows | None, random: StepRandom) -> None:
         """Adds the gradients of a layer's parameters to the model, and those of its input rows to the host's.
 
         Args:
@@ -157,7 +157,7 @@ class WholePass:
         """
         self.inputs.random = random
         self.passes.replicas.update(ledger, training=random.training)
-        rows = LayerRows(index=0, layer=self.model.layers[0], inputs=self.inputs, apart=False)
+        rows = PassedRows(index=0, layer=self.model.layers[0], inputs=self.inputs, apart=False)
         with self.mover.beside(ledger):
             SumPass(self.passes, rows, random).run()
         assert rows.aggregates is not None
@@ -179,7 +179,7 @@ class WholePass:
         return gradients
 
 
-def _output(rows: LayerRows) -> KeptRows:
+def _output(rows: PassedRows) -> KeptRows:
     """Returns the rows of a layer's output, which are there."""
     assert rows.output is not None
     return rows.output
