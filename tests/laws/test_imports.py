@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from graphmill.trainers.recipe.techniques import TECHNIQUES
+
 ROOT = Path(__file__).parents[2]
 LAYERS = ("kernels", "assets", "trainers", "jobs", "graphmill")
 HEAVY = ("torch", "dgl", "cupy", "polars", "duckdb", "matplotlib", "pymetis")
@@ -185,6 +187,24 @@ def test_rooms_of_trainers_stand_on_eight_floors() -> None:
 
 def test_files_import_one_another_in_no_circle() -> None:
     assert circle(arrows()) == []
+
+
+def test_no_technique_imports_another() -> None:
+    """What several techniques open is in openings.py. A technique whose name is made of two others' is made of these two."""
+    begin = "trainers.techniques."
+    techniques = {shortened(row.module).removeprefix(begin).partition(".")[0] for row in TECHNIQUES.values()}
+
+    def technique_of(module: str) -> str | None:
+        name = module.removeprefix(begin).partition(".")[0]
+        return name if module.startswith(begin) and name in techniques else None
+
+    wrong = [
+        f"{name} imports {target}"
+        for name, targets in arrows().items()
+        for target in targets
+        if (own := technique_of(name)) and (other := technique_of(target)) and other not in (own, *own.split("_"))
+    ]
+    assert not wrong
 
 
 def test_only_stages_add_rooms_to_assets() -> None:

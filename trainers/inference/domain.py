@@ -8,12 +8,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.types import Array, Topology
 from graphmill.trainers.inference.needed import NeededNodes
 from graphmill.trainers.inference.windows import Rows, input_rows
+from graphmill.trainers.ranks.group import Lane
 from graphmill.trainers.rows.source import FeatureSource
 
 
@@ -109,3 +111,25 @@ def row_ranges(indptr: Array, budget: int, edge_cost: int = 1, node_cost: int = 
         high = max(high, low + 1)
         yield low, high
         low = high
+
+
+def turns_of_rank(lane: Lane, planned: Sequence[PlannedBatch]) -> Sequence[PlannedBatch | None]:
+    """Returns batch b at rank b mod ranks, and None for the turns in which only others have a batch."""
+    own, turns = planned[lane.rank :: lane.world], -(-len(planned) // lane.world)
+    return [*own, *[None] * (turns - len(own))]
+
+
+def collected_of_ranks(lane: Lane, pieces: Iterable[Piece], count: int) -> Tensor:
+    """Returns float[count, num_classes], the pieces of all ranks, each at its place; collective."""
+    found, own = list(pieces), {}
+    if found:
+        places = torch.from_numpy(np.concatenate([piece.places for piece in found]).astype(np.int64))
+        own = {"places": places, "rows": torch.cat([piece.rows for piece in found])}
+    logits = None
+    for sent in map(load, lane.gather_any(save(own))):
+        if sent:
+            places, rows = sent["places"], sent["rows"]
+            logits = torch.empty((count, rows.shape[1]), dtype=rows.dtype) if logits is None else logits
+            logits[places] = rows
+    assert logits is not None
+    return logits

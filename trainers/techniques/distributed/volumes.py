@@ -42,7 +42,6 @@ def gradient_bytes(model: ModelSize, batches: int, ranks: int) -> int:
     """Returns the bytes that all ranks receive when the gradients of batches are added in order.
 
     Args:
-        model: the model.
         batches: number of batches of all ranks, empty ones included.
         ranks: number of ranks.
     """
@@ -81,7 +80,6 @@ def counted_by_formula(
 
     Args:
         counts: name -> count of layer 0 of the ledger, all ranks and epochs together.
-        model: the model.
         ranks: number of ranks.
         row_bytes: bytes of a stored row.
         ordered: whether gradients are added in batch order.

@@ -12,9 +12,8 @@ from torch import Tensor
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.types import Array, Topology
 from graphmill.trainers.inference.bounds import Bounds
-from graphmill.trainers.inference.domain import AllNodes, Piece
+from graphmill.trainers.inference.domain import AllNodes, Piece, collected_of_ranks, turns_of_rank
 from graphmill.trainers.ranks.group import Lane
-from graphmill.trainers.techniques.distributed.inference import collected_of_ranks, turns_of_rank
 
 
 class BatchTurns(AllNodes):

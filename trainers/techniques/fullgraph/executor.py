@@ -47,6 +47,7 @@ from graphmill.trainers.batches.batch import DATA_WEIGHTS, attach_weights
 from graphmill.trainers.batches.send import LABELS, send_blocks
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
+from graphmill.trainers.inference.domain import collected_of_ranks
 from graphmill.trainers.inference.exact import EVALUATION
 from graphmill.trainers.loop.executor import Done, Executor, Run
 from graphmill.trainers.models.layer import LayeredModel
@@ -58,7 +59,6 @@ from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.checks import count_name, move_name
 from graphmill.trainers.record.timeline import STEP
 from graphmill.trainers.rows.source import RowIds
-from graphmill.trainers.techniques.distributed.inference import collected_of_ranks
 from graphmill.trainers.techniques.fullgraph.budget import require_memory
 from graphmill.trainers.techniques.fullgraph.buffers import Mover
 from graphmill.trainers.techniques.fullgraph.chunk_gradients import open_gradients
