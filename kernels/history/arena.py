@@ -224,7 +224,7 @@ class History:
         return done if self.device is None else done._replace(traffic=self._updated(len(rows), len(done.slots)))
 
     def _updated(self, num_lists: int, num_taken: int) -> Traffic:
-        """Returns what an update moved: candidates, ends of the lists (which are sent as well, twice), and the results of each layer."""
+        """Returns the bytes that an update moved: candidates, ends of lists (which are sent as well, twice), and results of each layer."""
         fetched, fetches = DONE_BYTES * (1 + num_lists + 2 * self.num_layers), 3
         if self.reuse and self.num_slots:
             fetched += DONE_BYTES  # the number of free slots
@@ -291,13 +291,13 @@ class History:
 
     @property
     def index_traffic(self) -> Traffic:
-        """What sending the index moves: slots of nodes, owners and ages of slots, places of features."""
+        """The bytes that sending the index moves: slots of nodes, owners and ages of slots, places of features."""
         num_bytes = 4 * self.num_layers * self.num_nodes + 16 * self.num_slots
         num_bytes += 4 * self.num_nodes * (len(self.feature_ids) > 0)
         return NO_TRAFFIC if self.device is None else Traffic(sent=num_bytes, sends=4)
 
     def read_traffic(self, state: Mapping[str, Array] | None = None) -> Traffic:
-        """Returns what reading a `state` moved, or `held` if none is given."""
+        """Returns the bytes that reading a `state` moved, or `held` if none is given."""
         if self.device is None:
             return NO_TRAFFIC
         if state is None:
@@ -321,7 +321,7 @@ class History:
         """Restores the `state` of an arena of the same shape; the features must be filled.
 
         Returns:
-            What sending the embeddings moved, besides `index_traffic`.
+            The bytes that sending the embeddings moved, besides `index_traffic`.
 
         Raises:
             InputError: the state is of an arena of another shape.

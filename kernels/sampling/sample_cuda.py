@@ -171,7 +171,7 @@ class CudaSampler:
         return self._cut(made, found, drawing.nodes, transpose)
 
     def traffic(self, seeds: Array) -> Traffic:
-        """Returns what sampling a batch of seeds moves, besides a topology that is read over the bus: seeds and sizes."""
+        """Returns the bytes that sampling a batch moves, besides a topology that is read over the bus: seeds and sizes."""
         fetched = 8 * SIZES * len(self.fanouts) + WAIT_BYTES * sum(map(self.waits, self.fanouts))
         return Traffic(sent=len(seeds) * np.dtype(self._id_name).itemsize, fetched=fetched, sends=1, fetches=1)
 

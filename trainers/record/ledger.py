@@ -72,7 +72,7 @@ class Ledger:
         self.move(line, requests=requests, asked_bytes=num_bytes, moved_bytes=num_bytes)
 
     def carried(self, traffic: Traffic, kind: str) -> None:
-        """Adds what a kernel moved between host and device."""
+        """Adds the bytes that a kernel moved between host and device."""
         if traffic.sends:
             self.crossed(Line("h2d", kind), traffic.sent, requests=traffic.sends)
         if traffic.fetches:
