@@ -33,8 +33,8 @@ from graphmill.kernels.rows.placement import Placement, place_rows
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.online import OnlineSource
-from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.batches.batch import Batching
+from graphmill.trainers.batches.source import OnlineSource
 from graphmill.trainers.devices.link import Link
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.malloc import keep_freed_memory

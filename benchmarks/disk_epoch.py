@@ -12,13 +12,13 @@ from benchmarks.disk_inputs import SEED, Case, drop_pages
 from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.samples.read import open_samples
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
-from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.batches.batch import Batching
+from graphmill.trainers.batches.packed import ASSEMBLE, FEATURE, GRAPH, NUM_QUEUES, DiskSource
 from graphmill.trainers.batches.stored import StoredSampler
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.record.timeline import STEP, WAIT, Timeline
 from graphmill.trainers.rows.packed import PackedRows
 from graphmill.trainers.rows.packed_loader import loader_reading
-from graphmill.trainers.techniques.disk import ASSEMBLE, FEATURE, GRAPH, NUM_QUEUES, DiskSource
 
 TIMES = (0.0, 0.5, 1.0, 2.0)
 """Length of the emulated step, as a multiple of the longest other stage; 0 is no device at all."""

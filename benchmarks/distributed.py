@@ -44,7 +44,7 @@ from graphmill.assets.storage.store import Store
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Sampler, TwoStepSampler
-from graphmill.trainers.batches.batch import planned_batch
+from graphmill.trainers.batches.batch import Batching
 from graphmill.trainers.loop.executor import BatchGradient
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.ranks.launch import run_ranks
@@ -168,10 +168,11 @@ def steps(graph: OpenedGraph, batch_sizes: tuple[int, ...]) -> list[dict[str, An
     for batch_size in batch_sizes:
         plan = EpochPlan(np.array(graph.train_ids)[:batch_size], batch_size, seed=0)
         item = next(plan.batches(0))
+        batching = Batching(topology=graph.topology, labels=graph.labels, plan=plan, edge_weight=None, queue_bytes=0)
 
-        def step(name: str, item: Any = item) -> float:
+        def step(name: str, item: Any = item, batching: Batching = batching) -> float:
             blocks = samplers[name].sample(item.key, item.seeds, transpose="hidden")
-            batch = planned_batch(item, 0, graph.labels, blocks, x=features[torch.from_numpy(blocks[0].src_ids).long()])
+            batch = batching.batch(item, 0, blocks, x=features[torch.from_numpy(blocks[0].src_ids).long()])
             model.zero_grad()
             return float(gradient(batch).loss_sum)
 

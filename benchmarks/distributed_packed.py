@@ -143,10 +143,10 @@ def measured(order: Mapping[str, Any], ranks: Ranks) -> list[dict[str, Any]]:
     for way, training in trainings.items():
         whole = training.loop.whole_ledger().rows()
         moves = {f"{row['link']} {row['kind']}": row["moved_bytes"] for row in whole["moves"]}
-        weights = b"".join(each.detach().numpy().tobytes() for each in training.model.parameters())
+        weights = b"".join(each.detach().numpy().tobytes() for each in training.run.model.parameters())
         rows.append(
             {"way": way, "seconds": seconds[way], "weights": xxhash.xxh3_64_hexdigest(weights)}
-            | {"batches": training.data.plan.num_batches}
+            | {"batches": training.run.plan.num_batches}
             | {f"{link}_bytes": moves.get(f"{link} feature", 0) // (order["repeats"] + 1) for link in ("rank", "disk")}
         )
     return rows

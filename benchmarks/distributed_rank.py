@@ -76,7 +76,7 @@ def measured(order: Mapping[str, Any], ranks: Ranks) -> dict[str, Any]:
 def totals(training: Training, ranks: Ranks) -> dict[str, Any]:
     """Returns what a training has counted so far, of all ranks together and by rank, and a digest of its weights; all ranks call it."""
     own = counted(training.loop.ledger.rows())
-    weights = b"".join(each.detach().numpy().tobytes() for each in training.model.parameters())
+    weights = b"".join(each.detach().numpy().tobytes() for each in training.run.model.parameters())
     return counted(training.loop.whole_ledger().rows()) | {
         "by_rank": ranks.main.gather_values(own),
         "memory": ranks.main.gather_values(held(training)),
@@ -123,7 +123,7 @@ def one_epoch(training: Training, epoch: int) -> None:
 def block_digests(training: Training) -> list[str]:
     """Returns a digest of the blocks of this rank's first batches."""
     source, parts = training.loop.executor.source, training.features.source.owned.parts  # pyright: ignore
-    plan, found = training.data.plan, []
+    plan, found = training.run.plan, []
     items = [item for item in plan.batches(0) if item.key.step % source.num_parts in parts][:EQUAL_BATCHES]
     for item in items:
         if isinstance(source.samplers, VanillaSampler):
@@ -143,7 +143,7 @@ def block_bytes(block: Block) -> bytes:
 
 def held(training: Training) -> dict[str, int]:
     """Returns the bytes of the graph that a rank has to hold."""
-    source, topology = training.loop.executor.source, training.graph.topology  # pyright: ignore
+    source, topology = training.loop.executor.source, training.run.graph.topology  # pyright: ignore
     own = source.samplers.topology_bytes if isinstance(source.samplers, VanillaSampler) else None
     whole = topology.indptr.nbytes + topology.indices.nbytes
     return {

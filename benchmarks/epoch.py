@@ -24,8 +24,8 @@ from graphmill.assets.storage.store import Store
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Block, Stream, Topology
-from graphmill.trainers.batches.online import OnlineSource
-from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.batches.batch import Batching
+from graphmill.trainers.batches.source import OnlineSource
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.models.masks import StepRandom

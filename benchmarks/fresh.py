@@ -174,7 +174,7 @@ class _Window(Silent):
         self.count += n
         if self.count in self.ends and n:
             assert self.training is not None
-            rows = self.training.ledger.rows()["counts"]
+            rows = self.training.run.ledger.rows()["counts"]
             self.taken.append(Counter({(row["name"], row["layer"]): row["n"] for row in rows}))
             if len(self.taken) == 2:
                 raise _Enough

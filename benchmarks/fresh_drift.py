@@ -146,7 +146,7 @@ class Watch:
         ids = np.arange(self.topology.num_nodes, dtype=self.topology.indices.dtype)
         sampler = Sampler(self.topology, (-1,), seed=0)
         (self.block,) = sampler.sample(BatchKey(Stream.PROBE, 0, 0), ids, transpose="none")
-        attach_weights((self.block,), self.topology, training.model.edge_weight)
+        attach_weights((self.block,), self.topology, training.run.model.edge_weight)
         source = training.features.table
         self.x = torch.empty((len(ids), source.width))
         source.gather(RowIds(ids), self.x, Ledger())
@@ -179,7 +179,7 @@ class Watch:
             passed[layer] = (np.asarray(block.src_ids), h, kept)
             return h
 
-        logits = self.training.model(batch.blocks, batch.x, EVALUATION, between)
+        logits = self.training.run.model(batch.blocks, batch.x, EVALUATION, between)
         last = len(batch.blocks) - 1
         kept = [errors(h[at], exact[layer - 1][ids[at]]) for layer, (ids, h, at) in passed.items()]
         ids, h, at = passed[last]
@@ -199,7 +199,7 @@ class Watch:
 
     def exact(self) -> list[Tensor]:
         """Returns the outputs of all layers from all neighbours, float[N, H] each, and in the place of the last one's the logits."""
-        model: Any = self.training.model
+        model: Any = self.training.run.model
         model.eval()
         h, outputs = model.input(self.x, self.block.src_ids, EVALUATION), []
         for index in range(len(model.layers)):
@@ -210,8 +210,8 @@ class Watch:
     def compare(self, logits: Tensor) -> None:
         """Compares logits with those of the trainer's evaluation."""
         training = self.training
-        ids = np.array(training.graph.valid_ids)
-        theirs = training.data.infer(training.model, ids, training.execution.checkpoints, Silent(), self._no_source)
+        ids = np.array(training.run.graph.valid_ids)
+        theirs = training.run.infer(training.run.model, ids, training.execution.checkpoints, Silent(), self._no_source)
         assert torch.allclose(logits[ids], theirs, rtol=1e-3, atol=1e-4), "the logits differ from the trainer's"
 
     def _no_source(self, plan: Any) -> Any:

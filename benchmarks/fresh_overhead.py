@@ -202,8 +202,8 @@ def _train(graph: GraphArtifacts, hotness: Artifact | None) -> dict[str, Any]:
         history = None if hotness is None else training.loop.executor.history  # pyright: ignore[reportAttributeAccessIssue]
         looked_up = [0.0] if history is None else _clocked(history, "slots")
         training.train()
-    record, batches = training.timeline.record, training.data.plan.num_batches
-    counts = Counter({(row["name"], row["layer"]): row["n"] for row in training.ledger.rows()["counts"]})
+    record, batches = training.run.timeline.record, training.run.plan.num_batches
+    counts = Counter({(row["name"], row["layer"]): row["n"] for row in training.run.ledger.rows()["counts"]})
     found = {"seconds": record["seconds"], "phases": phases(record["busy_seconds"], sum(looked_up[-batches:]))}
     return found | {"batches": batches, "counts": counts}
 

@@ -110,7 +110,9 @@ def contenders(
         return x
 
     def ours() -> torch.Tensor:
-        return gather_tiered(slots, tiers, torch.empty(shape, device="cuda"))
+        out = torch.empty(shape, device="cuda")
+        gather_tiered(slots, tiers, out)
+        return out
 
     assert torch.equal(three_steps(), ours()), "graphmill and torch disagree"
     return {"torch": synchronized(three_steps), "ours": synchronized(ours)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,23 @@ class Stream(enum.IntEnum):
     SPLITS = 5
     INIT = 6
     GENERATORS = 7
+
+
+class Traffic(NamedTuple):
+    """Bytes that a call moved between host and device besides its operands, and the transfers; none if it ran in the host's memory.
+
+    Attributes:
+        sent, fetched: bytes to the device and back.
+        sends, fetches: transfers of them.
+    """
+
+    sent: int = 0
+    fetched: int = 0
+    sends: int = 0
+    fetches: int = 0
+
+
+NO_TRAFFIC = Traffic()
 
 
 @dataclass(frozen=True, slots=True)

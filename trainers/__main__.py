@@ -196,7 +196,7 @@ def _launch_ranks(order: Order, table: TrainTable, store: Store, world: int) -> 
     else:
         given = replace(order, home=store.home, ranks=0).plain()
         # Devices of fullgraph are those of all ranks.
-        gpus = max(1, getattr(table.own_settings, "devices", 0) // world)
+        gpus = max(1, table.own_settings.devices // world)
         run_ranks([sys.executable, *arguments], given, world, heard, gpus)
     from graphmill.trainers.run import trained_models
 
@@ -233,7 +233,7 @@ def _demand(order: Order, table: TrainTable, artifacts: Mapping[str, Artifact], 
     need = None if sizes is None else training_need(config, table.execution, sizes, world)
     threads, partitions = config.train.threads, order.pipeline.table("partitions")
     # The devices of a full graph share the parts first, and ranks the devices.
-    parts = getattr(table.own_settings, "devices", 0) or partitions.parts if table.by_parts else 1
+    parts = table.own_settings.devices or partitions.parts if table.by_parts else 1
     return Demand(
         world=world,
         parts=parts,

@@ -7,12 +7,10 @@ arithmetic, and `mini_batches` builds those that its table reads. `docs/python.m
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
-from graphmill.assets.building.materialize import stage_version
-from graphmill.assets.building.stage import Silent
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.pipeline.file import Pipeline
@@ -31,9 +29,8 @@ from graphmill.trainers.loop.executor import BatchExecutor
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.inputs import find_model_inputs, find_table_inputs
-from graphmill.trainers.recipe.recipe import ModelRecipe
 from graphmill.trainers.rows.open import open_source
-from graphmill.trainers.training.training import RunExecution, Training
+from graphmill.trainers.training.open_run import open_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +124,8 @@ def mini_batches(
     found = find_table_inputs(pipeline, table, store, {})
     read = [(each.stage, each.version) for each in (*found.inputs.values(), *found.reads.values())]
     with store.lease(*read):
-        quiet = {**asdict(table.execution), "metrics_to": ()}
-        execution = RunExecution(**quiet, checkpoints=store.home / "checkpoints")
-        version = stage_version(ModelRecipe(), semantic, found.inputs)
-        executor = Training(found.inputs, found.reads, semantic, execution, version, Silent()).loop.executor
+        run, _ = open_run(found.inputs, found.reads, semantic, table.execution)
+        executor = table.technique.load().open_executor(run)
         if not isinstance(executor, BatchExecutor):
             problem = f"{name} trains with trainer = {table.trainer!r}, which has no mini-batches of one process"
             raise InputError(problem, 'ask a table with trainer = "minibatch" or "disk"')

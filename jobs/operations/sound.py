@@ -39,7 +39,7 @@ def _ranks_problems(pipeline: Pipeline, ranks: int) -> Iterator[tuple[KeyPath, s
     for index, table in enumerate(pipeline.train):
         asked = ranks or table.own_settings.ranks
         given = f"--ranks {ranks}" if ranks else f"ranks = {asked}"
-        devices = getattr(table.own_settings, "devices", 0)
+        devices = table.own_settings.devices
         if table.by_parts and ranks and devices % ranks:
             text = f"devices = {devices} is not a multiple of {given}: remove the key, or give a multiple"
             yield ("train", index, table.trainer, "devices"), text

@@ -39,10 +39,10 @@ from graphmill.kernels.history.admit import (
     look_up,
     place_in_lists,
 )
-from graphmill.kernels.history.admit_cuda import admit_cuda, look_up_cuda, look_up_features_cuda
+from graphmill.kernels.history.admit_cuda import DONE_BYTES, admit_cuda, look_up_cuda, look_up_features_cuda
 from graphmill.kernels.rows.move_rows import place_rows
 from graphmill.kernels.rows.move_rows_cuda import place_rows_cuda
-from graphmill.kernels.types import Array
+from graphmill.kernels.types import NO_TRAFFIC, Array, Traffic
 
 FOREVER = 1 << 62
 """`t_stale` of entries that never grow too old."""
@@ -221,7 +221,16 @@ class History:
             self._advance(len(done.slots))
         elif len(done.slots):
             self._high = max(self._high, int(self._fetched(free[len(done.slots) - 1 : len(done.slots)])[0]) + 1)
-        return done
+        return done if self.device is None else done._replace(traffic=self._updated(len(rows), len(done.slots)))
+
+    def _updated(self, num_lists: int, num_taken: int) -> Traffic:
+        """Returns the bytes that an update moved: candidates, ends of lists (which are sent as well, twice), and results of each layer."""
+        fetched, fetches = DONE_BYTES * (1 + num_lists + 2 * self.num_layers), 3
+        if self.reuse and self.num_slots:
+            fetched += DONE_BYTES  # the number of free slots
+        if self.reuse and num_taken:
+            fetched, fetches = fetched + DONE_BYTES, fetches + 1  # the last slot that is taken
+        return Traffic(sent=2 * DONE_BYTES * num_lists, fetched=fetched, sends=2, fetches=fetches)
 
     def _free(self, now: int) -> Any:
         """Returns i32[f], ascending: the slots whose row step `now` + 1 could not use; waits for a device."""
@@ -280,6 +289,21 @@ class History:
                 f"layer {layer} of {self.num_layers} cached layers", "give 1 for the output of the first block"
             )
 
+    @property
+    def index_traffic(self) -> Traffic:
+        """The bytes that sending the index moves: slots of nodes, owners and ages of slots, places of features."""
+        num_bytes = 4 * self.num_layers * self.num_nodes + 16 * self.num_slots
+        num_bytes += 4 * self.num_nodes * (len(self.feature_ids) > 0)
+        return NO_TRAFFIC if self.device is None else Traffic(sent=num_bytes, sends=4)
+
+    def read_traffic(self, state: Mapping[str, Array] | None = None) -> Traffic:
+        """Returns the bytes that reading a `state` moved, or `held` if none is given."""
+        if self.device is None:
+            return NO_TRAFFIC
+        if state is None:
+            return Traffic(fetched=self.index.owner.nbytes + self.index.born.nbytes, fetches=2)
+        return Traffic(fetched=sum(array.nbytes for name, array in state.items() if name != "ring"), fetches=3)
+
     def held(self, now: int) -> tuple[int, int]:
         """Returns how many embeddings a lookup of step `now` could return, and how many feature rows are left."""
         owner, born = self._fetched(self.index.owner), self._fetched(self.index.born)
@@ -293,8 +317,11 @@ class History:
         arrays = {"owner": index.owner[:high], "born": index.born[:high], "rows": self.embeddings[:high]}
         return {"ring": ring} | {name: self._fetched(array) for name, array in arrays.items()}
 
-    def restore(self, state: Mapping[str, Array]) -> None:
+    def restore(self, state: Mapping[str, Array]) -> Traffic:
         """Restores the `state` of an arena of the same shape; the features must be filled.
+
+        Returns:
+            The bytes that sending the embeddings moved, besides `index_traffic`.
 
         Raises:
             InputError: the state is of an arena of another shape.
@@ -313,7 +340,9 @@ class History:
         self.index = Index(
             slot_of=self._sent(slot_of), owner=self._sent(owner), born=self._sent(born), num_nodes=self.num_nodes
         )
-        self.embeddings[:high] = self._sent(np.ascontiguousarray(state["rows"]))
+        rows = np.ascontiguousarray(state["rows"])
+        self.embeddings[:high] = self._sent(rows)
+        return NO_TRAFFIC if self.device is None else Traffic(sent=rows.nbytes, sends=1)
 
 
 def _contiguous(rows: Any) -> bool:

@@ -31,9 +31,9 @@ from graphmill.kernels.blocks.transpose import transpose as transposed
 from graphmill.kernels.blocks.transpose_cuda import transpose_cuda
 from graphmill.kernels.cuda.device import device_of, on_device
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.history.csr2_cuda import prune_cuda, remove_in_edges_cuda
+from graphmill.kernels.history.csr2_cuda import SIZE_BYTES, prune_cuda, remove_in_edges_cuda
 from graphmill.kernels.sampling.sample import Transposes
-from graphmill.kernels.types import Array, Block, Splice
+from graphmill.kernels.types import NO_TRAFFIC, Array, Block, Splice, Traffic
 
 BY_EDGE = ("weight", "edge_type", "edge_id", "share")
 
@@ -45,10 +45,12 @@ class Pruned:
     Attributes:
         blocks: compacted blocks, with a `splice` if rows come from the history; blocks[0] consumes features.
         origin: i32[n], ascending: the place of every input that is left among the inputs before.
+        traffic: sizes that a device sent back.
     """
 
     blocks: tuple[Block, ...]
     origin: Any
+    traffic: Traffic = NO_TRAFFIC
 
 
 def remove_in_edges_reference(block: Block, rows: Array) -> None:
@@ -152,7 +154,7 @@ def prune(blocks: Sequence[Block], slots: Sequence[Any], transpose: Transposes =
         device = device_of(blocks[0].src_ids)
         left, origin = prune_cuda(blocks, slots, device)
         turned = (transpose_cuda(block, device) if layer >= first else block for layer, block in enumerate(left))
-        return Pruned(blocks=tuple(turned), origin=origin)
+        return Pruned(blocks=tuple(turned), origin=origin, traffic=Traffic(fetched=SIZE_BYTES * len(blocks), fetches=1))
     given = [as_int32(found, "slots", block.num_src) for found, block in zip(slots, blocks[1:], strict=True)]
     made, origin = _native.prune([_arrays(block) for block in blocks], given, check_threads(threads))
     left = tuple(_block(arrays) for arrays in made)

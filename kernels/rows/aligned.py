@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -104,7 +105,7 @@ class BufferPool:
         pin: function that gets the memory of every new buffer, so that a device reads it in place; None for none.
     """
 
-    def __init__(self, keep_bytes: int, pin: Callable[[Array], None] | None = None):
+    def __init__(self, keep_bytes: int, pin: Callable[[Array], Any] | None = None):
         self.keep_bytes, self.pin = keep_bytes, pin
         self.lent_bytes = 0
         self.returned: deque[Array] = deque()

@@ -25,7 +25,7 @@ from graphmill.kernels.cuda.device import device_of, on_device
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda
 from graphmill.kernels.rows.slots import NO_FEATURES, TIER_NAMES, Tiers, split_slots
-from graphmill.kernels.types import Array
+from graphmill.kernels.types import NO_TRAFFIC, Array, Traffic
 
 TABLE_DTYPES = tuple(np.dtype(name) for name in ("float16", "float32", "float64", "int8", "uint8")) + (BFLOAT16,)
 
@@ -85,7 +85,7 @@ def gather(table: Array, node_ids: Any, out: Array, threads: int = 1, row_of: Ar
     return out
 
 
-def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Any:
+def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Traffic:
     """Writes the rows that slots name to `out`; the row of a node without features (slot -1) is zeros.
 
     The native version runs if `out` is a NumPy array, the CUDA kernel (kernels/rows/gather_cuda.py) if it is a CuPy array or a CUDA tensor.
@@ -98,14 +98,15 @@ def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Any:
         threads: number of native threads; the result does not depend on it.
 
     Returns:
-        out.
+        Slots that were sent to a device; the rows are those of the tiers, whose bytes their owner knows.
 
     Raises:
         InputError: a dtype or shape does not fit, a slot names a row that its tier does not have or a tier that is not given, or a slot
             is -2: its row was to be staged. Nothing is written then, except by slots that are on a GPU.
     """
     if on_device(out):
-        return gather_tiered_cuda(slots, tiers, out, device_of(out))
+        gather_tiered_cuda(slots, tiers, out, device_of(out))
+        return NO_TRAFFIC if on_device(slots) else Traffic(sent=slots.nbytes, sends=1)
     for name, rows in tiers.given():
         _check_rows(rows, f"the {name} tier")
     slots = as_int32(slots, "slots", len(slots))
@@ -114,7 +115,7 @@ def gather_tiered(slots: Any, tiers: Tiers, out: Any, threads: int = 1) -> Any:
     _native.gather_tiered(
         tiers.dtype, tiers.device, tiers.host, tiers.staged, peers, stride, slots, out, check_threads(threads)
     )
-    return out
+    return NO_TRAFFIC
 
 
 def _check_rows(table: Array, what: str) -> None:

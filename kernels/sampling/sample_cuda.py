@@ -27,7 +27,7 @@ from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rng import absorb, key
 from graphmill.kernels.sampling.sample import Transposes, as_fanouts, seeds_of
-from graphmill.kernels.types import Array, BatchKey, Block, Topology
+from graphmill.kernels.types import Array, BatchKey, Block, Topology, Traffic
 
 ENTRY_BYTES = 8
 """Bytes of an alias table per edge."""
@@ -169,6 +169,11 @@ class CudaSampler:
         found = np.asarray(device.download(sizes))
         self.table_reads = int(found[-1][4])
         return self._cut(made, found, drawing.nodes, transpose)
+
+    def traffic(self, seeds: Array) -> Traffic:
+        """Returns the bytes that sampling a batch moves, besides a topology that is read over the bus: seeds and sizes."""
+        fetched = 8 * SIZES * len(self.fanouts) + WAIT_BYTES * sum(map(self.waits, self.fanouts))
+        return Traffic(sent=len(seeds) * np.dtype(self._id_name).itemsize, fetched=fetched, sends=1, fetches=1)
 
     def waits(self, fanout: int) -> bool:
         """Returns whether a layer's number of edges is downloaded while it is sampled, since only the graph knows it."""

@@ -9,7 +9,7 @@ import torch
 
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES
-from graphmill.trainers.batches.online import extract_batch
+from graphmill.trainers.batches.batch import extract_batch
 from graphmill.trainers.devices.accelerator import ALIGNMENT, Accelerator
 from graphmill.trainers.devices.cuda import CudaBackend
 from graphmill.trainers.devices.protocol import OverBudget
@@ -74,7 +74,7 @@ def test_a_sampled_evaluation_that_does_not_fit_names_its_own_key(tmp_path, monk
             raise torch.OutOfMemoryError("out of memory")
         return extract_batch(batching, *given)
 
-    monkeypatch.setattr("graphmill.trainers.batches.online.extract_batch", full)
+    monkeypatch.setattr("graphmill.trainers.batches.source.extract_batch", full)
     with pytest.raises(OverBudget, match="remedy: lower `eval_workspace`"):
         train_small(tmp_path, device="cuda", eval="sampled", epochs=1)
 

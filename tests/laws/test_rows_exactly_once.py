@@ -257,7 +257,7 @@ def test_losses_are_bit_equal_with_any_placement(tmp_path: Path, plain: dict[str
 
 def test_the_budget_of_a_run_is_the_stage_s(tmp_path: Path) -> None:
     from graphmill.kernels.sampling.epoch_plan import EpochPlan
-    from graphmill.trainers.loop.executor import Opening
+    from graphmill.trainers.loop.executor import Run
     from graphmill.trainers.recipe.config import ModelConfig
 
     artifacts = random_graph_artifacts(tmp_path)
@@ -266,8 +266,9 @@ def test_the_budget_of_a_run_is_the_stage_s(tmp_path: Path) -> None:
     plan = EpochPlan(np.array(graph.train_ids), SAMPLING.batch_size, seed=5)
     for device, host in ((0, 0), (48 * 7, 48 * 11 + 47), ("50%", "25%")):
         cache = cache_inputs(tmp_path, artifacts, device=device, host=host, disk=0)
-        opening = Opening(graph=graph, inputs={}, reads=cache, semantic=semantic, execution=table.execution)
-        made = open_rows(opening, graph.features, plan)
+        run = Run(graph=graph, inputs={}, reads=cache, semantic=semantic, execution=table.execution)
+        run.plan = plan
+        made = open_rows(run, graph.features)
         rows = [200, 100] if device == "50%" else [device // 48, host // 48]
         assert [made.record["device_rows"], made.record["host_rows"]] == rows
 

@@ -1,19 +1,29 @@
-"""A mini-batch, and the functions that every source of mini-batches uses."""
+"""A mini-batch and its verbs: it is drawn, marked, extracted (its rows are gathered), counted and sent, whatever its source is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from graphmill.kernels.blocks.coefficients import data_mean_weights, gcn_weights, self_mean_weights, sum_weights
 from graphmill.kernels.blocks.pyg_blocks import PygBlock, to_pyg
+from graphmill.kernels.cuda.device import on_device
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.sampling.epoch_plan import PlannedBatch
+from graphmill.kernels.rows.aligned import BufferPool
+from graphmill.kernels.sampling.epoch_plan import Plan, PlannedBatch
+from graphmill.kernels.sampling.own_sampling import AnySampler
+from graphmill.kernels.sampling.sample import Transposes
 from graphmill.kernels.types import Array, BatchKey, Block, Topology
+from graphmill.trainers.batches.send import LABELS, send_blocks
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.record.timeline import Timeline
+from graphmill.trainers.rows.source import FeatureSource, RowIds
 
 DATA_SUMS, DATA_MEANS = ("data gcn", "data sum"), ("data mean", "data mean with self")
 DATA_WEIGHTS = ("data", *DATA_SUMS, *DATA_MEANS)
@@ -81,34 +91,151 @@ class MiniBatch:
         return made
 
 
-def planned_batch(item: PlannedBatch, epoch: int, labels: Array, blocks: tuple[Block, ...], **more: Any) -> MiniBatch:
-    """Returns the mini-batch of a planned batch.
+@dataclass(frozen=True, kw_only=True)
+class Batching:
+    """The data of a run that every source of mini-batches needs.
+
+    Attributes:
+        topology: the graph.
+        labels: i32[N].
+        plan: the seeds of each batch.
+        edge_weight: kind of edge weights that the model needs, see `attach_weights`; or None.
+        transpose: the blocks that get a transpose.
+        queue_bytes: bound on the bytes of batches that wait or are trained on.
+        most_queue_bytes: bound up to which `queue_bytes` grows if a batch is larger; None for no growth.
+        ledger: receives rows, edges and bytes of every batch that the step took.
+        timeline: receives the spans of every thread, and of the step while it waits for a batch.
+        dtype: NumPy name of the type of gathered input rows.
+        device: the device that trains on the batches.
+    """
+
+    topology: Topology
+    labels: Array
+    plan: Plan
+    edge_weight: str | None
+    queue_bytes: int
+    most_queue_bytes: int | None = None
+    transpose: Transposes = "hidden"
+    ledger: Ledger = field(default_factory=Ledger)
+    timeline: Timeline = field(default_factory=Timeline)
+    dtype: str = "float32"
+    device: Device = field(default_factory=LogicalDevice)
+
+    def batch(self, item: PlannedBatch, epoch: int, blocks: tuple[Block, ...], **more: Any) -> MiniBatch:
+        """Returns a planned batch of a training epoch with its blocks and labels; `more` are other fields of the batch."""
+        return MiniBatch(
+            key=item.key,
+            seeds=item.seeds,
+            labels=self.labels[item.seeds],
+            blocks=blocks,
+            train_epoch=epoch,
+            position=item.position,
+            group=item.group,
+            group_seeds=item.group_seeds,
+            **more,
+        )
+
+
+class Drawer(ABC):
+    """Draws blocks on a device, in the place of a sampler; belongs to one thread."""
+
+    @abstractmethod
+    def __call__(self, item: PlannedBatch, transpose: Transposes) -> tuple[tuple[Block, ...], Ledger]:
+        """Returns the blocks of a batch with the edge weights that the model needs, and the ledger of the transfers.
+
+        Args:
+            transpose: the blocks that get a transpose.
+        """
+
+
+def lanes_of(samplers: Sequence[AnySampler | Drawer]) -> int:
+    """Returns the lanes of a task that draws, one per sampler; 0 for the one thread of a device (see `Task`)."""
+    return 0 if isinstance(samplers[0], Drawer) else len(samplers)
+
+
+def draw_batch(
+    batching: Batching,
+    sampler: AnySampler | Drawer,
+    item: PlannedBatch,
+    epoch: int,
+    transpose: Transposes | None = None,
+) -> MiniBatch:
+    """Returns a batch with blocks and their weights, without rows.
 
     Args:
-        item: the planned batch.
-        epoch: the training epoch.
-        labels: i32[N].
-        blocks: the blocks under its seeds.
-        more: other fields of the batch, if they are known (slots, rows).
+        sampler: draws the blocks, or reads stored ones; a `Drawer` leaves them on its device.
+        transpose: the blocks that get a transpose; None for those that the model needs.
     """
-    return MiniBatch(
-        key=item.key,
-        seeds=item.seeds,
-        labels=labels[item.seeds],
-        blocks=blocks,
-        train_epoch=epoch,
-        position=item.position,
-        group=item.group,
-        group_seeds=item.group_seeds,
-        **more,
-    )
+    transpose = transpose or batching.transpose
+    if isinstance(sampler, Drawer):
+        blocks, moved = sampler(item, transpose)
+        return batching.batch(item, epoch, blocks, moved=moved)
+    blocks = sampler.sample(item.key, item.seeds, transpose=transpose)
+    attach_weights(blocks, batching.topology, batching.edge_weight)
+    return batching.batch(item, epoch, blocks)
+
+
+def mark_batch(batch: MiniBatch, features: FeatureSource) -> None:
+    """Writes the slot of each input row of a batch on the host, for a source that finds rows by slot."""
+    if features.slotted and not on_device(batch.input_ids):
+        batch.slots = np.empty(batch.blocks[0].num_src, np.int32)
+        features.mark(batch.blocks[0].src_ids, batch.slots)
+
+
+def extract_batch(
+    batching: Batching, features: FeatureSource, device: Device, pool: BufferPool, batch: MiniBatch
+) -> tuple[MiniBatch, Ledger]:
+    """Returns a batch with its input rows on the device that trains, and the ledger of its transfers and counts.
+
+    Args:
+        features: the source of rows.
+        device: the device that trains.
+        pool: lends memory for the rows, on a device without memory of its own.
+        batch: the batch, drawn and marked; its rows are staged here if they are not. `moved` has its transfers so far, if a device drew it.
+    """
+    moved = batch.moved or Ledger()
+    with device.preparing():
+        staged = None
+        if batch.staged is None:
+            batch.staged = staged = features.stage(batch.key)
+        batch.x = device.rows(pool, len(batch.input_ids), features.width, batching.dtype)
+        if not on_device(batch.input_ids):
+            features.gather(batch, batch.x, moved)
+        elif batch.staged is not None:
+            features.gather(RowIds(None, staged=batch.staged), batch.x, moved)
+        else:
+            features.gather_found(batch.input_ids, batch.x, moved, device)
+        batch.staged = None
+        if staged is not None:
+            staged.release()
+        count_batch(batch, moved)
+        return send_batch(batch, device, moved), moved
+
+
+def send_batch(batch: MiniBatch, device: Device, ledger: Ledger) -> MiniBatch:
+    """Returns a batch whose blocks and labels are on the device, for the step; its inputs are there already."""
+    if device.holds(batch.labels):
+        return batch
+    blocks = send_blocks(batch.blocks, device, ledger)
+    (labels,) = device.send([batch.labels.astype(np.int64)], LABELS, ledger)
+    sent = replace(batch, blocks=blocks, labels=labels, slots=None, staged=None)
+    device.hand_over(_tensors_of(sent))
+    return sent
+
+
+def _tensors_of(batch: MiniBatch) -> Iterator[Any]:
+    """Yields the tensors of a batch that is on a device: inputs, labels, and the arrays of its blocks."""
+    yield from (batch.labels,) if batch.x is None else (batch.x, batch.labels)
+    for block in batch.blocks:
+        for value in (*vars(block).values(), *(() if block.splice is None else vars(block.splice).values())):
+            if hasattr(value, "data_ptr"):
+                yield value
 
 
 def attach_weights(blocks: tuple[Block, ...], topology: Topology, edge_weight: str | None) -> None:
     """Puts the edge weights that a model needs on the blocks, in place.
 
     Args:
-        blocks: the blocks.
         topology: the whole graph.
         edge_weight: "gcn" for GCN coefficients, "sum" for the factors of an unbiased sum, "mean with self" for the mean that includes the
             node itself; None for none. "data" keeps the data's weights, which the blocks carry; "data gcn" and "data sum" multiply the
@@ -163,12 +290,3 @@ def count_batch(batch: MiniBatch, ledger: Ledger) -> None:
     for layer, block in enumerate(batch.blocks):
         ledger.count("inputs", layer, block.num_src)
         ledger.count("edges", layer, len(block.indices))
-
-
-def tensors_of(batch: MiniBatch) -> Iterator[Any]:
-    """Yields the tensors of a batch that is on a device: inputs, labels, and the arrays of its blocks."""
-    yield from (batch.x, batch.labels)
-    for block in batch.blocks:
-        for value in (*vars(block).values(), *(() if block.splice is None else vars(block.splice).values())):
-            if hasattr(value, "data_ptr"):
-                yield value

@@ -1,4 +1,4 @@
-"""The online source of mini-batches that samples on the device (FGNN, section 3: the time-sharing design).
+"""Mini-batches that are drawn on the device (FGNN, section 3: the time-sharing design).
 
 The topology lies on the device, or in pinned host memory that the device reads over the bus. One thread draws the batches on a stream of
 its own, beside the training step: the blocks, their transposes and weights are made on the device and never leave it. If the device reads
@@ -10,7 +10,6 @@ Memory on the device: 8 bytes per node for the sampler's map, the topology if it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,30 +22,20 @@ from graphmill.kernels.layers.aggregate_cuda import aggregate_cuda
 from graphmill.kernels.sampling.alias import AliasTables
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.sample import Transposes
-from graphmill.kernels.sampling.sample_cuda import SIZES as NUM_SIZES
-from graphmill.kernels.sampling.sample_cuda import WAIT_BYTES, CudaSampler
+from graphmill.kernels.sampling.sample_cuda import CudaSampler
 from graphmill.kernels.types import Array, Block, Topology
 from graphmill.trainers.batches.batch import (
     DATA_MEANS,
     DATA_SUMS,
     DATA_WEIGHTS,
-    MiniBatch,
-    batch_bytes,
-    count_batch,
+    Batching,
+    Drawer,
     require_weights,
-    tensors_of,
 )
-from graphmill.trainers.batches.flow import Task, Work
-from graphmill.trainers.batches.online import SAMPLER
-from graphmill.trainers.batches.send import LABELS
-from graphmill.trainers.batches.source import Batching, PreparedSource
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.rows.source import FeatureSource, FindsRows, RowIds
 
-TOPOLOGY, SEEDS, DRAWN_IDS = Line("h2d", "topology"), Line("h2d", "ids"), Line("d2h", "ids")
-SIZE_BYTES = 8 * NUM_SIZES
-"""Bytes downloaded per layer."""
+TOPOLOGY = Line("h2d", "topology")
 
 
 def place_topology(topology: Topology, where: str, device: Device, hosted: dict[str, Array] | None = None) -> Topology:
@@ -93,11 +82,10 @@ def _placed(array: Array, where: str, device: Device, name: str, hosted: dict[st
     return sent
 
 
-class DeviceDrawer:
-    """Draws the blocks of batches on a device; belongs to one thread.
+class DeviceDrawer(Drawer):
+    """Draws the blocks of batches on a device.
 
     Args:
-        batching: the run's batching.
         sampler: the sampler, which draws on the device.
         kernels: the device that its kernels run on.
         uva: whether the topology is read over the bus.
@@ -107,19 +95,12 @@ class DeviceDrawer:
         self.batching, self.sampler, self.kernels, self.uva = batching, sampler, kernels, uva
 
     def __call__(self, item: PlannedBatch, transpose: Transposes) -> tuple[tuple[Block, ...], Ledger]:
-        """Returns the blocks of a batch with the edge weights that the model needs, and the ledger of the transfers.
-
-        Args:
-            item: the planned batch.
-            transpose: the blocks that get a transpose.
-        """
+        """Returns the blocks of a batch, and the ledger of the transfers; see `Drawer`."""
         moved = Ledger()
         with self.batching.device.preparing():
             blocks = self.sampler.sample(item.key, item.seeds, transpose=transpose)
             blocks = tuple(self._weighted(block) for block in blocks)
-        moved.crossed(SEEDS, len(item.seeds) * blocks[0].src_ids.itemsize)
-        sizes = len(blocks) * SIZE_BYTES + WAIT_BYTES * sum(map(self.sampler.waits, self.sampler.fanouts))
-        moved.crossed(DRAWN_IDS, sizes)
+        moved.carried(self.sampler.traffic(item.seeds), "ids")
         if self.uva:
             moved.crossed(TOPOLOGY, self.sampler.topology_bytes(blocks), requests=len(blocks))
         return blocks, moved
@@ -137,58 +118,6 @@ class DeviceDrawer:
         elif wanted in DATA_MEANS:
             weight, own = _data_mean(block, wanted != "data mean", self.kernels)
         return replace(block, weight=weight * given if wanted in DATA_SUMS else weight, self_weight=own)
-
-
-class OnDeviceSource(PreparedSource):
-    """Samples and gathers the batches of an epoch on a device, on one thread beside the training step.
-
-    Args:
-        batching: the run's batching.
-        features: the source of rows.
-        draw: draws the blocks.
-    """
-
-    def __init__(self, batching: Batching, features: FeatureSource, draw: DeviceDrawer):
-        super().__init__(batching)
-        self.features, self.draw = features, draw
-
-    def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
-        """Returns the one task of the thread that samples and gathers."""
-        sample = Work("sample", lambda lane, item, _: self._sampled(item, epoch))
-        gather = Work("gather", lambda lane, item, batch: gather_drawn(self.batching, self.features, batch))
-        return [Task(name=SAMPLER, prepare=sample, num_bytes=self._num_bytes, work=gather)]
-
-    def _num_bytes(self, item: PlannedBatch, batch: MiniBatch) -> int:
-        return batch_bytes(batch, self.features.width, self.batching.dtype)
-
-    def _sampled(self, item: PlannedBatch, epoch: int) -> MiniBatch:
-        blocks, moved = self.draw(item, self.batching.transpose)
-        return self.batching.batch(item, epoch, blocks, moved=moved)
-
-
-def gather_drawn(batching: Batching, features: FeatureSource, batch: MiniBatch) -> tuple[MiniBatch, Ledger]:
-    """Returns a batch that the device drew with its input rows there, and the ledger of its transfers and counts.
-
-    Args:
-        batching: the run's batching.
-        features: the source of rows.
-        batch: the batch; `moved` has the transfers for it so far, `staged` rows that are on the host already.
-    """
-    device, dtype, moved = batching.device, np.dtype(batching.dtype), batch.moved or Ledger()
-    with device.preparing():
-        node_ids = cast(torch.Tensor, batch.blocks[0].src_ids)
-        batch.x = device.alloc((len(node_ids), features.width), dtype, "inputs")
-        if batch.staged is not None:
-            features.gather(RowIds(None, staged=batch.staged), batch.x, moved)
-            batch.staged = None
-        elif isinstance(features, FindsRows) and features.finds_on(device):
-            features.gather_found(node_ids, batch.x, moved, device)
-        else:
-            features.gather(RowIds(device.fetch(node_ids, DRAWN_IDS, moved).numpy()), batch.x, moved)
-        (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
-        count_batch(batch, moved)
-        device.hand_over(tensors_of(batch))
-    return batch, moved
 
 
 def _self_mean(block: Block) -> tuple[Any, Any]:

@@ -1,15 +1,12 @@
-"""Moves a mini-batch to a device that has memory of its own, and blocks back to the host."""
+"""Moves blocks to a device that has memory of its own, and back to the host."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from graphmill.kernels.types import Block
-from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.record.ledger import Ledger, Line
 
@@ -25,54 +22,37 @@ ARRAYS = (
 
 
 def send_blocks(blocks: Sequence[Block], device: Device, ledger: Ledger) -> tuple[Block, ...]:
-    """Returns blocks whose arrays are on the device, sent by one transfer; a device without memory of its own gets the blocks as they are.
-
-    The sources of sampled blocks are a prefix of one list, which is sent once.
-    """
-    if not device.remote:
+    """Returns blocks whose arrays are on the device, sent by one transfer; blocks that are there already are returned as they are."""
+    if device.holds(blocks[0].src_ids):
         return tuple(blocks)
-    lists = {block.src_ids.ctypes.data: block.src_ids for block in sorted(blocks, key=lambda block: block.num_src)}
-    arrays = [*lists.values(), *(array for block in blocks for _, array in _held(block))]
-    sent = iter(device.send(arrays, BLOCKS, ledger))
-    ids = {address: next(sent) for address in lists}
-    return tuple(
-        replace(
-            block,
-            src_ids=ids[block.src_ids.ctypes.data][: block.num_src],
-            **{name: next(sent) for name, _ in _held(block)},
-        )
-        for block in blocks
-    )
+    return _moved(blocks, lambda arrays: device.send(arrays, BLOCKS, ledger))
 
 
 def fetch_blocks(blocks: Sequence[Block], device: Accelerator, ledger: Ledger) -> tuple[Block, ...]:
     """Returns blocks of a device whose arrays are in pinned host memory, copied by one transfer: the inverse of `send_blocks`."""
+    return _moved(blocks, lambda tensors: device.fetch_together(tensors, FETCHED_BLOCKS, ledger))
+
+
+def _moved(blocks: Sequence[Block], move: Callable[[list[Any]], list[Any]]) -> tuple[Block, ...]:
+    """Returns blocks of the arrays that a function returns for all of theirs.
+
+    The sources of sampled blocks are a prefix of one list, which is moved once.
+    """
     lists = {_address(block.src_ids): block.src_ids for block in sorted(blocks, key=lambda block: block.num_src)}
-    tensors: list[Any] = [*lists.values(), *(array for block in blocks for _, array in _held(block))]
-    found = iter(device.fetch_together(tensors, FETCHED_BLOCKS, ledger))
-    ids = {address: next(found) for address in lists}
+    moved = iter(move([*lists.values(), *(array for block in blocks for _, array in _held(block))]))
+    ids = {address: next(moved) for address in lists}
     return tuple(
         replace(
             block,
             src_ids=ids[_address(block.src_ids)][: block.num_src],
-            **{name: next(found) for name, _ in _held(block)},
+            **{name: next(moved) for name, _ in _held(block)},
         )
         for block in blocks
     )
 
 
-def send_batch(batch: MiniBatch, device: Device, ledger: Ledger) -> MiniBatch:
-    """Returns a batch whose blocks and labels are on the device; its inputs are there already."""
-    if not device.remote:
-        return batch
-    blocks = send_blocks(batch.blocks, device, ledger)
-    (labels,) = device.send([batch.labels.astype(np.int64)], LABELS, ledger)
-    device.hand_over([*([] if batch.x is None else [batch.x]), labels, *(block.src_ids for block in blocks)])
-    return replace(batch, blocks=blocks, labels=labels, slots=None, staged=None)
-
-
-def _address(tensor: Any) -> int:
-    return tensor.data_ptr()
+def _address(ids: Any) -> int:
+    return ids.data_ptr() if hasattr(ids, "data_ptr") else ids.ctypes.data
 
 
 def _held(block: Block) -> Iterator[tuple[str, Any]]:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from graphmill.kernels.cuda.protocol import KernelDevice, PeerRows
-from graphmill.kernels.rows.aligned import aligned_empty
+from graphmill.kernels.rows.aligned import BufferPool, aligned_empty
 from graphmill.trainers.devices.protocol import CACHE, Device, OverBudget, numpy_dtype, torch_dtype
 from graphmill.trainers.record.ledger import Ledger, Line
 
@@ -109,6 +109,11 @@ class Accelerator(Device):
         """Peak bytes: of cached rows, and in total."""
         return {CACHE: self._cached_bytes, "total": self.backend.peak_bytes() + self._exported_bytes}
 
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The device's name, and the transfers besides those of batches."""
+        return {"device": str(self.torch_device), "traffic_besides_batches": self.traffic.rows()["moves"]}
+
     def alloc(self, shape: tuple[int, ...], dtype: torch.dtype | np.dtype[Any], purpose: str) -> torch.Tensor:
         """Allocates a tensor; cached rows are booked against their budget, and stay booked.
 
@@ -123,6 +128,18 @@ class Accelerator(Device):
             return torch.empty(shape, dtype=kind, device=self.torch_device)
         except torch.OutOfMemoryError as error:
             raise self._too_small(error, asked, purpose) from error
+
+    @contextmanager
+    def filling(self, rows: torch.Tensor) -> Iterator[np.ndarray]:
+        """Yields an array of the host, which is sent to cached rows when the block ends, and booked beside the batches' traffic."""
+        filled = np.empty(tuple(rows.shape), numpy_dtype(rows.dtype))
+        yield filled
+        rows.copy_(torch.from_numpy(filled))
+        self.traffic.crossed(ROWS, filled.nbytes)
+
+    def rows(self, pool: BufferPool, count: int, width: int, dtype: str) -> torch.Tensor:
+        """Returns dtype[count, width], uninitialised, in the device's memory."""
+        return self.alloc((count, width), np.dtype(dtype), "inputs")
 
     def _book_cached(self, asked: int) -> None:
         if self.cache_bytes is not None and self._cached_bytes + asked > self.cache_bytes:
@@ -192,6 +209,10 @@ class Accelerator(Device):
         finally:
             self.backend.bound(None)
 
+    def training(self) -> AbstractContextManager[Any]:
+        """Returns the context of a training epoch, which is always bounded by the device's memory."""
+        return self.active()
+
     @contextmanager
     def working(self) -> Iterator[None]:
         """Returns a context for the work of one of several threads on this device, whose memory is bounded elsewhere.
@@ -220,6 +241,10 @@ class Accelerator(Device):
     def free_bytes(self) -> int:
         """Returns the bytes of the device's memory that nothing holds yet."""
         return self.backend.free_bytes()
+
+    def holds(self, array: Any) -> bool:
+        """Returns whether an array is a tensor on the device."""
+        return isinstance(array, torch.Tensor) and array.device == self.torch_device
 
     def send(self, arrays: Sequence[np.ndarray], line: Line, ledger: Ledger) -> list[Any]:
         """Returns copies of arrays on the device, made by one transfer.
@@ -309,9 +334,10 @@ class Accelerator(Device):
         for tensor in tensors:
             self.backend.used_by_step(tensor)
 
-    def pin(self, array: np.ndarray) -> None:
+    def pin(self, array: np.ndarray) -> bool:
         """Lets the device read an array of the host in place, for as long as the array lives."""
         self.backend.kernels.pin(array)
+        return True
 
     def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Returns an uninitialised array in memory of its own size, pinned for as long as the array lives."""

@@ -12,22 +12,16 @@ the holes of tensors. With these lists a heap took 1.3 to 2.8 times the bytes th
 starts (`runtime_environment` in assets/building/child.py), the others here.
 
 A block of more than 64 MiB that a thread other than the main one allocates is still faulted in anew: glibc's thread heaps are not larger.
-`lent_rows` takes such blocks from a pool.
+`Device.rows` takes such blocks from a pool.
 """
 
 from __future__ import annotations
 
 import ctypes
 import platform
-import weakref
-
-import numpy as np
-import torch
 
 from graphmill.assets.storage.control_group import free_bytes
 from graphmill.assets.storage.machine import anonymous_bytes
-from graphmill.kernels.rows.aligned import BufferPool
-from graphmill.trainers.devices.protocol import Device
 
 # Parameters of mallopt(3).
 _LARGEST_LISTED, _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = 1, -1, -2, -4
@@ -59,21 +53,3 @@ def return_if_short() -> None:
     free, held = free_bytes(), anonymous_bytes()
     if free is not None and held is not None and held > free:
         return_freed_memory()
-
-
-def input_space(device: Device, pool: BufferPool, rows: int, width: int, dtype: str) -> torch.Tensor:
-    """Returns dtype[rows, width], uninitialised, for a batch's inputs: on a device with memory of its own, else from the pool."""
-    if device.remote:
-        return device.alloc((rows, width), np.dtype(dtype), "inputs")
-    return lent_rows(pool, rows, width, dtype)
-
-
-def lent_rows(pool: BufferPool, rows: int, width: int, dtype: str = "float32") -> torch.Tensor:
-    """Returns dtype[rows, width], uninitialised, in memory that goes back to the pool when no tensor uses it any more."""
-    num_bytes = rows * width * np.dtype(dtype).itemsize
-    buffer = pool.take(num_bytes)
-    values = buffer.data[:num_bytes].view(dtype).reshape(rows, width)
-    weakref.finalize(
-        values, buffer.release_later
-    ).atexit = False  # the tensor's storage holds `values`, and nothing else does
-    return torch.from_numpy(values)

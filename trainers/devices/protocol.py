@@ -7,8 +7,9 @@ allocation, so that a run that does not fit ends with one message instead of a c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:
+    from graphmill.kernels.rows.aligned import BufferPool
     from graphmill.trainers.devices.link import Link
     from graphmill.trainers.record.ledger import Ledger, Line
 
@@ -64,6 +66,11 @@ class Device(Protocol):
     @property
     def peak(self) -> Mapping[str, int]: ...  # noqa: D102
 
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Facts about the device and its transfers, for run.json; none of one without memory of its own."""
+        return {}
+
     def alloc(self, shape: tuple[int, ...], dtype: torch.dtype | np.dtype[Any], purpose: str) -> torch.Tensor:
         """Allocates a tensor and books it under a purpose for as long as it lives.
 
@@ -71,6 +78,24 @@ class Device(Protocol):
             OverBudget: the budget does not allow it; nothing is allocated.
         """
         ...
+
+    @contextmanager
+    def filling(self, rows: Any) -> Iterator[np.ndarray]:
+        """Yields an array of the host to be filled with the contents of cached rows, which the device has when the block ends.
+
+        Args:
+            rows: dtype[n, F], cached rows of the device, as kernels take them.
+        """
+        yield rows
+
+    def rows(self, pool: BufferPool, count: int, width: int, dtype: str) -> torch.Tensor:
+        """Returns dtype[count, width], uninitialised, for a batch's inputs: in memory that the pool lends, or in the device's own."""
+        num_bytes = count * width * np.dtype(dtype).itemsize
+        buffer = pool.take(num_bytes)
+        values = buffer.data[:num_bytes].view(dtype).reshape(count, width)
+        # The tensor's storage holds `values`, and nothing else does: the memory goes back when no tensor uses it any more.
+        weakref.finalize(values, buffer.release_later).atexit = False
+        return torch.from_numpy(values)
 
     def adopt(self, arrays: Iterable[torch.Tensor | np.ndarray], purpose: str) -> None:
         """Books memory that was made elsewhere for as long as it lives: storages of tensors and NumPy arrays.
@@ -98,6 +123,10 @@ class Device(Protocol):
         """Returns a context in which all work of this thread is done, and booked, on this device."""
         ...
 
+    def training(self) -> AbstractContextManager[Any]:
+        """Returns the context of a training epoch: work is booked, which takes time, only if it is bounded."""
+        return nullcontext() if self.work_bytes is None else self.active()
+
     def working(self) -> AbstractContextManager[Any]:
         """Returns a context for the work of one of several threads on this device, whose memory is bounded elsewhere.
 
@@ -105,6 +134,10 @@ class Device(Protocol):
             OverBudget: the device has too little memory for it.
         """
         return nullcontext()
+
+    def holds(self, array: Any) -> bool:
+        """Returns whether an operand, an array of the host or a tensor, is in the memory that the device computes on."""
+        return True
 
     def send(self, arrays: Sequence[np.ndarray], line: Line, ledger: Ledger) -> list[Any]:
         """Returns arrays in the device's memory, and books one transfer; a device without memory of its own returns them as they are."""
@@ -136,8 +169,9 @@ class Device(Protocol):
     def hand_over(self, tensors: Iterable[Any]) -> None:
         """Marks tensors made in `preparing` as used by the training step, so that their memory waits for it."""
 
-    def pin(self, array: np.ndarray) -> None:
-        """Lets the device read an array of the host in place, for as long as the array lives."""
+    def pin(self, array: np.ndarray) -> bool:
+        """Lets the device read an array of the host in place, for as long as the array lives; False if it needs no leave for that."""
+        return False
 
     def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Returns an uninitialised array of the host that the device reads in place, for long use; aligned as torch's tensors are."""

@@ -39,11 +39,13 @@ class Domain(Protocol):
         topology: the graph.
         num_nodes: number of the nodes.
         ends: i64[N+1], upper bounds of the ends of each node's edges.
+        shares_rows: whether other processes have rows of nodes, which are fetched from them in step.
     """
 
     topology: Topology
     num_nodes: int
     ends: Array
+    shares_rows: bool = False
 
     def node_ids(self, low: int, high: int) -> Array:
         """Returns ids[high - low], the nodes of a range."""

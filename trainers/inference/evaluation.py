@@ -34,7 +34,7 @@ def evaluation(
     drawing: Drawing | None,
     domain: Callable[[Bounds], Domain] | None = None,
 ) -> Callable[[Model, Array, Path, Progress, EvaluationSource], Tensor]:
-    """Returns the function that evaluates a model in the way of its train table (`Data.infer`, trainers/loop/executor.py).
+    """Returns the function that evaluates a model in the way of its train table (`Run.infer`, trainers/loop/executor.py).
 
     Args:
         semantic: the recipe.

@@ -11,7 +11,7 @@ from graphmill.kernels.sampling.epoch_plan import EpochPlan, PlannedBatch
 from graphmill.kernels.types import Array, Stream
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.batches.send import send_blocks
-from graphmill.trainers.batches.source import BatchSource
+from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import Piece
 from graphmill.trainers.inference.exact import EVALUATION, Inference
@@ -20,7 +20,9 @@ from graphmill.trainers.models.precision import widened
 from graphmill.trainers.rows.source import RowIds
 
 
-def infer_sampled(inference: Inference, node_ids: Array, plan: EpochPlan, source: BatchSource | None = None) -> Tensor:
+def infer_sampled(
+    inference: Inference, node_ids: Array, plan: EpochPlan, source: PreparedSource | None = None
+) -> Tensor:
     """Computes the logits of nodes from sampled neighbours; all processes call it with the same nodes.
 
     Args:
@@ -41,7 +43,7 @@ def infer_sampled(inference: Inference, node_ids: Array, plan: EpochPlan, source
     return logits
 
 
-def _supplied(inference: Inference, plan: EpochPlan, source: BatchSource) -> Iterator[Piece]:
+def _supplied(inference: Inference, plan: EpochPlan, source: PreparedSource) -> Iterator[Piece]:
     """Yields the logits of each batch of a source, whose order is that of the plan."""
     bounds, batches = inference.bounds, source.batches(0)
     for item in plan.batches(0):

@@ -82,6 +82,21 @@ class Checkpoint:
     threads: Sequence[int] = ()
 
 
+@dataclass(frozen=True)
+class CheckpointFile:
+    """The file of a run's checkpoint, and the facts about the run that each checkpoint has.
+
+    Attributes:
+        path: path of the file.
+        version: version of the model.
+        threads: numbers of threads that the run has had, oldest first.
+    """
+
+    path: Path
+    version: str
+    threads: Sequence[int] = ()
+
+
 def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns the tensors without shared memory, as the file format requires; tied parameters of a user's model are copied."""
     seen: set[int] = set()

@@ -5,7 +5,7 @@ sums over the seeds so far of the optimiser step; with `last` they are complete.
 update. So a technique has its own way to compute a gradient and shares everything else: optimiser, groups, learning rate, early stop,
 evaluation, checkpoints, progress.
 
-`BatchExecutor` trains on mini-batches from a `BatchSource`, one after the other. Techniques with replicas add the gradients of batches by
+`BatchExecutor` trains on mini-batches from a source, one after the other. Techniques with replicas add the gradients of batches by
 `add_in_order`, independent of the replica that computed them.
 """
 
@@ -14,7 +14,8 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,9 +28,8 @@ from graphmill.assets.storage.machine import usable_cores
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.batch import MiniBatch
-from graphmill.trainers.batches.online import OnlineSource
-from graphmill.trainers.batches.source import Batching, EvaluationSource, PreparedSource
+from graphmill.trainers.batches.batch import Batching, MiniBatch
+from graphmill.trainers.batches.source import EvaluationSource, OnlineSource, PreparedSource
 from graphmill.trainers.batches.stored import StoredSampler, planned_counts, stored_plan
 from graphmill.trainers.models.layer import Between
 from graphmill.trainers.models.loss import Loss
@@ -41,6 +41,7 @@ from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.record.checks import conserved, ledger_numbers
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.record.timeline import STEP, Timeline
+from graphmill.trainers.rows.linked import linked
 from graphmill.trainers.rows.source import TableSource
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from graphmill.assets.storage.artifact import Artifact
     from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
     from graphmill.trainers.rows.cache import Features
+    from graphmill.trainers.rows.packed import PackedRows
 
 
 class Done(NamedTuple):
@@ -77,11 +79,13 @@ class Executor(ABC):
         record: facts about how the work was shared, for run.json.
         repeatable: whether the same recipe gives the same bits.
         source: supplies the mini-batches; None if there are none, or if several processes or devices have one each.
+        packed: the rows of stored batches, if the training reads packed ones beside the samplers; evaluations of stored batches do, too.
     """
 
     record: Mapping[str, Any] = MappingProxyType({})
     repeatable: bool = True
     source: PreparedSource | None = None
+    packed: PackedRows | None = None
 
     def __init__(self, run: Run):
         self.run = run
@@ -120,6 +124,9 @@ class Executor(ABC):
             samplers = [run.drawing.sampler(topology, **how) for _ in range(run.num_samplers)]
         batching = run.evaluation_batching(stored or plan)
         made = OnlineSource(batching, run.features.source, samplers, run.in_turn and stored is None)
+        if stored is not None and self.packed is not None:
+            # The files are closed when the evaluation ends.
+            made.features, made.files = linked(self.packed, run.features.device), closing(self.packed)
         if self.source is not None:
             made.inputs = self.source.inputs
         return made
@@ -161,9 +168,9 @@ class Executor(ABC):
         return
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opening:
-    """The inputs from which a run is opened.
+@dataclass(kw_only=True, eq=False)
+class Run:
+    """A training: what it was asked for, and the parts that are opened from that (trainers/training/open_run.py).
 
     Attributes:
         graph: the graph.
@@ -171,6 +178,14 @@ class Opening:
         semantic, execution: the recipe.
         drawing: the way in which neighbours are drawn; None if nothing is sampled.
         ranks: this process among those that share the training.
+
+        plan: the order of batches and their seeds; one batch of all seeds if nothing is sampled.
+        features: the source of rows, and the device.
+        infer: (model, ids[n], folder for layers that do not fit in memory, progress, source of sampled batches) -> float[n, num_classes]
+            on the host, by the train table's evaluation; all ranks call it with the same nodes.
+        model: the model, trained in place.
+        loss: sums the losses of seeds.
+        batching: the data that every source of mini-batches needs.
     """
 
     graph: Graph
@@ -180,40 +195,12 @@ class Opening:
     execution: TrainExecution
     drawing: Drawing | None = None
     ranks: Ranks = ALONE
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """The data that a run trains on and is evaluated on.
-
-    Attributes:
-        plan: the order of batches and their seeds; one batch of all seeds if nothing is sampled.
-        features: the source of rows, and the device.
-        infer: (model, ids[n], folder for layers that do not fit in memory, progress, source of sampled batches) -> float[n, num_classes]
-            on the host, by the train table's evaluation; all ranks call it with the same nodes.
-    """
-
-    plan: Plan
-    features: Features
-    infer: Callable[[Model, Array, Path, Progress, EvaluationSource], Tensor]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run(Opening):
-    """The parts from which a technique makes its executor.
-
-    Attributes:
-        plan, features: those of its `Data`.
-        model: the model, trained in place.
-        loss: sums the losses of seeds.
-        batching: the data that every source of mini-batches needs.
-    """
-
-    plan: Plan
-    features: Features
-    model: Model
-    loss: Loss
-    batching: Batching
+    plan: Plan = field(init=False)
+    features: Features = field(init=False)
+    infer: Callable[[Model, Array, Path, Progress, EvaluationSource], Tensor] = field(init=False)
+    model: Model = field(init=False)
+    loss: Loss = field(init=False)
+    batching: Batching = field(init=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -237,6 +224,11 @@ class Run(Opening):
         return isinstance(where, TableSource) and where.at_hand
 
     @property
+    def draws_on_device(self) -> bool:
+        """Whether a device with memory of its own draws the batches; the CPU, held to a device's memory, only books the topology there."""
+        return self.execution.topology != "host" and self.semantic.train.device != "cpu"
+
+    @property
     def sampling_threads(self) -> int:
         """Number of threads that draw one batch together."""
         return self.semantic.train.num_threads if self.in_turn else 1
@@ -255,7 +247,6 @@ class BatchExecutor(Executor):
     """Trains on mini-batches, one after the other.
 
     Args:
-        run: the run.
         source: supplies the mini-batches.
     """
 

@@ -8,37 +8,30 @@ unequal batches and for any number of trainers that share it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from math import cos, isfinite, nan, pi
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphmill.assets.building.stage import Progress
 from graphmill.assets.storage.remote.checkpoints import CheckpointCopies
 from graphmill.kernels.errors import InputError
-from graphmill.kernels.sampling.epoch_plan import Plan
-from graphmill.trainers.devices.logical import LogicalDevice
-from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.checkpoint import (
     Checkpoint,
+    CheckpointFile,
     RunState,
     optimiser_state,
     restore_optimiser,
     write_checkpoint,
 )
-from graphmill.trainers.loop.executor import Done, Executor
+from graphmill.trainers.loop.executor import Done, Executor, Run
 from graphmill.trainers.models.node_rows import RowAdam, node_rows
 from graphmill.trainers.models.optimiser import cut_gradients, make_optimiser
-from graphmill.trainers.models.own import Model
-from graphmill.trainers.ranks.group import ALONE, Ranks
-from graphmill.trainers.recipe.config import TrainConfig
 from graphmill.trainers.record.epoch_lines import EpochLines
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.record.timeline import STEP, Timeline
+from graphmill.trainers.record.timeline import STEP
 
 SAVING_SHARE = 20
 """An epoch whose work since the last checkpoint took less than this many times as long as writing that one leaves no checkpoint."""
@@ -49,21 +42,12 @@ class Loop:
     """Trains a model to the end, or continues from a checkpoint.
 
     Args:
-        model: the model, trained in place.
+        run: the run; its ledger, filled by the executor, is saved and restored here, and its model is trained in place. Each of several
+            ranks has a loop, and the first one writes checkpoints.
         executor: computes the gradients of the model.
-        config: the hashed half of the train table.
-        plan: number of batches and seeds per epoch.
+        checkpoints: the file of the checkpoint, and its facts about the run.
         evaluate: returns the validation score of the present model; None if the graph has no validation nodes.
-        ledger: filled by the executor; saved and restored here.
-        progress: shows the epochs.
-        timeline: receives the spans of the update; the executor shares it.
-        lines: prints a line about each epoch; None prints nothing.
-        device: holds the model; None for the CPU.
-        bounded: whether the device memory of a training epoch is counted and bounded.
-        ranks: this process among those that share the training; each has a loop, and the first one writes checkpoints.
-        checkpoint_path, version, checkpoint_steps: path of the checkpoint, version of its model, and optimiser steps between two
-            checkpoints inside an epoch.
-        threads: numbers of threads that the run has had, oldest first, for the checkpoints.
+        lines: prints a line about each epoch; its `progress` shows them.
 
     Attributes:
         seconds: duration of each epoch and of each evaluation in this process ("train", "evaluate"); not part of the model's content.
@@ -71,38 +55,26 @@ class Loop:
 
     def __init__(
         self,
-        *,
-        model: Model,
+        run: Run,
         executor: Executor,
-        config: TrainConfig,
-        plan: Plan,
+        checkpoints: CheckpointFile,
         evaluate: Callable[[], float] | None,
-        ledger: Ledger,
-        progress: Progress,
-        checkpoint_path: Path,
-        version: str,
-        checkpoint_steps: int = 0,
-        timeline: Timeline | None = None,
-        lines: EpochLines | None = None,
-        device: Device | None = None,
-        bounded: bool = False,
-        ranks: Ranks = ALONE,
-        threads: Sequence[int] = (),
+        lines: EpochLines,
     ):
-        self.model, self.executor, self.config, self.timeline = model, executor, config, timeline or Timeline()
-        self.plan, self.evaluate, self.ledger, self.progress = plan, evaluate, ledger, progress
-        self.checkpoint_path, self.version, self.checkpoint_steps = checkpoint_path, version, checkpoint_steps
-        self.copies = CheckpointCopies(checkpoint_path, progress.tell)
-        self.optimiser, nodes = make_optimiser(model.parameters(), config), node_rows(model)
-        self.row_adam = None if nodes is None else RowAdam(nodes, config.betas)
+        self.executor, self.checkpoints, self.evaluate, self.lines = executor, checkpoints, evaluate, lines
+        self.model, self.plan, self.ranks = run.model, run.plan, run.ranks
+        self.ledger, self.timeline, self.device = run.ledger, run.timeline, run.features.device
+        self.config, self.checkpoint_steps = run.semantic.train, run.execution.checkpoint_steps
+        self.progress = lines.progress
+        self.copies = CheckpointCopies(checkpoints.path, self.progress.tell)
+        self.optimiser, nodes = make_optimiser(self.model.parameters(), self.config), node_rows(self.model)
+        self.row_adam = None if nodes is None else RowAdam(nodes, self.config.betas)
         self.state = RunState()
         self.best: dict[str, Tensor] = {}
         self.moved: dict[str, Any] = {}  # the ledger's rows at the beginning of the epoch
         self.sound: int | Tensor = 0  # batches of the epoch before the first loss that is not finite
-        self.device, self.bounded, self.ranks, self.threads = device or LogicalDevice(), bounded, ranks, threads
         self.seconds: dict[str, list[float]] = {"train": [], "evaluate": []}
         self._next_save = 0.0  # of time.monotonic()
-        self.lines = lines or EpochLines(progress, "", config.epochs, "none")
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continues from a checkpoint instead of the beginning."""
@@ -161,7 +133,7 @@ class Loop:
         self.sound = state.position
         # Evaluations have bounds of their own.
         with (
-            self.device.active() if self.bounded else nullcontext(),
+            self.device.training(),
             closing(self.executor.steps(state.epoch, state.position)) as steps,
         ):
             for done in steps:
@@ -307,7 +279,8 @@ class Loop:
             part: {name: self.device.fetch(tensor, TO_HOST, self.device.traffic) for name, tensor in tensors.items()}
             for part, tensors in parts.items()
         }
-        write_checkpoint(self.checkpoint_path, Checkpoint(self.version, self.state, ledger.rows(), parts, self.threads))
+        file = self.checkpoints
+        write_checkpoint(file.path, Checkpoint(file.version, self.state, ledger.rows(), parts, file.threads))
         self.copies.send()
         ended = time.monotonic()
         self._next_save = ended + SAVING_SHARE * (ended - started)

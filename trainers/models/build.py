@@ -81,12 +81,10 @@ def require_weights(config: TrainConfig, topology: Topology) -> None:
 
 def send_model(model: Model, device: Device) -> Model:
     """Returns the model with its parameters and buffers on a device, and books them beside the batches' traffic."""
-    if device.remote:
-        nodes = node_rows(model)
-        tensors = [*model.parameters(), *model.buffers(), *([] if nodes is None else [nodes.table.values])]
-        device.traffic.crossed(
-            PARAMETERS, sum(tensor.numel() * tensor.element_size() for tensor in tensors), requests=len(tensors)
-        )
+    nodes = node_rows(model)
+    tensors = [*model.parameters(), *model.buffers(), *([] if nodes is None else [nodes.table.values])]
+    if sent := [tensor.nbytes for tensor in tensors if not device.holds(tensor)]:
+        device.traffic.crossed(PARAMETERS, sum(sent), requests=len(sent))
         model.to(device.torch_device)
     return model
 

@@ -10,6 +10,7 @@ class Settings(Checked):
 
     Attributes:
         ranks: processes that share the training, if the command line names no number.
+        devices: devices that the training asks for, of all its processes together; 0 leaves the number open.
         timeout: seconds that a process waits for another one.
         rows: origin of the feature rows: "packed", else "table" or "exchange".
         staleness: updates that the weights of a gradient may lack.
@@ -17,6 +18,7 @@ class Settings(Checked):
     """
 
     ranks = 1
+    devices = 0
     timeout = 45.0
     rows = "table"
     staleness = 0

@@ -34,7 +34,7 @@ class Technique:
         on_device: whether it trains on devices with memory of their own, too (`device`).
         predicts: whether its executor predicts numbers of the ledger (`planned`), which a check compares.
         settings: "module:name" of the dataclass of the sub-table `[train.NAME]` with the technique's own keys, "" without one.
-        data: "module:name" of the function that opens a run's data, `open_data(opening) -> Data` (trainers/loop/executor.py).
+        data: "module:name" of the function `open_data(run)` that opens plan, features and evaluation of a run (trainers/loop/executor.py).
         domain: "module:name" of the function `domain(topology, lane)` that says how ranks with the rows of all nodes share an evaluation
             (trainers/inference/evaluation.py); "" if there are no such ranks.
         costs: "module:name" of its formulas of memory, bytes and seconds, `Costs` (trainers/recipe/costs/forecast.py); "" without them.
@@ -101,9 +101,9 @@ class Technique:
         """Returns the function that makes the nodes of an evaluation which ranks share."""
         return _named(self.domain)(topology, lane)
 
-    def open_data(self, opening: Any) -> Any:
-        """Returns the `Data` of a run from its `Opening` (trainers/loop/executor.py)."""
-        return _named(self.data)(opening)
+    def open_data(self, run: Any) -> None:
+        """Opens plan, features and evaluation of a `Run` (trainers/loop/executor.py)."""
+        _named(self.data)(run)
 
 
 LIMITS = "graphmill.trainers.techniques.limits"

@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
+from graphmill.kernels.types import Traffic
+
 LINKS = ("disk", "mapped", "h2d", "d2h", "d2d", "rank")
 KINDS = (
     "feature",
@@ -68,6 +70,13 @@ class Ledger:
     def crossed(self, line: Line, num_bytes: int, *, requests: int = 1) -> None:
         """Adds a transfer of bytes that were all needed."""
         self.move(line, requests=requests, asked_bytes=num_bytes, moved_bytes=num_bytes)
+
+    def carried(self, traffic: Traffic, kind: str) -> None:
+        """Adds the bytes that a kernel moved between host and device."""
+        if traffic.sends:
+            self.crossed(Line("h2d", kind), traffic.sent, requests=traffic.sends)
+        if traffic.fetches:
+            self.crossed(Line("d2h", kind), traffic.fetched, requests=traffic.fetches)
 
     def count(self, name: str, layer: int, n: int) -> None:
         """Adds n to a named count of a layer (rows, edges, hits)."""

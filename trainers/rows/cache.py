@@ -26,7 +26,7 @@ import torch
 
 from graphmill.assets.storage.read_verified import read_rows
 from graphmill.assets.storage.table import FeatureTable
-from graphmill.kernels.cuda.device import device_of
+from graphmill.kernels.cuda.device import device_of, on_device
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.rows.gather import gather_tiered
 from graphmill.kernels.rows.gather_cuda import gather_tiered_cuda
@@ -48,13 +48,11 @@ from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import (
     D2D,
     H2D,
-    SLOTS,
     FeatureSource,
     RowRequest,
     SentOnce,
     TableSource,
     copied_rows,
-    fill_rows,
     tier_counts,
 )
 
@@ -85,20 +83,16 @@ class CachedSource(FeatureSource):
     ):
         self.behind, self.device = behind, device
         self.width, self.dtype, self.row_bytes = behind.width, behind.dtype, behind.row_bytes
-        self.in_place = behind.in_place and table.num_rows <= max_rows and (behind.pinned or not device.remote)
         # The array below is a view of it; the device books the bytes for as long as the tensor lives.
         self.device_rows = device.alloc((len(placement.device_ids), self.width), behind.rows.dtype, CACHE)
-        # Rows for a device with memory of its own are read on the host, and sent at once.
-        shape = (len(placement.device_ids), self.width)
-        device_image = np.empty(shape, behind.rows.dtype) if device.remote else kernel_array(self.device_rows)
+        readable = behind.pinned or not on_device(self.device_rows)
+        self.in_place = behind.in_place and table.num_rows <= max_rows and readable
         host_image = device.host_array((len(placement.host_ids), self.width), behind.rows.dtype)
-        images = ((placement.device_ids, device_image), (placement.host_ids, host_image))
-        read_rows(table, [(table.rows_of(node_ids), image) for node_ids, image in images])
+        with device.filling(kernel_array(self.device_rows)) as device_image:
+            images = ((placement.device_ids, device_image), (placement.host_ids, host_image))
+            read_rows(table, [(table.rows_of(node_ids), image) for node_ids, image in images])
         self.host_bytes = host_image.nbytes
-        if device.remote:
-            fill_rows(self.device_rows, device_image, device)
-            device_image = self.device_rows
-        self._tiers = {"device": device_image, "host": host_image}
+        self._tiers = {"device": kernel_array(self.device_rows), "host": host_image}
         self._table = table
         self._place(placement)
 
@@ -142,20 +136,23 @@ class CachedSource(FeatureSource):
             self._require(slots)
         else:
             slots, staged = self._staged(node_ids, slots, ledger)
-        gather_tiered(slots, Tiers(**self._tiers, staged=staged), kernel_array(out), threads=self.behind.threads)
-        if self.device.remote and not self.in_place:
+        tiers = Tiers(**self._tiers, staged=staged)
+        ledger.carried(gather_tiered(slots, tiers, kernel_array(out), threads=self.behind.threads), "ids")
+        if on_device(out) and not self.in_place:
             device_of(out).synchronize()  # the staged rows are lent to another batch after this call
         # One more than the tier: rows of nodes without features have no tier, and cost nothing.
         self._book(np.bincount((slots >> ROW_BITS) + 1, minlength=STAGED + 2).tolist(), ledger)
-        if self.device.remote:
-            ledger.crossed(SLOTS, slots.nbytes)
 
-    def finds_on(self, device: Device) -> bool:
-        """Returns whether `gather_found` works: every row is in a tier that the device reads."""
-        return device.remote and self.in_place
+    @property
+    def finds(self) -> bool:
+        """Whether every row is in a tier that the device reads."""
+        return self.in_place and self.behind.pinned
 
-    def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
+    def gather_found(self, node_ids: Any, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
         """Writes row i of out from node_ids[i]; the table of slots is sent to the device with the first batch, 4 bytes per node."""
+        if not self.finds:
+            super().gather_found(node_ids, out, ledger, device)
+            return
         slots = self._slot_there.on(device, self._slot)[node_ids.long()]
         gather_tiered_cuda(slots, Tiers(**self._tiers, staged=self.behind.rows), out, device_of(out), trusted=True)
         self._book(tier_counts(slots, device, ledger), ledger)

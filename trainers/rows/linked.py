@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from graphmill.trainers.devices.link import Link
+from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import FeatureSource, RowRequest
 
@@ -30,3 +31,9 @@ class LinkedSource(FeatureSource):
         self.source.gather(batch, out, moved)
         self.link.carry(moved.moved_bytes("h2d"), since)
         ledger.merge(moved)
+
+
+def linked(source: FeatureSource, device: Device) -> FeatureSource:
+    """Returns a source whose rows cross the modelled link of a device, if it has one."""
+    link = device.link("h2d")
+    return source if link is None else LinkedSource(source, link)

@@ -17,7 +17,6 @@ def open_source(table: FeatureTable, where: str, threads: int = 1) -> TableSourc
     """Returns the source of a table's rows, which are the same in each.
 
     Args:
-        table: the table.
         where: "memory", "mapped", "direct", or "auto": mapped if the table takes at most half of the memory that is free, which leaves the
             rest to the run, else direct.
         threads: number of threads of a gather.

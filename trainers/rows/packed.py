@@ -16,7 +16,7 @@ import torch
 from graphmill.assets.packed_chunks.read import PackedChunks, staging_capacity
 from graphmill.assets.storage.read_verified import read_rows, read_table
 from graphmill.assets.storage.table import FeatureTable
-from graphmill.kernels.cuda.device import device_of
+from graphmill.kernels.cuda.device import device_of, on_device
 from graphmill.kernels.rows.aligned import BufferPool, space_for
 from graphmill.kernels.rows.direct_io import ReadExecution
 from graphmill.kernels.rows.gather import gather_tiered
@@ -25,7 +25,7 @@ from graphmill.kernels.types import Array, BatchKey
 from graphmill.trainers.devices.protocol import CACHE, Device, kernel_array
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.packed_loader import PackedLoader, Staged
-from graphmill.trainers.rows.source import D2D, H2D, SLOTS, FeatureSource, RowRequest, copied_rows, fill_rows
+from graphmill.trainers.rows.source import D2D, H2D, FeatureSource, RowRequest, copied_rows
 
 
 class PackedRows(FeatureSource):
@@ -57,14 +57,12 @@ class PackedRows(FeatureSource):
     ):
         self.chunks, self.device, self.threads = chunks, device, threads
         self.width, self.dtype, self.row_bytes = table.width, table.dtype, table.row_bytes
-        self._pool, self._reading = BufferPool(pool_bytes, device.pin if device.remote else None), reading
+        self._pool, self._reading = BufferPool(pool_bytes, device.pin), reading
         self._free: list[PackedLoader] = []
         image = chunks.device_image
         self.device_rows = device.alloc((image.num_rows, self.width), np.dtype(image.dtype), CACHE)
-        if device.remote:
-            fill_rows(self.device_rows, read_table(image), device)
-        else:
-            read_rows(image, [(np.arange(image.num_rows), kernel_array(self.device_rows))])
+        with device.filling(kernel_array(self.device_rows)) as rows:
+            read_rows(image, [(np.arange(image.num_rows), rows)])
         self._host_rows = read_table(chunks.host_image)
         device.pin(self._host_rows)
 
@@ -114,11 +112,10 @@ class PackedRows(FeatureSource):
         """Writes row i of out: float[n, F] from the batch's staged rows and the static tiers, and books the transfers of both."""
         staged: Staged = batch.staged
         tiers = Tiers(device=kernel_array(self.device_rows), host=self._host_rows, staged=staged.rows)
-        gather_tiered(staged.slots, tiers, kernel_array(out), threads=self.threads)
-        if self.device.remote:
+        ledger.carried(gather_tiered(staged.slots, tiers, kernel_array(out), threads=self.threads), "ids")
+        if on_device(out):
             # The buffer of rows and slots is lent to the next batch when this returns.
             device_of(out).synchronize()
-            ledger.crossed(SLOTS, staged.slots.nbytes)
         tier = staged.slots >> ROW_BITS
         device, host, without = (int(np.count_nonzero(tier == each)) for each in (DEVICE, HOST, NO_FEATURES))
         if without:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -87,6 +87,7 @@ class FeatureSource(Protocol):
         tiered: whether `gather` counts every row by the tier that it came from.
         held_bytes: bytes of the rows that this process holds for all ranks.
         cached_rows: number of rows of other ranks that are kept here.
+        finds: whether a device with memory of its own reads every row in place, so that `gather_found` sends it no rows.
     """
 
     width: int
@@ -97,6 +98,10 @@ class FeatureSource(Protocol):
     tiered: bool = False
     held_bytes: int = 0
     cached_rows: int = 0
+
+    @property
+    def finds(self) -> bool:  # noqa: D102
+        return False
 
     def mark(self, node_ids: Array, out: Array) -> None:
         """Writes slot i of out: i32[n] for node_ids[i] (global), by default the id. Pure, so any thread may call it."""
@@ -139,6 +144,17 @@ class FeatureSource(Protocol):
         """
         ...
 
+    def gather_found(self, node_ids: Any, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
+        """Writes row i of out from node_ids[i], and books the bytes; by default the host finds the rows, and the ids are sent to it.
+
+        Args:
+            node_ids: ids[n], global, a tensor on the device.
+            out: float[n, F] on the device.
+            ledger: receives the transfers.
+            device: the device that computes.
+        """
+        self.gather(RowIds(device.fetch(node_ids, COUNTS, ledger).numpy()), out, ledger)
+
     def beside(self, device: Device, device_bytes: int | None = None) -> FeatureSource:
         """Returns the source for another device of this process, by default itself; rows on a device are copied to that one.
 
@@ -153,26 +169,6 @@ class FeatureSource(Protocol):
 
     def close(self) -> None:
         """Gives back memory that other processes read; all ranks call it, and nothing is gathered after it."""
-
-
-@runtime_checkable
-class FindsRows(Protocol):
-    """A source whose rows a device finds by itself, from ids in its memory."""
-
-    def finds_on(self, device: Device) -> bool:
-        """Returns whether the device reads every row in place."""
-        ...
-
-    def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
-        """Writes row i of out from node_ids[i], and books the bytes.
-
-        Args:
-            node_ids: ids[n], global, on the device.
-            out: float[n, F] on the device.
-            ledger: receives the transfers.
-            device: the device that reads the rows.
-        """
-        ...
 
 
 class TableSource(FeatureSource):
@@ -209,14 +205,13 @@ class TableSource(FeatureSource):
         self.row_bytes = self.width * rows.dtype.itemsize
 
     def pin(self, device: Device) -> None:
-        """Lets a device with memory of its own read the rows in place.
+        """Lets a device with memory of its own read the rows in place; one without does so anyhow.
 
         Raises:
             InputError: the system does not allow that much memory to be pinned.
         """
         if len(self.rows) <= MAX_ROWS:  # a slot cannot name more rows
-            device.pin(self.rows)
-            self.pinned = True
+            self.pinned = device.pin(self.rows)
 
     def plain(self, dtype: str) -> Array | None:
         """Returns the rows of all nodes, dtype[N, F], if they lie in memory as they are trained on; None if they must be gathered.
@@ -249,11 +244,10 @@ class TableSource(FeatureSource):
         self.require(node_ids)
         if on_device(out):
             slots, tiers = self.staged(node_ids, device_of(out), ledger)
-            gather_tiered(slots, tiers, out)
+            ledger.carried(gather_tiered(slots, tiers, out), "ids")
             if not self.pinned:
                 # The pool lends the copied rows again as soon as no object refers to them, while the kernel may still read them.
                 device_of(out).synchronize()
-            ledger.crossed(SLOTS, slots.nbytes)
         else:
             self.fill(node_ids, kernel_array(out), ledger)
         if self.row_of is not None:
@@ -275,7 +269,6 @@ class TableSource(FeatureSource):
 
         Args:
             node_ids: ids[n], global.
-            kernels: the device.
             ledger: receives reads of a disk.
 
         Returns:
@@ -291,12 +284,16 @@ class TableSource(FeatureSource):
         self.copy_rows(rows[present], copied, ledger)
         return slots, Tiers(staged=copied)
 
-    def finds_on(self, device: Device) -> bool:
-        """Returns whether `gather_found` works: the device reads the table in place."""
-        return device.remote and self.pinned
+    @property
+    def finds(self) -> bool:
+        """Whether the table is pinned."""
+        return self.pinned
 
-    def gather_found(self, node_ids: torch.Tensor, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
+    def gather_found(self, node_ids: Any, out: torch.Tensor, ledger: Ledger, device: Device) -> None:
         """Writes row i of out from node_ids[i], by the pinned table, and books the bytes."""
+        if not self.finds:
+            super().gather_found(node_ids, out, ledger, device)
+            return
         slots = self._found_slots(node_ids, device)
         gather_tiered_cuda(slots, Tiers(host=self.rows), out, device_of(out), trusted=True)
         present = tier_counts(slots, device, ledger)[HOST + 1]
@@ -356,9 +353,3 @@ def copied_rows(rows: torch.Tensor, device: Device) -> torch.Tensor:
         for low in range(0, len(rows), step):
             copy[low : low + step].copy_(device.from_peer(rows[low : low + step], D2D, device.traffic))
     return copy
-
-
-def fill_rows(device_rows: torch.Tensor, rows: Array, device: Device) -> None:
-    """Writes rows of the host, dtype[n, F], to a tensor of a device with memory of its own, and books them beside the batches' traffic."""
-    device_rows.copy_(torch.from_numpy(rows))
-    device.traffic.crossed(H2D, rows.nbytes)

@@ -24,7 +24,7 @@ def may_go_on(config: ModelConfig) -> bool:
     waits = train.patience or train.patience_epochs
     # The last epoch is evaluated in any case: in the longer training it has to be one that is.
     evaluated = bool(train.eval_every) and train.epochs % train.eval_every == 0
-    repeats = not getattr(train.settings, "staleness", 0)
+    repeats = not train.own_settings.staleness
     return train.lr_schedule == "constant" and not waits and evaluated and repeats
 
 

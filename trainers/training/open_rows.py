@@ -21,19 +21,19 @@ from graphmill.assets.storage.require import require
 from graphmill.assets.storage.table import FeatureTable
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.placement import place_bytes
-from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
+from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.devices.open import open_device
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.evaluation import evaluation
-from graphmill.trainers.loop.executor import Data, Opening
+from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.in_turn import prepared_in_turn
 from graphmill.trainers.recipe.queue_bytes import queue_bounds
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.rows.cache import CachedSource, Features
-from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.rows.linked import linked
 from graphmill.trainers.rows.open import open_source
 from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.training.probe_step import automatic_device_bytes, free_device_bytes, simulated_peak
@@ -42,23 +42,19 @@ DEGREES_BYTES, MAP_BYTES = 8, 8
 """Bytes per node on a device that samples: its two degrees, and its entry in the sampler's map."""
 
 
-def open_data(opening: Opening) -> Data:
-    """Opens the data of a technique whose processes have the rows of all nodes; errors are those of `open_rows`.
+def open_data(run: Run) -> None:
+    """Opens plan, rows and evaluation of a technique whose processes have the rows of all nodes; errors are those of `open_rows`.
 
     Several processes share an evaluation, and each has all logits.
     """
-    graph, semantic, execution = opening.graph, opening.semantic, opening.execution
-    stored = open_features(opening.inputs["features"], verified=execution.features == "memory")
-    plan = epoch_plan(np.array(graph.train_ids), semantic)
-    features = open_rows(opening, stored, plan)
-    several = opening.ranks.world > 1
-    domain = (
-        find_technique(semantic.train.trainer).evaluation_domain(graph.topology, opening.ranks.main)
-        if several
-        else None
-    )
-    infer = evaluation(semantic, graph.topology, features.table, features.device, opening.drawing, domain)
-    return Data(plan=plan, features=features, infer=infer)
+    graph, train = run.graph, run.semantic.train
+    stored = open_features(run.inputs["features"], verified=run.execution.features == "memory")
+    run.plan = epoch_plan(np.array(graph.train_ids), run.semantic)
+    run.features = open_rows(run, stored)
+    domain = None
+    if run.ranks.world > 1:
+        domain = find_technique(train.trainer).evaluation_domain(graph.topology, run.ranks.main)
+    run.infer = evaluation(run.semantic, graph.topology, run.features.table, run.features.device, run.drawing, domain)
 
 
 def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:
@@ -70,63 +66,58 @@ def epoch_plan(train_ids: np.ndarray, semantic: ModelConfig) -> EpochPlan:
     return EpochPlan(train_ids, sampling.batch_size, seed=seed, reuse=sampling.reuse, accumulate=accumulate)
 
 
-def open_rows(opening: Opening, stored: FeatureTable, plan: Plan) -> Features:
+def open_rows(run: Run, stored: FeatureTable) -> Features:
     """Opens the table and fills the cache.
 
     Args:
-        opening: the run; rows are cached if hotness and budgets are among its artifacts.
+        run: the run, with its plan; rows are cached if hotness and budgets are among its artifacts.
         stored: the features of its nodes.
-        plan: the order of batches; the simulated step takes its first one.
 
     Raises:
         InputError: the inputs are of other stages or of a graph with other nodes, a block of the table is damaged, or the budgets
             contradict `features`.
     """
-    execution, given = opening.execution, {**opening.inputs, **opening.reads}
-    require_nodes(stored, opening.graph.topology.num_nodes, "the graph")
+    execution, train, given = run.execution, run.semantic.train, {**run.inputs, **run.reads}
+    require_nodes(stored, run.graph.topology.num_nodes, "the graph")
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
-    device = open_device(opening.semantic.train.device, work_bytes, execution.link_gbps)
-    at_hand = prepared_in_turn(opening.semantic.train.trainer, execution) and not device.remote
-    table = open_source(stored, execution.features, opening.semantic.train.num_threads if at_hand else 1)
+    device = open_device(train.device, work_bytes, execution.link_gbps)
+    at_hand = prepared_in_turn(train.trainer, execution) and train.device == "cpu"
+    table = open_source(stored, execution.features, train.num_threads if at_hand else 1)
     table.at_hand = at_hand and table.in_place and (not table.mapped or fits_memory(stored.num_bytes))
-    if device.remote and execution.features == "memory":
+    if execution.features == "memory":
         table.pin(device)
     source, record, fill = table, {}, None
     if "budgets" in given:
-        fill = _filler(opening, stored, plan, table, device, open_budgets(given["budgets"]), record)
+        fill = _filler(run, stored, table, device, open_budgets(given["budgets"]), record)
     if "hotness" in given and fill is not None:
         hotness = given["hotness"]
         require(hotness, {"arrays": {"order": {"shape": (stored.num_nodes,)}}})
         source, fill = fill(open_hotness(hotness).order), None
-    link = device.link("h2d")
-    if link is not None:
-        source = LinkedSource(source, link)
+    source = linked(source, device)
     return Features(stored=stored, table=table, source=source, device=device, record=record, fill=fill)
 
 
 def _filler(
-    opening: Opening,
+    run: Run,
     stored: FeatureTable,
-    plan: Plan,
     table: TableSource,
     device: Device,
     budgets: Budgets,
     record: dict[str, Any],
 ) -> Callable[[Array], CachedSource]:
     """Returns the function that fills a cache from an order of hotness and writes the facts about it to `record`."""
-    host_bytes = _host_bytes(budgets, opening.execution, stored)
+    host_bytes = _host_bytes(budgets, run.execution, stored)
 
     def fill(order: Array) -> CachedSource:
         peak_bytes, device_bytes = None, budgets.device_bytes
         if "device" in budgets.automatic:
-            graph, semantic = opening.graph, opening.semantic
-            types = node_types(graph.topology, stored)
-            peak_bytes = simulated_peak(graph, semantic, plan, table, device.work_bytes, opening.drawing, types)
+            types = node_types(run.graph.topology, stored)
+            peak_bytes = simulated_peak(run.graph, run.semantic, run.plan, table, device.work_bytes, run.drawing, types)
             free_bytes = device.free_bytes()
             if free_bytes is None:
                 device_bytes = automatic_device_bytes(budgets, peak_bytes)
             else:
-                device_bytes = free_device_bytes(free_bytes, peak_bytes, *_other_bytes(opening, device))
+                device_bytes = free_device_bytes(free_bytes, peak_bytes, *_other_bytes(run, device))
         placement = place_bytes(order, stored.row_bytes, device_bytes, host_bytes, stored.row_of)
         device.cache_bytes = device_bytes
         record.update(
@@ -141,11 +132,11 @@ def _filler(
     return fill
 
 
-def _other_bytes(opening: Opening, device: Device) -> tuple[int, int, int]:
+def _other_bytes(run: Run, device: Device) -> tuple[int, int, int]:
     """Returns other bytes on a device with memory of its own: batches that wait, an evaluation, and the graph if the device samples."""
-    execution, drawing, topology = opening.execution, opening.drawing, opening.graph.topology
+    execution, drawing, topology = run.execution, run.drawing, run.graph.topology
     (queue_bytes, _), graph_bytes = queue_bounds(execution.queue), 0
-    settings = opening.semantic.train.own_settings
+    settings = run.semantic.train.own_settings
     apart = isinstance(device, Accelerator) and settings.graph_apart(usable_cores(), device.backend.num_devices())
     where = "host" if apart else execution.topology
     if where != "host":
@@ -156,7 +147,7 @@ def _other_bytes(opening: Opening, device: Device) -> tuple[int, int, int]:
         if drawing is not None and drawing.tables is not None:
             held.append(drawing.tables.table)
         graph_bytes += sum(array.nbytes for array in held)
-    return queue_bytes, parse_size(opening.semantic.train.eval_workspace), graph_bytes
+    return queue_bytes, parse_size(run.semantic.train.eval_workspace), graph_bytes
 
 
 def _host_bytes(budgets: Budgets, execution: TrainExecution, stored: FeatureTable) -> int:

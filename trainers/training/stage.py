@@ -96,17 +96,17 @@ class ModelStage(ModelRecipe):
             predicted = self._predicted(recipe, execution, {**reads, **inputs}, progress)
             return_freed_memory()  # a prediction has no part in the peak of the training
             with memory.watched():
-                run = Training(inputs, reads, recipe, execution, writer.version, progress, self.ranks, threads.all)
-                run.train()
-                results = run.finish()
-                summary = run.write(writer, results)
+                training = Training(inputs, reads, recipe, execution, writer.version, progress, self.ranks, threads.all)
+                training.train()
+                results = training.finish()
+                summary = training.write(writer, results)
             writer.note(peak_memory_bytes=memory.bytes, threads=threads.number)
             writer.note(memory_need=self._said(semantic, execution, {**reads, **inputs}))
-            writer.note(prediction=predicted.get(run.semantic.train.eval != "sampled"))
+            writer.note(prediction=predicted.get(training.run.semantic.train.eval != "sampled"))
             if before := threads.all[:-1]:
                 writer.note(threads_before=before)
             if self.ranks.world > 1:
-                writer.note(ranks=run.rank_records(memory.bytes))
+                writer.note(ranks=training.rank_records(memory.bytes))
             return summary
 
     def _said(
@@ -169,10 +169,10 @@ class ModelStage(ModelRecipe):
         with torch_threads(threads.number):
             recipe, memory = threads.resolve(semantic), PeakMemory()
             with memory.watched():
-                run = Training(inputs, reads, recipe, execution, version, Silent(), self.ranks, threads.all)
-                run.train()
-                run.finish()
-            run.rank_records(memory.bytes)
+                training = Training(inputs, reads, recipe, execution, version, Silent(), self.ranks, threads.all)
+                training.train()
+                training.finish()
+            training.rank_records(memory.bytes)
 
     def _decide_threads(self, version: str, semantic: ModelConfig, execution: RunExecution) -> ThreadCount:
         """Returns the number of threads; all ranks call it."""

@@ -84,7 +84,7 @@ def test_a_history_is_kept_as_on_the_cpu(machine, slots, batches, options):
             found = there.lookup(given.layer, asked, now)
             np.testing.assert_array_equal(received(device, found), here.lookup(given.layer, given.ids, now))
         expected, found = here.update(now, lists), there.update(now, sent_lists(device, lists))
-        for one, other in zip(found, expected, strict=True):
+        for one, other in zip(found[:-1], expected[:-1], strict=True):  # traffic is that of a device
             np.testing.assert_array_equal(received(device, one) if hasattr(one, "dtype") else one, other)
         assert_same(device, there, here)
     resumed = opened(size, device, **options)

@@ -11,9 +11,8 @@ from graphmill.assets.graph.read import Graph
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.trainers.batches.batch import MiniBatch, batch_bytes
-from graphmill.trainers.batches.online import OnlineSource
-from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.batches.batch import Batching, MiniBatch, batch_bytes
+from graphmill.trainers.batches.source import OnlineSource
 from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import FeatureSource, MappedSource, MemorySource

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.trainers.batches.queue import Closed, OrderedByteQueue
+from graphmill.trainers.batches.flow import Closed, OrderedByteQueue
 from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.recipe.queue_bytes import queue_bounds
 

@@ -14,8 +14,8 @@ from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.sample import Sampler
-from graphmill.trainers.batches.online import OnlineSource
-from graphmill.trainers.batches.source import Batching
+from graphmill.trainers.batches.batch import Batching
+from graphmill.trainers.batches.source import OnlineSource
 from graphmill.trainers.batches.stored import StoredSampler, require_samples
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.rows.source import MemorySource

@@ -9,7 +9,8 @@ import pytest
 from graphmill.assets.building.child import NO_CACHE, TUNABLES, child_environment
 from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.trainers.devices import malloc
-from graphmill.trainers.devices.malloc import keep_freed_memory, lent_rows
+from graphmill.trainers.devices.logical import LogicalDevice
+from graphmill.trainers.devices.malloc import keep_freed_memory
 from tests.e2e.commands import ROOT
 
 FAULTS = """
@@ -104,17 +105,17 @@ def test_freed_memory_is_given_back_while_training_only_if_there_is_little(
 
 def test_lent_rows_go_back_when_no_tensor_uses_them() -> None:
     pool = BufferPool(1 << 20)
-    x = lent_rows(pool, 30, 10)
+    x = LogicalDevice().rows(pool, 30, 10, "float32")
     x[...] = 7.0
     kept = x[3:5].view(-1)
     address = x.data_ptr()
     del x
-    other = lent_rows(pool, 30, 10)
+    other = LogicalDevice().rows(pool, 30, 10, "float32")
     assert other.data_ptr() != address  # the view still uses the memory
     assert (kept == 7).all()
     del kept
-    assert lent_rows(pool, 30, 10).data_ptr() == address
-    assert lent_rows(pool, 0, 10).shape == (0, 10)
+    assert LogicalDevice().rows(pool, 30, 10, "float32").data_ptr() == address
+    assert LogicalDevice().rows(pool, 0, 10, "float32").shape == (0, 10)
 
 
 def held_share(environment: dict[str, str]) -> float:

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.types import Array, Block
-from graphmill.trainers.batches.batch import MiniBatch, block_bytes, count_batch, planned_batch
+from graphmill.trainers.batches.batch import MiniBatch, block_bytes, count_batch
 from graphmill.trainers.batches.flow import Task, Work, flow
 from graphmill.trainers.loop.executor import BatchExecutor, Done, Run
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.techniques import minibatch
+from graphmill.trainers.techniques.openings import open_samplers
 
 
 def prune(block: Block, computed: Array) -> tuple[Block, Array]:
@@ -36,7 +36,7 @@ def prune(block: Block, computed: Array) -> tuple[Block, Array]:
 
 class PruningSource:
     def __init__(self, run: Run):
-        self.run, self.samplers = run, minibatch.open_samplers(run)
+        self.run, self.samplers = run, open_samplers(run)
         self.computed = torch.zeros(run.graph.topology.num_nodes, dtype=torch.uint8)
 
     def batches(self, epoch: int, start_position: int = 0) -> Iterator[MiniBatch]:
@@ -66,7 +66,7 @@ class PruningSource:
 
     def _pruned(self, item: PlannedBatch, blocks: tuple[Block, ...], epoch: int) -> MiniBatch:
         block, origin = prune(blocks[0], self.computed.numpy().astype(bool))
-        return planned_batch(item, epoch, self.run.graph.labels, (block, *blocks[1:]), origin=origin)
+        return self.run.batching.batch(item, epoch, (block, *blocks[1:]), origin=origin)
 
     def _gathered(self, batch: MiniBatch) -> tuple[MiniBatch, Ledger]:
         moved, features = Ledger(), self.run.features.source

@@ -17,13 +17,13 @@ from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
 from graphmill.kernels.types import Array
+from graphmill.trainers.batches.packed import NUM_LOADERS, DiskSource
 from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.memory import WATCHER
 from graphmill.trainers.rows.packed import PackedRows
 from graphmill.trainers.rows.packed_loader import PackedLoader, Staged
 from graphmill.trainers.run import train_table
-from graphmill.trainers.techniques.disk import NUM_LOADERS, DiskSource
 from tests.assets.packed_chunks.packed import Packed, build_packed
 from tests.assets.storage.damage import flip
 from tests.trainers.graphs import random_graph_artifacts

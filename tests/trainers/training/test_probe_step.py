@@ -10,7 +10,7 @@ from graphmill.assets.budgets.read import Budgets
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.trainers.devices.protocol import OverBudget
-from graphmill.trainers.loop.executor import Opening
+from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
 from graphmill.trainers.rows.source import MappedSource
 from graphmill.trainers.training.open_rows import open_rows
@@ -74,8 +74,9 @@ def test_a_table_in_memory_needs_no_host_tier_and_must_fit_a_given_budget(tmp_pa
 
     def rows(**memory) -> tuple[int, int]:
         cache = cache_inputs(tmp_path, artifacts, device="10%", **memory)
-        opening = Opening(graph=graph, inputs={}, reads=cache, semantic=semantic, execution=table.execution)
-        record = open_rows(opening, graph.features, plan).record
+        run = Run(graph=graph, inputs={}, reads=cache, semantic=semantic, execution=table.execution)
+        run.plan = plan
+        record = open_rows(run, graph.features).record
         return record["device_rows"], record["host_rows"]
 
     assert rows(host="100%") == (40, 0)

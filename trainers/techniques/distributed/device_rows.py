@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from graphmill.kernels.cuda.device import on_device
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.rows.slots import MAX_ROWS, PEER, ROW_BITS, Tiers
@@ -110,7 +109,7 @@ class DeviceRows:
 
     def serves(self, out: torch.Tensor) -> bool:
         """Returns whether the rows can be read for a gather into `out`: it is where the device computes."""
-        return on_device(out) == self.device.remote
+        return out.device == self.device.torch_device
 
     def mark(self, node_ids: Array, out: Array) -> None:
         """Replaces slot i of out: i32[n] if the row of node_ids[i] is on a device: by its number, a slot of the device tier."""

@@ -2,7 +2,13 @@
 
 Every rank holds the whole topology and samples by itself. Per batch it fetches the distinct rows that other ranks hold, by one request and
 one reply (exchange.py), while the batch before is trained on. The paper's vanilla baseline cuts the topology, too, and needs 2 (L - 1) more
-rounds per batch of L layers; `scheme` selects it (vanilla.py). With packed rows nothing is fetched (packed.py).
+rounds per batch of L layers; `scheme` selects it (vanilla.py).
+
+With `rows = "packed"` nothing is fetched (FastSample with DiskGNN): offline sampling knows every batch of every part, so the rows that a
+rank would fetch for one are packed beside its own ones before the training. What an exchange would send, a rank reads from its own disk, in
+one sequential read per batch (trainers/batches/packed.py), and an epoch exchanges gradients alone. Losses are those of the exchange, to the
+bit. Batches of a part stand together (assets/samples/order.py), so a machine needs those of its own parts, and the static tiers, which hold
+what batches of all parts need most, the same rows on each rank. Evaluations and predictions take rows from the shards.
 
 A step is a group of `accumulate` rounds of all parts. With `gradients = "ordered"` the gradients of all its batches are gathered and added
 in batch order at every rank, so all ranks make the same update, and its bits are those of one rank with all parts. A step moves (ranks - 1)
@@ -32,7 +38,8 @@ from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import TwoStepSampler
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.batches.batch import Drawer, MiniBatch
+from graphmill.trainers.batches.packed import DiskSource
 from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.loop.executor import (
     BatchGradient,
@@ -45,23 +52,21 @@ from graphmill.trainers.loop.executor import (
 )
 from graphmill.trainers.models.layer import Between
 from graphmill.trainers.models.node_rows import RowGradient, node_rows
-from graphmill.trainers.ranks.group import Lane, PeerError
+from graphmill.trainers.ranks.group import PeerError
 from graphmill.trainers.ranks.tensors import open_tensor_lane
 from graphmill.trainers.record.checks import TIER_ROWS, move_name
 from graphmill.trainers.record.ledger import Line
 from graphmill.trainers.record.timeline import STEP
-from graphmill.trainers.techniques.disk import planned_reads
 from graphmill.trainers.techniques.distributed.batches import RankSource
 from graphmill.trainers.techniques.distributed.gradients import Member, Placed, add_gathered, exchange_rows
-from graphmill.trainers.techniques.distributed.packed import PackedRankSource, open_packed_source
-from graphmill.trainers.techniques.distributed.settings import DistributedSettings
 from graphmill.trainers.techniques.distributed.sharded import ShardedSource
 from graphmill.trainers.techniques.distributed.vanilla import VanillaSampler
-from graphmill.trainers.techniques.minibatch import (
+from graphmill.trainers.techniques.openings import (
     device_drawers,
+    open_disk_source,
     open_sampler,
     open_stored,
-    samples_on_device,
+    planned_reads,
     scheduled,
 )
 
@@ -75,40 +80,38 @@ def open_executor(run: Run) -> Distributed:
     Raises:
         InputError: the model keeps statistics of batches, or stored batches or packed rows are missing or another run's.
     """
-    settings = run.semantic.train.settings
-    plan, source = run.plan, run.features.source
-    assert isinstance(plan, PartPlan) and isinstance(source, ShardedSource)
-    require_shareable(run, plan.num_parts)
-    if settings.rows == "packed":
-        batches = open_packed_source(run, source.owned)
-    else:
-        (draw,) = device_drawers(run, 1) if samples_on_device(run) else [None]
-        samplers = open_samplers(run, settings, source) if draw is None else []
-        batches = RankSource(run.batching, source, samplers, plan.num_parts, draw)
-    return Distributed(run, batches, plan.num_parts, run.ranks.main, settings.gradients == "ordered")
+    source = require_shareable(run)
+    if run.semantic.train.own_settings.rows == "packed":
+        return Distributed(run, open_disk_source(run, source.owned.parts))
+    return Distributed(run, RankSource(run.batching, source, open_samplers(run)))
 
 
-def require_shareable(run: Run, num_parts: int) -> None:
-    """Checks that ranks can share the training of a run.
+def require_shareable(run: Run) -> ShardedSource:
+    """Returns the source of rows of a run whose training ranks can share.
 
     Raises:
         InputError: the model keeps statistics of batches.
     """
+    source = run.features.source
+    assert isinstance(run.plan, PartPlan) and isinstance(source, ShardedSource)
+    num_parts = run.plan.num_parts
     if num_parts > 1 and any(True for _ in run.model.buffers()):
         problem = f"the model has running statistics (norm = {run.semantic.train.norm!r}), which {num_parts} parts cannot share"
         raise InputError(problem, 'set norm = "layer" or "none", or [partitions] parts = 1')
+    return source
 
 
-def open_samplers(
-    run: Run, settings: DistributedSettings, source: ShardedSource
-) -> Sequence[AnySampler] | VanillaSampler:
-    """Returns one sampler per thread, fused, in two steps, or of stored batches; or the one that samples with the other ranks.
+def open_samplers(run: Run) -> Sequence[AnySampler | Drawer] | VanillaSampler:
+    """Returns one sampler per thread, fused, in two steps, or of stored batches; or the one that draws on the device or with other ranks.
 
     Raises:
         InputError: samples are missing, or they are of another graph or other parts, drawn otherwise or too few.
     """
+    if run.draws_on_device:
+        return device_drawers(run, 1)
+    settings, source = run.semantic.train.settings, run.features.source
     sampling, threads = run.semantic.sampling, rank_threads(run)
-    assert sampling is not None
+    assert sampling is not None and isinstance(source, ShardedSource)
     if run.execution.samples == "stored":
         return [open_stored(run, source.owned.parts)] * threads
     if settings.scheme == "hybrid":
@@ -135,18 +138,15 @@ class Distributed(Executor):
     """Computes the batches of this rank's parts, and joins the other ranks once per step.
 
     Args:
-        run: the run.
         source: the source of this rank's batches.
-        num_parts: P, number of parts.
-        lane: the lane of the thread that trains.
-        ordered: whether gradients are added in batch order.
     """
 
     source: PreparedSource
 
-    def __init__(self, run: Run, source: PreparedSource, num_parts: int, lane: Lane, ordered: bool):
+    def __init__(self, run: Run, source: PreparedSource):
         super().__init__(run)
-        self.source, self.num_parts, self.lane, self.ordered = source, num_parts, lane, ordered
+        self.source, self.num_parts, self.lane = source, source.num_parts, run.ranks.main
+        self.ordered = run.semantic.train.settings.gradients == "ordered"
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
         self.tensors = open_tensor_lane(run.ranks, run.features.device.torch_device)
         rows = run.features.source
@@ -156,9 +156,8 @@ class Distributed(Executor):
 
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns the numbers of mini-batches without tiers, since own, cached and fetched rows are counted apart; or of packed rows."""
-        if isinstance(self.source, PackedRankSource):
-            exchanged = {move_name("rank", "feature"): 0}
-            return planned_reads(self.run, self.source.sampler.samples, epochs) | exchanged
+        if isinstance(self.source, DiskSource):
+            return planned_reads(self.run, epochs) | {move_name("rank", "feature"): 0}
         planned = super().planned(epochs)
         planned.pop(TIER_ROWS, None)
         return planned
@@ -247,7 +246,7 @@ class Distributed(Executor):
     def _sent(self, gradients: Gradients) -> Gradients:
         """Returns gradients on the model's device."""
         device = self.run.features.device
-        if self.lane.world == 1 or not device.remote:
+        if self.lane.world == 1:
             return gradients
         return _moved(gradients, lambda each: device.send_tensor(each, TO_DEVICE_AGAIN, device.traffic))
 

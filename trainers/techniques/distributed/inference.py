@@ -43,6 +43,8 @@ class PartNodes(BatchTurns):
         ends: i64[N+1], upper bounds of the ends of each node's edges.
     """
 
+    shares_rows = True
+
     def __init__(self, topology: Topology, owned: Ownership, lane: Lane, ends: Array):
         super().__init__(topology, ends, lane)
         self.owned = owned

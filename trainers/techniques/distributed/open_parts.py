@@ -21,7 +21,7 @@ from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.open import open_device
 from graphmill.trainers.inference.evaluation import evaluation
-from graphmill.trainers.loop.executor import Data, Opening
+from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.rows.cache import Features
 from graphmill.trainers.techniques.distributed.device_rows import choose_hot
 from graphmill.trainers.techniques.distributed.inference import part_nodes
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
     from graphmill.trainers.recipe.config import TrainExecution
 
 
-def open_data(opening: Opening) -> Data:
+def open_data(run: Run) -> None:
     """Opens the shards of a rank and fills its cache; all ranks call it.
 
     Args:
-        opening: the run; its artifacts are `partitions`, `shards`, and for a cache `hotness` and `budgets`.
+        run: the run; its artifacts are `partitions`, `shards`, and for a cache `hotness` and `budgets`.
 
     Raises:
         InputError: an artifact is of another graph, the parts cannot be shared evenly, or a shard is missing.
     """
-    graph, semantic, execution, ranks = opening.graph, opening.semantic, opening.execution, opening.ranks
-    shards, owned = _open_shards(opening)
+    graph, semantic, execution, ranks = run.graph, run.semantic, run.execution, run.ranks
+    shards, owned = _open_shards(run)
     settings, sampling = semantic.train.settings, semantic.sampling
     assert isinstance(settings, DistributedSettings)
-    assert sampling is not None and opening.drawing is not None
+    assert sampling is not None and run.drawing is not None
     work_bytes = parse_size(execution.workspace) if execution.workspace else None
     device = open_device(semantic.train.device, work_bytes, execution.link_gbps)
     lane = open_lane(settings, ranks)
     source = ShardedSource(shards, owned, lane, device, execution.features, ranks)
     train_ids = np.array(graph.train_ids)
-    plan = PartPlan(
+    run.plan = PartPlan(
         train_ids,
         owned.part_of[train_ids],
         owned.num_parts,
@@ -62,7 +62,7 @@ def open_data(opening: Opening) -> Data:
         reuse=sampling.reuse,
         accumulate=semantic.train.accumulate,
     )
-    given = {**opening.inputs, **opening.reads}
+    given = {**run.inputs, **run.reads}
     record = {}
     if {"hotness", "budgets"} <= given.keys():
         record |= _fill_devices(source, shards.row_of, given, settings) if settings.exchange == "peer" else {}
@@ -70,20 +70,20 @@ def open_data(opening: Opening) -> Data:
     whole = node_types(graph.topology, shards)
     stored = replace(shards.tables(owned.parts)[0], type_columns=None if whole is None else whole.columns)
     # No rank reads the table as a whole: evaluation goes through the source.
-    features = Features(stored=stored, table=source, source=source, device=device, record=record)
-    infer = evaluation(semantic, graph.topology, source, device, opening.drawing, part_nodes(graph.topology, source))
-    return Data(plan=plan, features=features, infer=infer)
+    run.features = Features(stored=stored, table=source, source=source, device=device, record=record)
+    domain = part_nodes(graph.topology, source)
+    run.infer = evaluation(semantic, graph.topology, source, device, run.drawing, domain)
 
 
-def _open_shards(opening: Opening) -> tuple[Shards, Ownership]:
+def _open_shards(run: Run) -> tuple[Shards, Ownership]:
     """Returns the shards of all parts, and the owner of each node.
 
     Raises:
         InputError: as in `open_data`.
     """
-    graph, inputs, reads, ranks = opening.graph, opening.inputs, opening.reads, opening.ranks
+    graph, inputs, reads, ranks = run.graph, run.inputs, run.reads, run.ranks
     if "shards" not in reads:
-        problem = f'trainer = "{opening.semantic.train.trainer}", but no shards were given'
+        problem = f'trainer = "{run.semantic.train.trainer}", but no shards were given'
         raise InputError(problem, "graphmill build PIPELINE builds them")
     partitions, shards = open_partitions(inputs["partitions"]), open_shards(reads["shards"])
     made_of = {role: inputs[role] for role in ("partitions", "features") if role in inputs}

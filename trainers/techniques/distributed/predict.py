@@ -44,7 +44,7 @@ from graphmill.trainers.inference.predict import (
     predicted_frames,
     whole_file,
 )
-from graphmill.trainers.loop.executor import Opening
+from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import send_model
 from graphmill.trainers.ranks.group import PeerError, Ranks, joined
 from graphmill.trainers.ranks.launch import EXIT_PEER, launcher_id, run_ranks
@@ -131,7 +131,7 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
     found = find_table_inputs(pipeline, table, store, {}, whole=False)
     graph = open_graph(found.inputs["graph"])
     drawing = open_drawing(semantic.sampling, found.inputs)
-    opening = Opening(
+    run = Run(
         graph=graph,
         inputs=found.inputs,
         reads=found.reads,
@@ -140,7 +140,8 @@ def _predict(order: Mapping[str, Any], pipeline: Pipeline, ranks: Ranks) -> None
         drawing=drawing,
         ranks=ranks,
     )
-    features = open_data(opening).features
+    open_data(run)
+    features = run.features
     source, device = features.source, features.device
     model = load_model(store.open("model", order["model"]), semantic, graph, features.stored)
     bounds = Bounds(

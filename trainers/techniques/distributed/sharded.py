@@ -44,7 +44,7 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.ranks.group import ALONE, Lane, Ranks
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.rows.source import H2D, MAPPED, SLOTS, FeatureSource, RowRequest
+from graphmill.trainers.rows.source import H2D, MAPPED, FeatureSource, RowRequest
 from graphmill.trainers.techniques.distributed.device_rows import DeviceRows, HotRows, open_device_rows
 from graphmill.trainers.techniques.distributed.exchange import Exchange, Request, make_request
 from graphmill.trainers.techniques.distributed.own_rows import open_own_rows
@@ -265,9 +265,9 @@ class ShardedSource(FeatureSource):
         found[present] = make_slots(STAGED, np.arange(len(present)))
         if self.devices is not None:
             found[hot] = self.devices.slots(slots[hot])
-        gather_tiered(found, Tiers(staged=copied) if self.devices is None else self.devices.gather_tiers(copied), out)
+        tiers = Tiers(staged=copied) if self.devices is None else self.devices.gather_tiers(copied)
+        ledger.carried(gather_tiered(found, tiers, out), "ids")
         kernels.synchronize()  # the device reads the copied rows, whose memory is lent again
-        ledger.crossed(SLOTS, found.nbytes)
 
     def gather_own(self, node_ids: Array, out: Array) -> None:
         """Writes row i of out: float[n, F] from node_ids[i], nodes of this rank's parts; asks no other rank and books nothing."""

@@ -12,15 +12,14 @@ from graphmill.assets.storage.machine import usable_cores
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.types import Array, Stream
+from graphmill.trainers.batches.batch import Batching
 from graphmill.trainers.batches.on_device import DeviceDrawer
-from graphmill.trainers.batches.source import Batching
 from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.node_rows import node_rows
 from graphmill.trainers.record.timeline import TRAIN, Timeline
 from graphmill.trainers.rows.source import FeatureSource
-from graphmill.trainers.techniques import minibatch
 from graphmill.trainers.techniques.factored.accelerators import Accelerators
 from graphmill.trainers.techniques.factored.places import DevicePlace, sampling_place, standby_place, training_place
 from graphmill.trainers.techniques.factored.replica import Replica, weights_of
@@ -30,7 +29,6 @@ from graphmill.trainers.techniques.factored.roles import (
     MARK,
     SAMPLE,
     BatchDrawer,
-    DeviceBatchDrawer,
     ReplicaTraining,
     SamplerRole,
     TimeShared,
@@ -41,6 +39,7 @@ from graphmill.trainers.techniques.factored.simulator.allocation import search
 from graphmill.trainers.techniques.factored.simulator.simulate import profit
 from graphmill.trainers.techniques.factored.simulator.workload import Workload
 from graphmill.trainers.techniques.factored.watch import Activity
+from graphmill.trainers.techniques.openings import device_drawers, open_sampler, open_stored
 
 MAP_BYTES = 8
 """Bytes per node of the map of a sampler on a device."""
@@ -52,7 +51,6 @@ class Crew:
     """The roles of a run.
 
     Args:
-        run: the run.
         features: the source of rows, without a link.
 
     Attributes:
@@ -71,9 +69,9 @@ class Crew:
 
     def __init__(self, run: Run, features: FeatureSource):
         self.run, self.settings = run, run.semantic.train.settings
-        self._stored = minibatch.open_stored(run) if run.execution.samples == "stored" else None
-        self._on_device = minibatch.samples_on_device(run)
-        self.accelerators = self._open_accelerators() if run.features.device.remote else None
+        self._stored = open_stored(run) if run.execution.samples == "stored" else None
+        self._on_device = run.draws_on_device
+        self.accelerators = self._open_accelerators()
         # By accelerator: all drawers there, those that no role has, and the bytes of topology and maps.
         self._draws: dict[Device, list[DeviceDrawer]] = {}
         self._idle: dict[Device, list[DeviceDrawer]] = {}
@@ -143,18 +141,25 @@ class Crew:
 
     def _activity(self, name: str, place: DevicePlace) -> Activity:
         activity = Activity(name, self.run.timeline)
-        activity.device = place.device if place.device.remote else None
+        activity.device = place.device
         return activity
 
     def _named_devices(self) -> dict[str, Any]:
         """Returns the accelerator of each role, for run.json."""
-        names = {name: str(place.device.torch_device) for name, place in self.places.items() if place.device.remote}
+        names = {
+            name: str(place.device.torch_device)
+            for name, place in self.places.items()
+            if isinstance(place.device, Accelerator)
+        }
         return {"accelerators": names} if names else {}
 
-    def _open_accelerators(self) -> Accelerators:
+    def _open_accelerators(self) -> Accelerators | None:
+        """Opens the accelerators by role; returns None if the devices are logical."""
+        first = self.run.features.device
+        if not isinstance(first, Accelerator):
+            return None
         samplers, trainers = self.settings.accelerated(usable_cores(), self._on_device)
         apart = self._on_device and self.settings.sharing == "space"
-        first: Any = self.run.features.device
         self.together = self.together or node_rows(self.run.model) is not None
         return Accelerators(first, trainers, samplers if apart else 0, self.settings.devices, self.together)
 
@@ -185,15 +190,15 @@ class Crew:
         """Returns whether a sampler at a place stands by as a trainer."""
         if self.accelerators is None or not self.settings.switching:
             return self.settings.switching
-        device: Any = place.device
-        return device.remote and not (self.together or self.accelerators.trains(device))
+        device = place.device
+        return isinstance(device, Accelerator) and not (self.together or self.accelerators.trains(device))
 
     def _place_topology(self, device: Accelerator) -> int:
         """Puts the topology where a device draws from it, once for all roles that draw there; returns the bytes on the device."""
         assert self.accelerators is not None
         if device not in self._draws:
             before, count = device.traffic.moved_bytes("h2d"), self.accelerators.drawers(device)
-            self._draws[device] = minibatch.device_drawers(self.run, count, device, self._hosted)
+            self._draws[device] = device_drawers(self.run, count, device, self._hosted)
             self._idle[device] = list(self._draws[device])
             maps = MAP_BYTES * self.run.graph.topology.num_nodes * count
             self._topology_bytes[device] = device.traffic.moved_bytes("h2d") - before + maps
@@ -201,7 +206,7 @@ class Crew:
 
     def open_sampler(self) -> AnySampler:
         """Returns a sampler for one role, which draws batches or reads stored ones."""
-        return self._stored or minibatch.open_sampler(self.run)
+        return self._stored or open_sampler(self.run)
 
     def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         """Returns the drawer of a sampler at a place."""
@@ -209,17 +214,16 @@ class Crew:
             return self.device_drawing(place.device, self.run.batching, self.features)
         return BatchDrawer(self.run.batching, self.open_sampler(), self.features, place.parts if place else None)
 
-    def device_drawing(self, device: Any, batching: Batching, features: FeatureSource | None) -> DeviceBatchDrawer:
+    def device_drawing(self, device: Any, batching: Batching, features: FeatureSource | None) -> BatchDrawer:
         """Returns the drawer of a sampler on an accelerator.
 
         Args:
             device: the accelerator.
-            batching: the run's batching.
             features: the source of rows that marks the cached ones of batches which leave the device; None if rows are found later.
         """
         self._place_topology(device)
         draw = self._idle[device].pop()
-        return DeviceBatchDrawer(batching, draw, None if self.trained_where_drawn else device, features)
+        return BatchDrawer(batching, draw, features, leaves=None if self.trained_where_drawn else device)
 
     def training(self, place: DevicePlace) -> ReplicaTraining:
         """Returns the training of a trainer at a place, or of a sampler that trains in its stead."""
@@ -229,7 +233,7 @@ class Crew:
     def _counts(self) -> tuple[int, int]:
         """Returns the numbers of samplers and trainers."""
         settings, total = self.settings, self.settings.devices or default_devices(usable_cores())
-        if self.run.features.device.remote:
+        if self.accelerators is not None:
             return settings.accelerated(usable_cores(), self._on_device)
         if settings.samplers and settings.trainers:
             return settings.samplers, settings.trainers

@@ -39,18 +39,14 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.hotness.ranking import rank
-from graphmill.kernels.sampling.epoch_plan import EpochPlan
-from graphmill.trainers.batches.queue import Closed
-from graphmill.trainers.batches.source import PreparedSource
+from graphmill.trainers.batches.flow import Closed
 from graphmill.trainers.devices.malloc import return_if_short
 from graphmill.trainers.devices.torch_threads import prompt_turns
 from graphmill.trainers.loop.executor import Done, Executor, Run, add_in_order
 from graphmill.trainers.record.checks import TIER_ROWS, move_name
 from graphmill.trainers.record.timeline import TRAIN
 from graphmill.trainers.rows.linked import LinkedSource
-from graphmill.trainers.techniques.disk import from_packed, open_packed, planned_reads
 from graphmill.trainers.techniques.factored.crew import Crew
-from graphmill.trainers.techniques.factored.places import linked
 from graphmill.trainers.techniques.factored.queue import GlobalQueue
 from graphmill.trainers.techniques.factored.replica import move_statistics, require_replicable, weights_of
 from graphmill.trainers.techniques.factored.roles import (
@@ -65,7 +61,7 @@ from graphmill.trainers.techniques.factored.roles import (
 from graphmill.trainers.techniques.factored.updates import Result, Updates
 from graphmill.trainers.techniques.factored.visits import OnlineVisits
 from graphmill.trainers.techniques.factored.watch import Activity, ExecutorFault, Watch, fault_of
-from graphmill.trainers.techniques.minibatch import open_stored
+from graphmill.trainers.techniques.openings import open_packed, planned_reads
 
 GRACE_SECONDS = 5.0
 """Seconds for which an epoch that a fault ended waits for threads that are still at work."""
@@ -82,11 +78,7 @@ def open_executor(run: Run) -> FactoredExecutor:
 
 
 class FactoredExecutor(Executor):
-    """Samplers, trainers and the order of their gradients.
-
-    Args:
-        run: the run.
-    """
+    """Samplers, trainers and the order of their gradients."""
 
     def __init__(self, run: Run):
         super().__init__(run)
@@ -111,18 +103,13 @@ class FactoredExecutor(Executor):
     def planned(self, epochs: int) -> dict[str, int]:
         """Returns the numbers of mini-batches, without tiers if the first epochs have no cache, or those of the plan of packed rows."""
         if self.packed is not None:
-            planned = planned_reads(self.run, open_stored(self.run).samples, epochs)
+            planned = planned_reads(self.run, epochs)
             planned.pop(move_name("disk", "topology"))  # samplers read batches through the page cache
             return planned
         planned = super().planned(epochs)
         if self.settings.presample:
             planned.pop(TIER_ROWS, None)
         return planned
-
-    def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
-        """Returns the source of an evaluation's batches, with packed rows if they are stored and so packed."""
-        rows = linked(self.features, self.run.features.device)
-        return from_packed(super().evaluation_source(plan), rows, self.packed)
 
     def state(self) -> Mapping[str, Tensor]:
         """Returns the visits of online presampling; every other decision is keyed by the batch."""
@@ -223,7 +210,9 @@ class FactoredExecutor(Executor):
     def _guarded(self, activity: Activity, loop: Callable[[Epoch], None], epoch: Epoch) -> None:
         try:
             torch.set_num_threads(self.run.semantic.train.num_threads)
-            (activity.device or self.run.features.device).enter_thread()
+            self.run.features.device.enter_thread()
+            if activity.device is not None:  # one without memory of its own leaves the thread to the run's
+                activity.device.enter_thread()
             loop(epoch)
         except Closed:
             pass

@@ -19,7 +19,7 @@ from graphmill.trainers.devices.protocol import CACHE, Device
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.rows.cache import CachedSource
-from graphmill.trainers.rows.linked import LinkedSource
+from graphmill.trainers.rows.linked import linked
 from graphmill.trainers.rows.packed import PackedRows
 from graphmill.trainers.rows.source import FeatureSource
 
@@ -69,7 +69,6 @@ class DevicePlace:
     """A device and the source that it reads rows from.
 
     Attributes:
-        device: the device.
         features: its source of rows.
         narrower: whether its cache is smaller than the trainers', so that marks of samplers do not fit it.
         parts: parts of a topology that is larger than the device; None if the device or the host holds all of it.
@@ -113,7 +112,6 @@ def training_place(run: Run, index: int, features: FeatureSource) -> DevicePlace
     """Returns the place of a trainer: it holds the whole cache.
 
     Args:
-        run: the run.
         index: number of the device.
         features: the source of rows, without a link.
     """
@@ -135,7 +133,7 @@ def sampling_place(run: Run, index: int, features: FeatureSource, arena_bytes: i
         InputError: the topology is larger than the device, and so is a single row of it.
     """
     first, whole = run.features.device, topology_bytes(run.graph.topology)
-    held = whole if run.execution.topology == "device" and not first.remote else 0
+    held = whole if run.execution.topology == "device" and not run.draws_on_device else 0
     image_bytes = len(features.device_rows) * features.row_bytes if isinstance(features, PackedRows) else 0
     cached = (first.cache_bytes or 0) if isinstance(features, CachedSource) else image_bytes + arena_bytes
     ranges = None
@@ -187,9 +185,3 @@ def _ranges(topology: Topology, held: int, cached: int, work: int) -> tuple[Arra
         )
         raise InputError(problem, 'raise `workspace`, or `device` in [memory], or set topology = "host"')
     return found
-
-
-def linked(features: FeatureSource, device: Device) -> FeatureSource:
-    """Returns a source whose rows cross the modelled link of a device, if it has one."""
-    link = device.link("h2d")
-    return features if link is None else LinkedSource(features, link)

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from graphmill.trainers.batches.queue import Closed
+from graphmill.trainers.batches.flow import Closed
 from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.techniques.factored.settings import DEPTH
 

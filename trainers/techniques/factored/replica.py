@@ -26,6 +26,7 @@ from torch.nn import functional
 from graphmill.assets.storage.user_code import is_reference
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.loop.executor import BatchGradient, Done, Gradients, Run, taken_gradients
 from graphmill.trainers.models.layer import Between
@@ -48,7 +49,6 @@ def weights_of(model: Model, *, copied: bool) -> Weights:
     """Returns the weights of a model as they are.
 
     Args:
-        model: the model.
         copied: whether the parameters are copies; else they are the model's own, and change with it.
     """
     parameters = [parameter.detach() for parameter in model.parameters()]
@@ -64,14 +64,13 @@ class Replica:
     A replica on an accelerator that is not the model's has memory of its own for the weights from its first batch on.
 
     Args:
-        run: the run.
         device: the device that computes.
         own_code: lock held while a user's own model computes, since its draws from torch's generator are seeded for one batch at a time.
     """
 
     def __init__(self, run: Run, device: Device, own_code: threading.Lock):
         self.device, self._home, self._weights = device, run.features.device, None
-        self._apart = device.remote and device is not run.features.device
+        self._apart = device.torch_device != run.features.device.torch_device
         self.model, loss = _without_weights(run.model, device), run.loss
         self._buffers: Sequence[Tensor] = ()
         if self._apart and loss.class_weights is not None:
@@ -80,7 +79,7 @@ class Replica:
         self._gradient = BatchGradient(self.model, run.semantic.seed, loss, run.semantic.train.dtype)
         self._alone: AbstractContextManager[Any] = own_code if is_reference(run.semantic.train.model) else nullcontext()
         # Counting every storage takes time, so it is done only with a bound.
-        self._counted = run.execution.workspace is not None and not device.remote
+        self._counted = isinstance(device, LogicalDevice) and device.work_bytes is not None
         self._norm_inputs: list[Tensor] = []
         for norm in norms(self.model):
             norm.register_forward_pre_hook(lambda _, read: self._norm_inputs.append(read[0].detach()))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from graphmill.kernels.cuda.device import on_device
@@ -21,12 +21,17 @@ from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.batch import MiniBatch, batch_bytes
-from graphmill.trainers.batches.on_device import DeviceDrawer, gather_drawn
-from graphmill.trainers.batches.online import draw_batch, extract_batch, mark_batch
-from graphmill.trainers.batches.queue import Closed
+from graphmill.trainers.batches.batch import (
+    Batching,
+    Drawer,
+    MiniBatch,
+    batch_bytes,
+    draw_batch,
+    extract_batch,
+    mark_batch,
+)
+from graphmill.trainers.batches.flow import Closed
 from graphmill.trainers.batches.send import fetch_blocks
-from graphmill.trainers.batches.source import Batching
 from graphmill.trainers.devices.accelerator import Accelerator
 from graphmill.trainers.models.layer import Between
 from graphmill.trainers.record.ledger import Ledger
@@ -68,29 +73,33 @@ class BatchDrawer:
     """Draws and marks batches.
 
     Args:
-        batching: the run's batching.
-        sampler: the sampler, which draws or reads stored batches; None if the batches are drawn otherwise.
-        features: the source of rows, which marks the cached ones; None if rows are found later.
+        sampler: draws the blocks, on the host or on an accelerator, or reads stored ones.
+        features: the source of rows, which marks the cached ones of batches on the host; None if rows are found later.
         parts: parts of a topology that is larger than the device, else None.
+        leaves: the accelerator that draws if batches go to others, through pinned memory of the host; None if it trains on them itself.
     """
 
     def __init__(
         self,
         batching: Batching,
-        sampler: AnySampler | None,
+        sampler: AnySampler | Drawer,
         features: FeatureSource | None,
         parts: TopologyParts | None = None,
+        leaves: Accelerator | None = None,
     ):
-        self.batching, self.sampler, self.features, self.parts = batching, sampler, features, parts
+        self.batching, self.sampler, self.features, self.parts, self.leaves = batching, sampler, features, parts, leaves
 
     def __call__(self, activity: Activity, item: PlannedBatch, epoch: int) -> MiniBatch:
         """Returns a batch without rows."""
         with activity.at(SAMPLE, item.position):
-            assert self.sampler is not None
             batch = draw_batch(self.batching, self.sampler, item, epoch)
             if self.parts is not None:
                 self.parts.load(batch.blocks)
-        if self.features is not None:
+        if self.leaves is not None:
+            assert batch.moved is not None
+            with activity.at(COPY, item.position), self.leaves.preparing():
+                batch.blocks = fetch_blocks(batch.blocks, self.leaves, batch.moved)
+        if self.features is not None and not on_device(batch.input_ids):
             with activity.at(MARK, item.position):
                 mark_batch(batch, self.features)
         return batch
@@ -106,41 +115,6 @@ class BatchDrawer:
                 batch.staged = self.features.stage(batch.key)
 
 
-class DeviceBatchDrawer(BatchDrawer):
-    """Draws batches on an accelerator.
-
-    Args:
-        batching: the run's batching.
-        draw: draws the blocks.
-        device: the accelerator if batches go to others, through pinned memory of the host; None if it trains on them itself.
-        features: the source of rows, which marks the cached ones of batches on the host; None if rows are found later.
-    """
-
-    def __init__(
-        self,
-        batching: Batching,
-        draw: DeviceDrawer,
-        device: Accelerator | None = None,
-        features: FeatureSource | None = None,
-    ):
-        super().__init__(batching, None, features)
-        self.draw, self.device = draw, device
-
-    def __call__(self, activity: Activity, item: PlannedBatch, epoch: int) -> MiniBatch:
-        """Returns a batch on the device or on the host, without rows."""
-        with activity.at(SAMPLE, item.position):
-            blocks, moved = self.draw(item, self.batching.transpose)
-        if self.device is None:
-            return self.batching.batch(item, epoch, blocks, moved=moved)
-        with activity.at(COPY, item.position), self.device.preparing():
-            blocks = fetch_blocks(blocks, self.device, moved)
-        batch = self.batching.batch(item, epoch, blocks, moved=moved)
-        if self.features is not None:
-            with activity.at(MARK, item.position):
-                mark_batch(batch, self.features)
-        return batch
-
-
 class Ready(NamedTuple):
     """A batch with its rows on the device, the ledger of its transfers, and ids[n], the nodes of the rows."""
 
@@ -153,7 +127,6 @@ class ReplicaTraining:
     """Extracts the rows of batches and computes their gradients.
 
     Args:
-        batching: the run's batching.
         replica: the replica, which computes on its device.
         features: the source of the device's rows.
         remark: whether the samplers' marks are for another cache, so that rows are marked anew.
@@ -166,8 +139,7 @@ class ReplicaTraining:
     between: Between | None
 
     def __init__(self, batching: Batching, replica: Replica, features: FeatureSource, *, remark: bool = False):
-        self.batching = replace(batching, device=replica.device) if replica.device.remote else batching
-        self.replica, self.features, self.remark = replica, features, remark
+        self.batching, self.replica, self.features, self.remark = batching, replica, features, remark
         self.inputs, self.between = BufferPool(batching.queue_bytes // 2), None
 
     def extract(self, activity: Activity, batch: MiniBatch, epoch: Epoch | None = None) -> Ready:
@@ -181,15 +153,12 @@ class ReplicaTraining:
         with activity.at(EXTRACT, batch.position):
             if self.remark:
                 batch.slots = None
-            input_ids = batch.input_ids  # on the host; the batch's own ids are sent to a device with memory of its own
-            if on_device(input_ids):
-                return Ready(*gather_drawn(self.batching, self.features, batch), batch.input_ids)
+            input_ids = batch.input_ids  # where it was drawn; those of the result are on the replica's device
             staged = batch.staged
             batch, moved = extract_batch(self.batching, self.features, self.replica.device, self.inputs, batch)
             if staged is not None:
                 staged.release()
-            if not self.replica.device.remote:
-                self.replica.device.adopt([batch.x], "inputs")
+            self.replica.device.adopt([batch.x], "inputs")
             return Ready(batch, moved, input_ids)
 
     def train(self, activity: Activity, epoch: Epoch, ready: Ready) -> None:
@@ -213,7 +182,6 @@ class SamplerRole:
     """Draws batches into the queue, and trains when no batch is left to draw.
 
     Args:
-        activity: the activity of its thread.
         drawing: the drawer of batches.
         standby: its training as a standby trainer; None if it does not switch.
         worthwhile: (batches that wait, running trainers) -> whether switching pays.
@@ -321,7 +289,6 @@ class TimeShared:
     """Does all stages of its batches on one device, one after the other.
 
     Args:
-        activity: the activity of its thread.
         drawing: the drawer of batches.
         training: extracts the rows and trains.
     """

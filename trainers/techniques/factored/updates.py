@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from graphmill.kernels.types import Array
-from graphmill.trainers.batches.queue import Closed
+from graphmill.trainers.batches.flow import Closed
 from graphmill.trainers.loop.executor import Done, Gradients
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.factored.watch import Watch

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphmill.kernels.cuda.device import on_device
 from graphmill.kernels.history.arena import History
 from graphmill.kernels.rows.move_rows import place_rows
 from graphmill.kernels.types import BatchKey
 from graphmill.trainers.devices.protocol import Device, kernel_array
 from graphmill.trainers.record.ledger import Ledger
-from graphmill.trainers.rows.source import COUNTS, D2D, SLOTS, FeatureSource, FindsRows, RowIds
+from graphmill.trainers.rows.source import COUNTS, D2D, SLOTS, FeatureSource, RowIds
 from graphmill.trainers.techniques.fresh.settings import WINDOW_BYTES
 
 HITS = "hits_arena"
@@ -82,7 +83,7 @@ class ArenaRows:
 
     def _parted(self, places: Any, ledger: Ledger) -> tuple[Any, Any]:
         """Returns i64[h], i64[m]: the rows that the arena has, and the others; a device sends back their number."""
-        if not self.device.remote:
+        if not on_device(places):
             return np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
         absent = places < 0
         num_hits = len(places) - int(self.device.fetch(absent.sum(), COUNTS, ledger))
@@ -93,14 +94,17 @@ class ArenaRows:
         self, key: BatchKey, input_ids: Any, origin: Any, out: torch.Tensor, places: Any, ledger: Ledger
     ) -> None:
         """Gathers rows from the source below: row i goes to out[places[i]], or to out[i] if `places` is None; the rest as in `gather`."""
-        finds = self.device.remote and isinstance(self.below, FindsRows) and self.below.finds_on(self.device)
-        if finds or self.below.collective:
+        there = on_device(input_ids)
+        if (there and self.below.finds) or self.below.collective:
             rows = out if places is None else torch.empty((len(places), self.width), dtype=out.dtype, device=out.device)
-            self._whole(input_ids, rows, ledger)
+            if there:
+                self.below.gather_found(input_ids, rows, ledger, self.device)
+            else:
+                self.below.gather(RowIds(input_ids), rows, ledger)
             if places is not None:
                 place_rows(kernel_array(rows), None, kernel_array(out), places, self.threads)
             return
-        if self.device.remote:
+        if there:
             input_ids = self.device.fetch(input_ids, COUNTS, ledger).numpy()
             origin = self.device.fetch(origin, COUNTS, ledger).numpy() if self.stages else np.arange(len(input_ids))
         row_bytes = max(self.row_bytes, self.width * out.element_size(), 1)
@@ -108,15 +112,6 @@ class ArenaRows:
         with closing(self.below.stage_windows(key, origin, num_rows)) as windows:
             for part, staged in windows:
                 self._window(RowIds(input_ids[part], staged=staged), part, out, places, ledger)
-
-    def _whole(self, input_ids: Any, out: torch.Tensor, ledger: Ledger) -> None:
-        """Gathers rows from a source that stages nothing; arguments as in `gather`."""
-        if not self.device.remote:
-            self.below.gather(RowIds(input_ids), out, ledger)
-        elif isinstance(self.below, FindsRows) and self.below.finds_on(self.device):
-            self.below.gather_found(input_ids, out, ledger, self.device)
-        else:
-            self.below.gather(RowIds(self.device.fetch(input_ids, COUNTS, ledger).numpy()), out, ledger)
 
     def _window(self, batch: RowIds, part: Any, out: torch.Tensor, places: Any, ledger: Ledger) -> None:
         """Gathers the rows of a window and releases it; `part` are their places in the list whose places in `out` are `places`."""
@@ -129,7 +124,7 @@ class ArenaRows:
                 batch.staged.release()
         if straight:
             return
-        if self.device.remote and not isinstance(part, slice):
+        if on_device(out) and not isinstance(part, slice):
             (part,) = self.device.send([part], SLOTS, ledger)
         places = part if places is None else places[part]
         place_rows(kernel_array(rows), None, kernel_array(out), places, self.threads)

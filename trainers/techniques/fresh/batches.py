@@ -20,41 +20,43 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-import numpy as np
-
+from graphmill.kernels.cuda.device import on_device
 from graphmill.kernels.history.csr2 import prune
-from graphmill.kernels.history.csr2_cuda import SIZE_BYTES
 from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.own_sampling import AnySampler
-from graphmill.kernels.types import BatchKey, Block
-from graphmill.trainers.batches.batch import MiniBatch, batch_bytes, block_bytes, count_batch, tensors_of
+from graphmill.kernels.types import Block
+from graphmill.trainers.batches.batch import (
+    Batching,
+    Drawer,
+    MiniBatch,
+    batch_bytes,
+    block_bytes,
+    count_batch,
+    draw_batch,
+    lanes_of,
+    send_batch,
+)
 from graphmill.trainers.batches.flow import Task, Work
-from graphmill.trainers.batches.on_device import DeviceDrawer
-from graphmill.trainers.batches.online import SAMPLER
-from graphmill.trainers.batches.send import LABELS, send_blocks
-from graphmill.trainers.batches.source import Batching, PreparedSource
-from graphmill.trainers.devices.malloc import input_space
-from graphmill.trainers.record.ledger import Ledger, Line
+from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.batches.source import SAMPLER, PreparedSource
+from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.packed import PackedRows
 from graphmill.trainers.rows.source import FeatureSource
 from graphmill.trainers.techniques.fresh.arena_rows import ArenaRows
 from graphmill.trainers.techniques.fresh.history import SteppedHistory
 
 PRUNER = "pruner"
-SIZES = Line("d2h", "ids")
 
 
 class PrunedSource(PreparedSource):
     """Samples ahead on threads; prunes and gathers a batch when it is asked for.
 
     Args:
-        batching: the run's batching.
         histories: part -> the history of rows that need not be computed; batches of other parts are not supplied.
         num_parts: number of parts of all ranks; 1 without parts.
         below: the source of rows that the arenas of the histories do not have.
-        samplers: one sampler per thread; they may read stored samples.
-        draw: draws the blocks on the device, in the place of samplers; None if they are drawn on the host.
+        samplers: one sampler per thread, which may read stored samples; or one that draws on the device.
         packed: the packed rows, if features are loaded from disk; their files are closed at the end of an epoch. None for a table.
     """
 
@@ -64,77 +66,58 @@ class PrunedSource(PreparedSource):
         histories: Mapping[int, SteppedHistory],
         num_parts: int,
         below: FeatureSource,
-        samplers: Sequence[AnySampler],
+        samplers: Sequence[AnySampler | Drawer],
         packed: PackedRows | None = None,
-        draw: DeviceDrawer | None = None,
     ):
         super().__init__(batching)
-        self.histories, self.num_parts, self.samplers, self.packed = histories, num_parts, list(samplers), packed
-        self.draw = draw
-        self.width = below.width
-        self.below = below
+        self.num_parts, self.parts, self.histories = num_parts, histories.keys(), histories
+        self.samplers, self.packed, self.width = list(samplers), packed, below.width
         self.pruners = {
             part: Pruner(batching, history, below, packed is not None) for part, history in histories.items()
         }
         if packed is not None:
             self.files = closing(packed)
 
-    def supplies(self, key: BatchKey) -> bool:
-        """Returns whether a batch belongs to a part of this rank."""
-        return key.step % self.num_parts in self.histories
-
     def tasks(self, planned: Sequence[PlannedBatch], epoch: int) -> list[Task]:
         """Returns the samplers, and the pruner behind them, which prunes a batch when it is asked for."""
-        send = Work("h2d", lambda lane, item, drawn: self._sent(*drawn))
+        sends = any(on_device(each.memory) for each in self.histories.values())
+        send = Work("h2d", lambda lane, item, batch: self._sent(batch))
         return [
             Task(
                 name=SAMPLER,
-                lanes=len(self.samplers),
+                lanes=lanes_of(self.samplers),
                 # Weights are those of the sampled block; transposes are made of the pruned block.
-                prepare=Work("sample", lambda lane, item, _: self._drawn(lane, item)),
-                num_bytes=lambda item, drawn: block_bytes(drawn[0]),
-                work=send if self.batching.device.remote and self.draw is None else None,
+                prepare=Work(
+                    "sample",
+                    lambda lane, item, _: draw_batch(self.batching, self.samplers[lane], item, epoch, "none"),
+                ),
+                num_bytes=lambda item, batch: block_bytes(batch.blocks),
+                work=send if sends and not isinstance(self.samplers[0], Drawer) else None,
             ),
             Task(
                 name=PRUNER,
                 after=(SAMPLER,),
                 ahead=0,
-                prepare=Work("prune", lambda lane, item, sent: self._pruned(item, sent, epoch)),
-                num_bytes=lambda item, made: self._num_bytes(made[0]),
-                work=Work("gather", lambda lane, item, made: self._gathered(*made)),
+                prepare=Work("prune", lambda lane, item, batch: self._pruner(batch).pruned(batch)),
+                num_bytes=lambda item, batch: batch_bytes(batch, self.width, self.batching.dtype),
+                work=Work("gather", lambda lane, item, batch: self._pruner(batch).gathered(batch, self.inputs)),
             ),
         ]
 
-    def _num_bytes(self, batch: MiniBatch) -> int:
-        return batch_bytes(batch, self.width, self.batching.dtype)
+    def _pruner(self, batch: MiniBatch) -> Pruner:
+        return self.pruners[batch.key.step % self.num_parts]
 
-    def _drawn(self, lane: int, item: PlannedBatch) -> tuple[tuple[Block, ...], Ledger]:
-        if self.draw is not None:
-            return self.draw(item, "none")
-        return self.batching.draw(self.samplers[lane], item, "none"), Ledger()
-
-    def _sent(self, blocks: tuple[Block, ...], moved: Ledger) -> tuple[tuple[Block, ...], Ledger]:
-        """Returns sampled blocks on the device, and the ledger of the transfer."""
+    def _sent(self, batch: MiniBatch) -> MiniBatch:
+        """Returns a sampled batch whose blocks are on the device."""
+        moved = Ledger()
         with self.batching.device.preparing():
-            return send_blocks(blocks, self.batching.device, moved), moved
-
-    def _pruned(
-        self, item: PlannedBatch, sent: tuple[tuple[Block, ...], Ledger], epoch: int
-    ) -> tuple[MiniBatch, Ledger]:
-        blocks, moved = sent
-        pruner = self.pruners[item.key.step % self.num_parts]
-        return pruner.pruned(self.batching.batch(item, epoch, blocks), moved), moved
-
-    def _gathered(self, batch: MiniBatch, moved: Ledger) -> tuple[MiniBatch, Ledger]:
-        self.pruners[batch.key.step % self.num_parts].gather(batch, self.inputs, moved)
-        return batch, moved
+            return replace(batch, blocks=send_blocks(batch.blocks, self.batching.device, moved), moved=moved)
 
 
 class Pruner:
     """Prunes batches by a history, and gathers the rows of what is left; belongs to one thread.
 
     Args:
-        batching: the run's batching.
         history: the history of rows that need not be computed.
         below: the source of rows that the arena of the history does not have.
         stages: whether that source reads by the places that inputs had before the batch was pruned.
@@ -146,27 +129,24 @@ class Pruner:
         threads = history.run.semantic.train.num_threads
         self.rows = ArenaRows(below, arena, batching.device, stages=stages, threads=threads)
 
-    def pruned(self, batch: MiniBatch, moved: Ledger) -> MiniBatch:
-        """Returns a batch without what the history makes unnecessary; its blocks are on the device, and `moved` receives counts."""
-        device, blocks = self.batching.device, batch.blocks
+    def pruned(self, batch: MiniBatch) -> MiniBatch:
+        """Returns a batch, whose blocks are on the device, without what the history makes unnecessary; `moved` has the counts, too."""
+        device, blocks, moved = self.batching.device, batch.blocks, batch.moved or Ledger()
         with device.preparing():
             slots = self.history.slots(blocks, self.batching.plan.step_of(batch.train_epoch, batch.position))
             pruned = prune(blocks, slots, self.batching.transpose)
-        if device.remote:
-            moved.crossed(SIZES, SIZE_BYTES * len(blocks))
+        moved.carried(pruned.traffic, "ids")
         _count_pruned(blocks, pruned.blocks, moved)
-        return replace(batch, blocks=pruned.blocks, origin=pruned.origin)
+        return replace(batch, blocks=pruned.blocks, origin=pruned.origin, moved=moved)
 
-    def gather(self, batch: MiniBatch, inputs: BufferPool, moved: Ledger) -> None:
-        """Gathers the rows of a pruned batch, and hands it over to the step; `inputs` lends memory, `moved` receives the transfers."""
-        device, rows = self.batching.device, self.rows
+    def gathered(self, batch: MiniBatch, inputs: BufferPool) -> tuple[MiniBatch, Ledger]:
+        """Returns a pruned batch with its rows, ready for the step, and the ledger of its transfers and counts; `inputs` lends memory."""
+        device, rows, moved = self.batching.device, self.rows, batch.moved or Ledger()
         with device.preparing():
-            batch.x = input_space(device, inputs, len(batch.input_ids), rows.width, self.batching.dtype)
+            batch.x = device.rows(inputs, len(batch.input_ids), rows.width, self.batching.dtype)
             rows.gather(batch.key, batch.input_ids, batch.origin, batch.x, moved)
             count_batch(batch, moved)
-            if device.remote:
-                (batch.labels,) = device.send([batch.labels.astype(np.int64)], LABELS, moved)
-                device.hand_over(tensors_of(batch))
+            return send_batch(batch, device, moved), moved
 
 
 def _count_pruned(before: Sequence[Block], after: Sequence[Block], ledger: Ledger) -> None:

@@ -23,19 +23,15 @@ from collections.abc import Generator, Mapping
 
 from torch import Tensor
 
-from graphmill.kernels.sampling.epoch_plan import EpochPlan
-from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.loop.executor import BatchGradient, Done, Executor, Run
 from graphmill.trainers.models.own import require_layers
 from graphmill.trainers.record.checks import ledger_numbers
 from graphmill.trainers.record.timeline import STEP
-from graphmill.trainers.rows.linked import LinkedSource
-from graphmill.trainers.rows.source import FeatureSource
-from graphmill.trainers.techniques.disk import from_packed, open_packed
+from graphmill.trainers.rows.linked import linked
 from graphmill.trainers.techniques.fresh.batches import PrunedSource
 from graphmill.trainers.techniques.fresh.history import BetweenLayers, SteppedHistory, TableFill, epoch_numbers
 from graphmill.trainers.techniques.fresh.probe import Probe
-from graphmill.trainers.techniques.minibatch import device_drawers, open_samplers, samples_on_device
+from graphmill.trainers.techniques.openings import open_packed, open_samplers
 
 
 def open_executor(run: Run) -> FreshExecutor:
@@ -47,18 +43,12 @@ def open_executor(run: Run) -> FreshExecutor:
     """
     require_layers(run.model, run.semantic.train.trainer)
     settings = run.semantic.train.settings
-    fill = TableFill(run.features.table, run.features.stored, run.graph.topology.num_nodes)
-    per_step, presampled = run.plan.batches_per_step, run.plan.num_batches
-    history = SteppedHistory(run, settings, fill, per_step=per_step, presampled=presampled)
-    (draw,) = device_drawers(run, 1) if samples_on_device(run) else [None]
-    samplers = open_samplers(run) if draw is None else []
+    history = SteppedHistory(run, TableFill(run))
+    samplers = open_samplers(run)
     packed = open_packed(run, run.batching.queue_bytes // 2) if settings.rows == "packed" else None
-    rows: FeatureSource = run.features.source if packed is None else packed
-    link = run.features.device.link("h2d")
-    if packed is not None and link is not None:
-        rows = LinkedSource(packed, link)
+    rows = run.features.source if packed is None else linked(packed, run.features.device)
     probe = Probe(run, history.arena, settings.probe) if settings.probe else None
-    batches = PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed, draw)
+    batches = PrunedSource(run.batching, {0: history}, 1, rows, samplers, packed)
     batches.in_turn = run.in_turn and packed is None
     return FreshExecutor(run, batches, history, probe)
 
@@ -97,7 +87,6 @@ class FreshExecutor(WithHistory):
     """Trains on pruned batches, one after the other, and updates the history after each optimiser step.
 
     Args:
-        run: the run.
         source: the source of mini-batches.
         history: the history of the embeddings that batches leave out.
         probe: compares cached embeddings with authentic ones, or None.
@@ -107,7 +96,7 @@ class FreshExecutor(WithHistory):
 
     def __init__(self, run: Run, source: PrunedSource, history: SteppedHistory, probe: Probe | None = None):
         super().__init__(run)
-        self.source, self.history, self.probe = source, history, probe
+        self.source, self.packed, self.history, self.probe = source, source.packed, history, probe
         self.between = BetweenLayers(history)
         self.gradient = BatchGradient(run.model, run.semantic.seed, run.loss, run.semantic.train.dtype)
 
@@ -126,7 +115,3 @@ class FreshExecutor(WithHistory):
             # The batch's bytes are released when the source is asked for the next one, so no reference may outlive this line.
             del batch
             yield done
-
-    def evaluation_source(self, plan: EpochPlan) -> PreparedSource:
-        """Returns the source of an evaluation's batches, with packed rows if they are stored and so packed."""
-        return from_packed(super().evaluation_source(plan), self.source.below, self.source.packed)

@@ -12,10 +12,7 @@ from torch import Tensor
 from graphmill.assets.hotness.read import Hotness, open_hotness
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.storage.require import require
-from graphmill.assets.storage.table import FeatureTable
-from graphmill.kernels.cuda.device import device_of
 from graphmill.kernels.history.admit import LayerRows
-from graphmill.kernels.history.admit_cuda import DONE_BYTES
 from graphmill.kernels.history.arena import FOREVER, FeatureSide, History
 from graphmill.kernels.history.row_norms import row_norms
 from graphmill.kernels.types import Array, Block
@@ -26,13 +23,12 @@ from graphmill.trainers.models.ops import splice
 from graphmill.trainers.models.precision import kept_dtype
 from graphmill.trainers.record.checks import INPUTS, count_name
 from graphmill.trainers.record.ledger import Ledger, Line
-from graphmill.trainers.rows.source import TableSource, fill_rows
+from graphmill.trainers.rows.source import TableSource
 from graphmill.trainers.techniques.fresh.arena_rows import HITS
 from graphmill.trainers.techniques.fresh.ranking import BatchVisits, Share, share_arena
 from graphmill.trainers.techniques.fresh.settings import FreshSettings
 
-SENT, DONE = Line("h2d", "ids"), Line("d2h", "ids")
-TO_HOST, TO_DEVICE = Line("d2h", "checkpoint"), Line("h2d", "checkpoint")
+SENT, TO_HOST = Line("h2d", "ids"), Line("d2h", "checkpoint")
 FILLED_BYTES = 16 << 20
 """Bytes of feature rows that are read at a time while the arena is filled."""
 PLAIN = (INPUTS, count_name("pruned_nodes", 0), count_name(HITS, 0))
@@ -58,16 +54,11 @@ class ArenaFill(Protocol):
 
 
 class TableFill:
-    """The rows of a table.
+    """The rows of the run's table."""
 
-    Args:
-        source: the table, and the way in which its rows are read and compared.
-        stored: the same table.
-        num_nodes: N, number of nodes.
-    """
-
-    def __init__(self, source: TableSource, stored: FeatureTable, num_nodes: int):
-        self.source = source
+    def __init__(self, run: Run):
+        self.source: TableSource = run.features.table
+        stored, num_nodes = run.features.stored, run.graph.topology.num_nodes
         self.allowed = np.ones(num_nodes, bool) if stored.row_of is None else np.asarray(stored.row_of >= 0)
         self.num_bytes, self.width = stored.num_bytes, stored.width
 
@@ -87,11 +78,7 @@ class SteppedHistory:
     """The history in the steps of a run: lookup, splicing and update.
 
     Args:
-        run: the run.
-        settings: the technique's settings.
         fill: the feature rows that the arena may hold, and the bytes of which it is a share.
-        per_step: batches per optimiser step that use it.
-        presampled: batches of one presampled epoch, on which hotness is counted.
 
     Attributes:
         arena: the kernels' history.
@@ -101,7 +88,8 @@ class SteppedHistory:
         InputError: hotness is of another graph or counts no layers, or the arena does not fit.
     """
 
-    def __init__(self, run: Run, settings: FreshSettings, fill: ArenaFill, *, per_step: int, presampled: int):
+    def __init__(self, run: Run, fill: ArenaFill):
+        settings: FreshSettings = run.semantic.train.settings
         self.run, self.settings, self.fill = run, settings, fill
         per_epoch, train = run.plan.steps_per_epoch, run.semantic.train
         self.t_stale, self.first_step = settings.stale_steps(per_epoch), settings.first_step(per_epoch)
@@ -115,7 +103,7 @@ class SteppedHistory:
             order = np.asarray(open_hotness(hotness).order)
             # A selection of all nodes would be a copy of 12 bytes per node.
             side = FeatureSide(order if fill.allowed.all() else order[fill.allowed[order]], fill.width)
-        share = self._share(open_hotness(hotness), size, per_step, presampled) if settings.ranked else None
+        share = self._share(open_hotness(hotness), size) if settings.ranked else None
         self._score: Any = None if share is None else share.score
         # The user sets the arena's size, so it has its own budget beside that of cached features.
         if device.cache_bytes is not None:
@@ -134,16 +122,14 @@ class SteppedHistory:
             least=0.0 if share is None else share.least,
             reuse=settings.ranked,
             threads=train.num_threads,
-            device=device_of(self.memory) if device.remote else None,
         )
-        if device.remote:
-            self.book_index(device.traffic)
-            if share is not None:
-                (self._score,) = device.send([share.score], SENT, device.traffic)
+        device.traffic.carried(self.arena.index_traffic, "ids")
+        if share is not None:
+            (self._score,) = device.send([share.score], SENT, device.traffic)
         self._fill()
         self._rows: list[LayerRows] = []
 
-    def _share(self, hotness: Hotness, size: int, per_step: int, presampled: int) -> Share:
+    def _share(self, hotness: Hotness, size: int) -> Share:
         """Returns the shares of embeddings and feature rows in the arena."""
         run, layers = self.run, self.run.semantic.train.layers - 1
         assert hotness.layer_inputs is not None and hotness.layer_visits is not None
@@ -152,39 +138,30 @@ class SteppedHistory:
         itemsize = np.dtype(self.dtype).itemsize
         visits[~self.fill.allowed] = 0
         rounds = run.inputs["hotness"].config["hotness"]["rounds"]
+        # Hotness is counted on batches without parts.
+        presampled = -(-len(run.plan.train_ids) // run.plan.batch_size)
         counted = BatchVisits(
             num_batches=rounds * presampled,
             visits=visits,
             layer_visits=np.asarray(hotness.layer_visits[:layers]),
             layer_inputs=np.asarray(hotness.layer_inputs[:layers]),
         )
-        longest = None if self.t_stale is None else self.t_stale * per_step
+        longest = None if self.t_stale is None else self.t_stale * run.plan.accumulate
         row_bytes = run.semantic.train.hidden * itemsize, self.fill.width * itemsize
         return share_arena(counted, self.settings.p_grad, longest, *row_bytes, size)
 
     def _fill(self) -> None:
         """Writes the feature rows of the arena."""
+        device = self.run.features.device
         for first, rows in self.fill.pieces(self.arena.feature_ids, self.dtype):
-            filled = self.arena.features[first : first + len(rows)]
-            if self.run.features.device.remote:
-                fill_rows(filled, np.asarray(rows), self.run.features.device)
-            else:
+            with device.filling(self.arena.features[first : first + len(rows)]) as filled:
                 filled[:] = rows
-
-    def book_index(self, ledger: Ledger) -> None:
-        """Books the arena's index, which is sent to a device: slots of nodes, owners and ages of slots, places of features."""
-        index, layers = self.arena.index, self.arena.num_layers
-        num_bytes = 4 * layers * index.num_nodes + 16 * self.arena.num_slots
-        num_bytes += 4 * index.num_nodes * (len(self.arena.feature_ids) > 0)
-        ledger.crossed(SENT, num_bytes, requests=4)
 
     def held(self, epoch: int) -> dict[str, float]:
         """Returns rows and bytes of embeddings, and bytes of feature rows, that it holds at the end of a training epoch (from 0)."""
         arena, device = self.arena, self.run.features.device
         embeddings, features = arena.held((epoch + 1) * self.run.plan.steps_per_epoch)
-        if device.remote:
-            num_bytes = arena.index.owner.nbytes + arena.index.born.nbytes
-            device.traffic.crossed(DONE, num_bytes, requests=2)
+        device.traffic.carried(arena.read_traffic(), "ids")
         return {
             "history_rows": embeddings,
             "history_bytes": embeddings * arena.width * arena.dtype.itemsize,
@@ -194,18 +171,15 @@ class SteppedHistory:
     def state(self) -> dict[str, Tensor]:
         """Returns index and rows, on the host."""
         state, device = self.arena.state(), self.run.features.device
-        if device.remote:
-            num_bytes = sum(array.nbytes for name, array in state.items() if name != "ring")
-            device.traffic.crossed(TO_HOST, num_bytes, requests=3)
+        device.traffic.carried(self.arena.read_traffic(state), "checkpoint")
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Restores the tensors that `state` returned."""
         device, arena = self.run.features.device, self.arena
-        arena.restore({name: device.fetch(tensor, TO_HOST, device.traffic).numpy() for name, tensor in state.items()})
-        if device.remote:
-            self.book_index(device.traffic)
-            device.traffic.crossed(TO_DEVICE, state["rows"].numel() * arena.dtype.itemsize)
+        arrays = {name: device.fetch(tensor, TO_HOST, device.traffic).numpy() for name, tensor in state.items()}
+        device.traffic.carried(arena.restore(arrays), "checkpoint")
+        device.traffic.carried(arena.index_traffic, "ids")
 
     def slots(self, blocks: Sequence[Block], step: int) -> list[Any]:
         """Returns i32[num_src] for each of blocks[1:], the slot of each source's row in the arena, negative for none.
@@ -243,16 +217,8 @@ class SteppedHistory:
         rows, self._rows = self._rows, []
         if not rows:
             return
-        if self.run.features.device.remote:
-            # The update's sizes: candidates, ends of the lists (which are also sent there, twice), and the results of each layer.
-            back, there = DONE_BYTES * (1 + len(rows) + 2 * self.arena.num_layers), 2 * DONE_BYTES * len(rows)
-            if self.arena.reuse and self.arena.num_slots:
-                back += DONE_BYTES  # the number of free slots, and the last one that is taken
-            ledger.crossed(DONE, back, requests=3)
-            ledger.crossed(SENT, there, requests=2)
         done, row_bytes = self.arena.update(step, rows), self.arena.width * self.arena.dtype.itemsize
-        if self.run.features.device.remote and self.arena.reuse and len(done.slots):
-            ledger.crossed(DONE, DONE_BYTES)
+        ledger.carried(done.traffic, "ids")
         for layer, (entered, left) in enumerate(zip(done.admitted.tolist(), done.evicted.tolist(), strict=True), 1):
             ledger.count("history_admitted", layer, entered)
             ledger.count("history_evicted", layer, left)

@@ -32,7 +32,6 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from graphmill.assets.shards.read import open_shards
-from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.batch import MiniBatch
 from graphmill.trainers.loop.executor import Done, Run
@@ -47,7 +46,6 @@ from graphmill.trainers.techniques.distributed.sharded import FILL_ROWS, Sharded
 from graphmill.trainers.techniques.distributed.vanilla import VanillaSampler
 from graphmill.trainers.techniques.fresh.batches import PrunedSource
 from graphmill.trainers.techniques.fresh.history import PLAIN, BetweenLayers, SteppedHistory, epoch_numbers
-from graphmill.trainers.techniques.minibatch import device_drawers, samples_on_device
 
 
 def open_executor(run: Run) -> FreshDistributed:
@@ -58,22 +56,17 @@ def open_executor(run: Run) -> FreshDistributed:
             arenas do not fit.
     """
     require_layers(run.model, run.semantic.train.trainer)
-    settings, plan, source = run.semantic.train.settings, run.plan, run.features.source
-    assert isinstance(plan, PartPlan) and isinstance(source, ShardedSource)
-    require_shareable(run, plan.num_parts)
-    presampled = -(-len(plan.train_ids) // plan.batch_size)  # hotness is counted on batches without parts
+    source = require_shareable(run)
     owned, shards, histories = source.owned, open_shards(run.reads["shards"]), {}
     for part in owned.parts:
         allowed = np.asarray(shards.row_of) >= 0
         if owned.num_parts > 1:
             allowed &= owned.part_of != part
         fill = ExchangedFill(source, allowed, int(shards.num_rows.sum()) * shards.row_bytes // owned.num_parts)
-        histories[part] = SteppedHistory(run, settings, fill, per_step=plan.accumulate, presampled=presampled)
-    (draw,) = device_drawers(run, 1) if samples_on_device(run) else [None]
-    samplers = open_samplers(run, settings, source) if draw is None else []
+        histories[part] = SteppedHistory(run, fill)
+    samplers = open_samplers(run)
     assert not isinstance(samplers, VanillaSampler), "the settings refuse a sampler that needs the other ranks"
-    batches = PrunedSource(run.batching, histories, plan.num_parts, source, samplers, draw=draw)
-    return FreshDistributed(run, batches, settings.gradients == "ordered")
+    return FreshDistributed(run, PrunedSource(run.batching, histories, owned.num_parts, source, samplers))
 
 
 class ExchangedFill:
@@ -95,8 +88,7 @@ class ExchangedFill:
             rows = torch.empty((len(ids), self.width), dtype=getattr(torch, dtype))
             moved, device = Ledger(), self.source.device
             self.source.gather(RowIds(ids), rows, moved)
-            # The history books the rows that it sends to a device with memory of its own.
-            device.traffic.merge(moved.without("h2d") if device.remote else moved)
+            device.traffic.merge(moved.without("h2d"))  # rows that are sent to a device are booked when it gets them
             if len(ids):
                 yield first, rows
 
@@ -105,13 +97,11 @@ class FreshDistributed(Distributed):
     """Computes the pruned batches of this rank's parts, and updates their histories once per step.
 
     Args:
-        run: the run.
         source: the source of this rank's pruned batches, and the histories of its parts.
-        ordered: whether gradients are added in batch order.
     """
 
-    def __init__(self, run: Run, source: PrunedSource, ordered: bool):
-        super().__init__(run, source, source.num_parts, run.ranks.main, ordered)
+    def __init__(self, run: Run, source: PrunedSource):
+        super().__init__(run, source)
         self.histories, self._step = source.histories, 0
         self._between = {part: BetweenLayers(history) for part, history in source.histories.items()}
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from graphmill.kernels.cuda.device import on_device
-from graphmill.trainers.batches.batch import MiniBatch
+from graphmill.trainers.batches.batch import Batching, MiniBatch
 from graphmill.trainers.batches.send import send_blocks
-from graphmill.trainers.batches.source import Batching
 from graphmill.trainers.devices.protocol import CACHE
 from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.record.ledger import Ledger
@@ -21,14 +20,12 @@ from graphmill.trainers.techniques.factored.roles import EXTRACT, BatchDrawer, E
 from graphmill.trainers.techniques.factored.watch import Activity
 from graphmill.trainers.techniques.fresh.batches import Pruner
 from graphmill.trainers.techniques.fresh.history import BetweenLayers, SteppedHistory
-from graphmill.trainers.techniques.minibatch import samples_on_device
 
 
 class PrunedTraining(ReplicaTraining):
     """Prunes batches behind the update before their step, gathers the rows that are left, and computes gradients with kept rows between.
 
     Args:
-        batching: the run's batching.
         replica: the replica, which computes on its device.
         features: the source of the rows that the arena does not have.
         history: the history, which all replicas share.
@@ -49,12 +46,10 @@ class PrunedTraining(ReplicaTraining):
         with activity.at(EXTRACT, batch.position):
             if not on_device(batch.input_ids):
                 with device.preparing():
-                    batch = replace(batch, blocks=send_blocks(batch.blocks, device, moved))
-            batch = self._pruner.pruned(batch, moved)
-            self._pruner.gather(batch, self.inputs, moved)
+                    batch = replace(batch, blocks=send_blocks(batch.blocks, device, moved), moved=moved)
+            batch, moved = self._pruner.gathered(self._pruner.pruned(batch), self.inputs)
             self.history.book(batch, moved)
-            if not device.remote:
-                device.adopt([batch.x], "inputs")
+            device.adopt([batch.x], "inputs")
             return Ready(batch, moved, batch.input_ids)
 
     def kept(self, batch: MiniBatch) -> Any:
@@ -67,9 +62,7 @@ class PrunedCrew(Crew):
     """The roles of a run whose batches are pruned. All trainers are on the device that has the history.
 
     Args:
-        run: the run.
         features: the source of the rows that the arena does not have, without a link.
-        history: the history.
     """
 
     together = True
@@ -81,13 +74,12 @@ class PrunedCrew(Crew):
     def drawing(self, place: DevicePlace | None = None) -> BatchDrawer:
         """Returns the drawer of a sampler: transposes are made of pruned blocks, and rows are found behind the update."""
         batching = replace(self.run.batching, transpose="none")
-        if place is not None and samples_on_device(self.run):
+        if place is not None and self.run.draws_on_device:
             return self.device_drawing(place.device, batching, None)
         return BatchDrawer(batching, self.open_sampler(), None)
 
     def training(self, place: DevicePlace) -> ReplicaTraining:
         """Returns the training of a trainer at a place, which holds the arena; trainers of one machine share one image of it."""
-        if not place.device.remote:
-            place.device.adopt([self.history.memory], CACHE)
+        place.device.adopt([self.history.memory], CACHE)
         replica = Replica(self.run, place.device, self.own_code)
         return PrunedTraining(self.run.batching, replica, place.features, self.history)

@@ -39,18 +39,12 @@ def open_executor(run: Run) -> FreshFactored:
 
 
 class FreshFactored(WithHistory, FactoredExecutor):
-    """Samplers, trainers that prune, and the history, which is updated once per step.
-
-    Args:
-        run: the run.
-    """
+    """Samplers, trainers that prune, and the history, which is updated once per step."""
 
     def open_crew(self) -> Crew:
         """Returns the roles, after the history that trainers prune by."""
         run = self.run
-        fill = TableFill(run.features.table, run.features.stored, run.graph.topology.num_nodes)
-        per_step, presampled = run.plan.batches_per_step, run.plan.num_batches
-        self.history = SteppedHistory(run, self.settings, fill, per_step=per_step, presampled=presampled)
+        self.history = SteppedHistory(run, TableFill(run))
         self.probe = Probe(run, self.history.arena, self.settings.probe) if self.settings.probe else None
         return PrunedCrew(run, self.features, self.history)
 

@@ -19,7 +19,7 @@ from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.predict import NodeFacts
-from graphmill.trainers.loop.executor import Opening
+from graphmill.trainers.loop.executor import Run
 from graphmill.trainers.models.build import build_model
 from graphmill.trainers.ranks.group import ALONE
 from graphmill.trainers.recipe.config import TrainTable, model_configs
@@ -300,17 +300,17 @@ def test_predictions_by_parts_are_those_of_one_process(tmp_path, monkeypatch):
 
         def work(ranks, semantic=semantic, model=model, folder=folder, table=table):
             drawing = open_drawing(semantic.sampling, inputs)
-            source = open_data(
-                Opening(
-                    graph=graph,
-                    inputs=inputs,
-                    reads=reads,
-                    semantic=semantic,
-                    execution=table.execution,
-                    drawing=drawing,
-                    ranks=ranks,
-                )
-            ).features.source
+            run = Run(
+                graph=graph,
+                inputs=inputs,
+                reads=reads,
+                semantic=semantic,
+                execution=table.execution,
+                drawing=drawing,
+                ranks=ranks,
+            )
+            open_data(run)
+            source = run.features.source
             places = PartNodes(graph.topology, source.owned, source.exchange.lane, graph.topology.indptr)
             bounds, names = Bounds(workspace_bytes=1 << 14, threads=1), polars.Series(list("abcd"))
             for each in Inference(model, graph.topology, source, bounds, places).ranges():

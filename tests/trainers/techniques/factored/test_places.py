@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.batches.online import draw_batch
+from graphmill.trainers.batches.batch import draw_batch
 from graphmill.trainers.devices import malloc
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.record.ledger import Ledger

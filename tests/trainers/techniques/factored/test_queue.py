@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.trainers.batches.queue import Closed
+from graphmill.trainers.batches.flow import Closed
 from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.techniques.factored.crew import Crew
 from graphmill.trainers.techniques.factored.queue import DEPTH, GlobalQueue

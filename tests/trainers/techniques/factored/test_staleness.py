@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.batches.queue import Closed
+from graphmill.trainers.batches.flow import Closed
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from graphmill.trainers.techniques.factored.updates import Updates

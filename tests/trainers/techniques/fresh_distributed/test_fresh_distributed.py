@@ -11,7 +11,7 @@ from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.trainers.ranks.group import ALONE
 from graphmill.trainers.techniques.fresh.arena_rows import ArenaRows
-from graphmill.trainers.techniques.fresh.batches import PrunedSource
+from graphmill.trainers.techniques.fresh.batches import Pruner
 from graphmill.trainers.techniques.fresh_distributed.settings import FreshDistributedSettings
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.ranks.threads import run_threads
@@ -99,19 +99,19 @@ def test_what_is_exchanged_is_what_survives(tmp_path, monkeypatch, cache):
     made = random_graph_artifacts(tmp_path)
     inputs, _ = build_shards(tmp_path, made.inputs, 4)
     part_of, survivors, needed = open_partitions(inputs["partitions"]).part_of, [], []
-    real, gathered = PrunedSource._pruned, ArenaRows.gather
+    real, gathered = Pruner.pruned, ArenaRows.gather
 
-    def seen(self, item, *more):
-        batch, moved = real(self, item, *more)
-        survivors.append((item.key.step % 4, np.array(batch.input_ids)))
-        return batch, moved
+    def seen(self, batch):
+        batch = real(self, batch)
+        survivors.append((batch.key.step % 4, np.array(batch.input_ids)))
+        return batch
 
     def looked(self, key, input_ids, origin, out, moved):
         places = self.history.lookup_features(input_ids)
         needed.append((key.step % 4, input_ids[places < 0], self.below))
         gathered(self, key, input_ids, origin, out, moved)
 
-    monkeypatch.setattr(PrunedSource, "_pruned", seen)
+    monkeypatch.setattr(Pruner, "pruned", seen)
     monkeypatch.setattr(ArenaRows, "gather", looked)
     model, _ = trained(tmp_path, 4, 2, memory=cache, eval_every=3, **ONE_EACH, fresh={"arena": "20%"})
     counts, moves = ledger(model)

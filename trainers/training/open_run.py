@@ -1,0 +1,166 @@
+"""Opens a run step by step: its graph, what its technique reads, the model, and what sources of mini-batches need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from graphmill.assets.features.read import node_types
+from graphmill.assets.graph.read import Graph, open_graph
+from graphmill.assets.sampling.drawing import open_drawing
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.batches.batch import Batching
+from graphmill.trainers.devices.protocol import Device
+from graphmill.trainers.inference.choice import EvaluationChoice, choose_evaluation
+from graphmill.trainers.loop.executor import Run
+from graphmill.trainers.models.build import PARAMETERS, build_model, require_weights, send_model
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.loss import Loss
+from graphmill.trainers.models.own import Model
+from graphmill.trainers.models.precision import kept_dtype
+from graphmill.trainers.ranks.group import ALONE, Ranks
+from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
+from graphmill.trainers.recipe.known_mistakes import NO_SEEDS, weights_mistake
+from graphmill.trainers.recipe.queue_bytes import queue_bounds
+from graphmill.trainers.recipe.techniques import find_technique
+
+
+def open_run(
+    inputs: Mapping[str, Artifact],
+    reads: Mapping[str, Artifact],
+    semantic: ModelConfig,
+    execution: TrainExecution,
+    ranks: Ranks = ALONE,
+) -> tuple[Run, EvaluationChoice | None]:
+    """Returns a run with all its parts, and the way of its evaluation if the recipe leaves that open; all ranks call it.
+
+    Args:
+        inputs, reads: role -> artifact: those that decide the weights, and those that only change how the training runs.
+        semantic, execution: the recipe, with the number of threads in place of "auto", and how it is carried out.
+        ranks: this process among those that share the training.
+
+    Raises:
+        InputError: the graph has no training nodes, an artifact does not fit, or the model cannot be trained on them.
+    """
+    run = Run(
+        graph=_open_graph(inputs, semantic.train),
+        inputs=inputs,
+        reads=reads,
+        semantic=semantic,
+        execution=execution,
+        drawing=open_drawing(semantic.sampling, inputs),
+        ranks=ranks,
+    )
+    chosen = choose_evaluation(semantic, run.graph, run.drawing)
+    if semantic.train.eval == "auto":  # without sampling evaluation is exact
+        way = "exact" if chosen is None else chosen.way
+        run.semantic = replace(semantic, train=replace(semantic.train, eval=way))
+    find_technique(semantic.train.trainer).open_data(run)
+    run.model = _open_model(run)
+    run.loss = open_loss(run.semantic.train, run.graph, run.features.device)
+    _require_scores(run)
+    run.batching = _open_batching(run)
+    return run, chosen
+
+
+def _open_graph(inputs: Mapping[str, Artifact], train: TrainConfig) -> Graph:
+    """Returns the graph, which has what a training needs."""
+    graph = open_graph(inputs["graph"])
+    if len(graph.train_ids) == 0:
+        raise InputError(f"graph {inputs['graph'].version[:12]} {NO_SEEDS[0]}", NO_SEEDS[1])
+    require_range(train.dtype, inputs.get("features"))
+    require_weights(train, graph.topology)
+    return graph
+
+
+def _open_model(run: Run) -> Model:
+    """Returns the model of a run on its device, with the initial parameters.
+
+    Raises:
+        InputError: the model reads relations or weights that the drawn neighbours do not have, or cannot be made.
+    """
+    semantic, graph, width, drawing = run.semantic, run.graph, run.features.source.width, run.drawing
+    types = node_types(graph.topology, run.features.stored)
+    model = build_model(semantic.train, width, graph.num_classes, semantic.seed, len(graph.relations), types)
+    walks = drawing is not None and drawing.neighbours.method == "random_walk"
+    if walks and isinstance(model, LayeredModel) and model.reads_relations:
+        problem = "the model reads relations, and nodes that random walks visit have none"
+        raise InputError(problem, 'set [sampling] method = "uniform" or "weighted", or take another model')
+    by_relation = drawing is not None and drawing.neighbours.by_relation
+    if by_relation and any(word in (model.edge_weight or "") for word in ("gcn", "sum")):
+        problem = f"the model asks for edge weights {model.edge_weight!r}, which suppose that rows are drawn uniformly"
+        raise InputError(f"{problem}, and fanouts has numbers per relation", "give one number per layer")
+    return send_model(model, run.features.device)
+
+
+def _open_batching(run: Run) -> Batching:
+    queue_bytes, most_queue_bytes = queue_bounds(run.execution.queue)
+    return Batching(
+        topology=run.graph.topology,
+        labels=run.graph.labels,
+        plan=run.plan,
+        edge_weight=run.model.edge_weight,
+        transpose=run.model.transpose,
+        queue_bytes=queue_bytes,
+        most_queue_bytes=most_queue_bytes,
+        dtype=kept_dtype(run.semantic.train.dtype),
+        device=run.features.device,
+    )
+
+
+def _require_scores(run: Run) -> None:
+    """Refuses a metric that the validation nodes do not define, before any training."""
+    labels = run.graph.labels[np.array(run.graph.valid_ids)]
+    if run.semantic.train.metric == "roc_auc" and len(labels) and len(np.unique(labels)) < 2:
+        problem = "metric = 'roc_auc', but the validation nodes are all of one class"
+        raise InputError(problem, "give a split with both, or metric = 'accuracy'")
+
+
+def require_range(dtype: str, features: Artifact | None) -> None:
+    """Refuses features that are infinite in the type in which a model computes.
+
+    Args:
+        dtype: the key of the train table.
+        features: the features' artifact.
+
+    Raises:
+        InputError: features of float64 have a value that float32 cannot hold.
+    """
+    beyond = features.summary["numbers"].get("beyond_float32") if features is not None and dtype != "float64" else None
+    if beyond:
+        problem = f"features {beyond}, which float32 cannot hold, and dtype = '{dtype}' computes in it"
+        raise InputError(problem, 'scale the features, or set dtype = "float64" in [[train]]')
+
+
+def open_loss(train: TrainConfig, graph: Graph, device: Device) -> Loss:
+    """Returns the loss of a train table, with its class weights on a device.
+
+    Raises:
+        InputError: the list of weights does not fit the classes.
+    """
+    weights = class_weights(train, graph)
+    if weights is not None:
+        weights = device.send_tensor(weights, PARAMETERS, device.traffic)
+    return Loss(weights, train.label_smoothing)
+
+
+def class_weights(train: TrainConfig, graph: Graph) -> torch.Tensor | None:
+    """Returns float[num_classes], the factors of the seeds' losses, or None.
+
+    Raises:
+        InputError: the table's list does not have one weight per class.
+    """
+    dtype = getattr(torch, kept_dtype(train.dtype))
+    if train.class_weights == "none":
+        return None
+    if train.class_weights == "balanced":
+        counts = np.bincount(graph.labels[np.array(graph.train_ids)], minlength=graph.num_classes)
+        # A class without seeds does not enter a loss, so any weight is valid.
+        return torch.from_numpy(counts.sum() / (graph.num_classes * np.maximum(counts, 1))).to(dtype)
+    if mistake := weights_mistake(train, graph.num_classes, graph.class_names):
+        raise mistake
+    return torch.tensor(train.class_weights, dtype=dtype)
