@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphmill.assets.building.needs import Term
 from graphmill.trainers.recipe.course import Case
 from graphmill.trainers.recipe.forecast import Costs, Links, Seconds
-from graphmill.trainers.recipe.need import evaluation_terms, model_terms, process_terms, sampler_terms, tier_terms
+from graphmill.trainers.recipe.need import evaluation_terms, model_terms, process_terms, sampler_terms, source_terms
 from graphmill.trainers.rows.packed_loader import NUM_LOADERS
 from graphmill.trainers.techniques.disk_volumes import from_disk_terms, stored_links
 from graphmill.trainers.techniques.seconds import CHUNK_PASSES, Pieces
@@ -18,7 +18,7 @@ def _memory(case: Case) -> list[Term]:
         *evaluation_terms(case, 0),  # its batches are in heaps of other threads
         *model_terms(case),
         *sampler_terms(case),
-        *tier_terms(case, 0),
+        *source_terms(case, packed=True),
     ]
 
 
