@@ -10,7 +10,7 @@ from graphmill.trainers.recipe.costs.memory import (
     model_terms,
     process_terms,
     sampler_terms,
-    tier_terms,
+    source_terms,
 )
 from graphmill.trainers.rows.packed_loader import NUM_LOADERS
 from graphmill.trainers.techniques.disk_volumes import from_disk_terms, stored_links
@@ -24,7 +24,7 @@ def _memory(case: Case) -> list[Term]:
         *evaluation_terms(case, 0),  # its batches are in heaps of other threads
         *model_terms(case),
         *sampler_terms(case),
-        *tier_terms(case, 0),
+        *source_terms(case, packed=True),
     ]
 
 

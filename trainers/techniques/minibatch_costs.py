@@ -5,14 +5,7 @@ from __future__ import annotations
 from graphmill.assets.costs.needs import Term
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import Costs, Seconds
-from graphmill.trainers.recipe.costs.memory import (
-    model_terms,
-    process_terms,
-    queue_terms,
-    row_terms,
-    sampler_terms,
-    tier_terms,
-)
+from graphmill.trainers.recipe.costs.memory import model_terms, process_terms, queue_terms, sampler_terms, source_terms
 from graphmill.trainers.techniques.row_links import table_links
 from graphmill.trainers.techniques.seconds import Pieces
 
@@ -27,8 +20,7 @@ def _memory(case: Case) -> list[Term]:
         *queue_terms(case, waiting),
         *model_terms(case),
         *sampler_terms(case),
-        *row_terms(case),
-        *tier_terms(case),
+        *source_terms(case),
     ]
 
 

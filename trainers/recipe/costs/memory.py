@@ -261,6 +261,11 @@ def row_terms(case: Case) -> list[Term]:
     return [Term("readers of rows", num_bytes, "samplers", unsure, likely=0 if unsure and case.fits else num_bytes)]
 
 
+def source_terms(case: Case, *, packed: bool = False) -> list[Term]:
+    """Returns the terms of the source of rows: the table with the caches before it, or the static tiers of packed rows."""
+    return tier_terms(case, 0) if packed else [*row_terms(case), *tier_terms(case)]
+
+
 def tier_terms(case: Case, slots: int = 4) -> list[Term]:
     """Returns the terms of cached rows on the device and the host, and of the nodes' slots; none without a cache.
 

@@ -17,9 +17,8 @@ from graphmill.trainers.recipe.costs.memory import (
     model_terms,
     parameter_term,
     process_terms,
-    row_terms,
     sampler_terms,
-    tier_terms,
+    source_terms,
 )
 from graphmill.trainers.techniques.disk_volumes import reader_bytes, staged_bytes, stored_links
 from graphmill.trainers.techniques.factored.settings import DEPTH
@@ -58,7 +57,7 @@ def role_terms(case: Case, staged: int, extra_rows: int = 0) -> list[Term]:
         *evaluation_terms(case, 0, keeps=not packed),
         *model_terms(case, trainers, extra_rows),
         *sampler_terms(case, samplers),
-        *(tier_terms(case, 0) if packed else [*row_terms(case), *tier_terms(case)]),
+        *source_terms(case, packed=packed),
     ]
 
 

@@ -12,9 +12,8 @@ from graphmill.trainers.recipe.costs.memory import (
     evaluation_terms,
     model_terms,
     process_terms,
-    row_terms,
     sampler_terms,
-    tier_terms,
+    source_terms,
 )
 from graphmill.trainers.recipe.costs.step import item_bytes
 from graphmill.trainers.techniques.disk_volumes import pruned_links, reader_bytes
@@ -28,7 +27,6 @@ WINDOW_COPIES = 3
 
 
 def _memory(case: Case) -> list[Term]:
-    packed = case.settings.rows == "packed"
     # A batch whose rows are smaller than the windows in which they come takes no more than they do.
     likely = WINDOW_COPIES * case.batch.inputs * case.row_bytes + reader_bytes(case, 1)
     return [
@@ -38,7 +36,7 @@ def _memory(case: Case) -> list[Term]:
         *arena_terms(case),
         *model_terms(case, extra_rows=history_bytes(case)),
         *sampler_terms(case),
-        *(tier_terms(case, 0) if packed else [*row_terms(case), *tier_terms(case)]),
+        *source_terms(case, packed=case.settings.rows == "packed"),
     ]
 
 
