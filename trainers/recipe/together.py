@@ -1,7 +1,7 @@
 """Refuses what does not go together in a train table and its file, by the table of options and by rules.
 
-trainers/recipe/options.py has the table, trainers/recipe/file_rules.py the rules. What is there and not used is noted: tables without an
-effect, and attributes of edges. The models of graphmill read the neighbours of a node and nothing else of an edge, but for `rgcn` and
+trainers/recipe/options.py has the table, trainers/recipe/file_rules.py the rules. What is there and not used is noted: tables without
+an effect, and attributes of edges. The models of graphmill read the neighbours of a node and nothing else of an edge, but for `rgcn` and
 `rgat`, which read relations. Fan-outs per relation read those as well. Weighted sampling reads weights, and so does a model with
 `edge_weight = true`. Your own model or sampler may read all attributes of a block, so nothing is said about those.
 """

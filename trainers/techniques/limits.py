@@ -1,5 +1,6 @@
-"""What does not go with each technique: the cells of the table of options that are more than "yes" (trainers/recipe/options.py), and rules.
+"""What does not go with each technique: cells of the table of options that are more than "yes", and rules about other tables.
 
+trainers/recipe/options.py has the options, trainers/recipe/file_rules.py the rules of every technique.
 `graphmill validate` refuses by it, with the line; docs/choosing.md shows the cells, and tests/laws/test_options.py trains every other one.
 """
 
