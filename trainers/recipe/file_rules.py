@@ -1,7 +1,7 @@
 """What a train table asks of the other tables of its file: one rule per mistake, each with its key and its sentence.
 
-trainers/recipe/options.py is the table of what a technique cannot do; these rules are about what is there. A technique has rules of its
-own beside its limits (trainers/techniques/limits.py).
+trainers/recipe/options.py is the table of what a technique cannot do; these rules are about what is there. A technique has rules of
+its own beside its limits (trainers/techniques/limits.py).
 """
 
 from __future__ import annotations
