@@ -24,6 +24,25 @@ def test_no_public_class_name_stands_twice() -> None:
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
+def asks_of_remote(text: str) -> list[int]:
+    """The lines that ask whether a device has memory of its own; calls of that name are Ray's."""
+    tree = ast.parse(text)
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    asks = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "remote")
+    return [node.lineno for node in asks if id(node) not in called]
+
+
+def test_what_differs_by_device_is_said_by_devices_and_kernels() -> None:
+    """Others ask where an operand is (`on_device`, `Device.holds`), or call what each kind of device does in its own way."""
+    assert asks_of_remote("if device.remote:\n    actor.remote(1)") == [1]
+    rooms = [path for path in (ROOT / "trainers").iterdir() if path.name != "devices"]
+    files = [path for room in rooms for path in ([room] if room.suffix == ".py" else sorted(room.rglob("*.py")))]
+    assert len(files) > 100
+    left = ROOT / "trainers/techniques/fullgraph"  # its places still ask
+    found = [(path.relative_to(ROOT), asks_of_remote(path.read_text())) for path in files if left not in path.parents]
+    assert [each for each in found if each[1]] == []
+
+
 def misplaced_comments(text: str) -> list[tuple[str, int]]:
     """Every (class, line) where a comment may be read for the wrong field.
 
