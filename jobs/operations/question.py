@@ -84,7 +84,7 @@ def least_work(pipeline: Pipeline, *, trains: bool) -> WorkEstimate:
     config = pipeline.graph
     edges, seeds = 0, 1
     if isinstance(config, generators.GeneratedConfig):
-        stored = config.survey().stored_bytes
+        stored = generators.GeneratedConfig.survey(config).stored_bytes  # a bound for graphs with types, too
         edges, seeds = config.edges * (2 if config.undirected else 1), max(1, int(config.nodes * config.train_ratio))
     else:
         stored = raw_bytes(pipeline)

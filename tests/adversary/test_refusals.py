@@ -23,7 +23,6 @@ from graphmill.assets.building.materialize import materialize
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.sources import generators
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.collect import collect, find_garbage
 from graphmill.assets.storage.refused import refusal
@@ -149,7 +148,7 @@ def test_a_graph_that_takes_more_memory_than_there_is_says_how_much(
 
     config: Any = config_class("sbm")(nodes=1000, edges=4000)
     monkeypatch.setattr(type(GRAPH), "build_from", refuse)
-    need = format_bytes(generators.survey(config).memory_bytes)
+    need = format_bytes(config.survey().memory_bytes)
     with pytest.raises(
         InputError, match=rf"graph: there is not enough memory .*building from this source takes about {need}"
     ):

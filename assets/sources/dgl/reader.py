@@ -87,7 +87,7 @@ def describe(graph: Any, path: Path, folder: Path, names: list[str], weight: str
     for number, kind in enumerate(graph.canonical_etypes):
         data, ends = graph.edges[kind].data, graph.edges(etype=kind, order="eid")
         files = {"edge_index": _save(folder / f"edge.{number}.npy", np.stack([end.numpy() for end in ends]))}
-        if weight in data:
+        if weight is not None and weight in data:
             values = _numpy(data[weight], f"{path}: edata '{weight}'")
             files[weight] = _save(folder / f"edge.{number}.weight.npy", values)
         edges.append({"kind": kind, "names": ["edge_index", *map(str, data)], "files": files})

@@ -49,8 +49,9 @@ def survey_tables(config: EdgeTableKeys) -> Survey:
         for key, name in named_columns(config, OF_EDGES).items():
             edges.require(key, name)
         nodes = None if config.nodes is None else open_table(config, duck, "nodes")
-        for key, name in named_columns(config, OF_NODES).items() if nodes is not None else ():
-            nodes.require(key, name)
+        for key, name in named_columns(config, OF_NODES).items():
+            if nodes is not None:
+                nodes.require(key, name)
         if nodes is not None and config.label_column is not None and config.labels == "numbers":
             require_class_numbers(nodes, config.label_column, config.no_label)
         contents = describe_table("edges", edges) + (describe_table("nodes", nodes) if nodes else [])

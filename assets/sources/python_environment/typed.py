@@ -27,7 +27,7 @@ import numpy as np
 
 from graphmill.assets.building.keys import within
 from graphmill.assets.sources.feature_blocks import FeatureBlock
-from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, OpenSource, TableConfig
+from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from graphmill.assets.sources.python_environment.base_classes import BaseClasses
 from graphmill.assets.sources.python_environment.parsing import parse_modules
 from graphmill.assets.sources.python_environment.source import (
@@ -78,7 +78,7 @@ class TypedEnvironmentConfig(PythonEnvironmentConfig, SpooledConfig):
     @contextmanager
     def opened(
         self, tables: Sequence[TableConfig], folder: Path, execution: Any, progress: Progress
-    ) -> Iterator[OpenSource]:
+    ) -> Iterator[TypedSource]:
         """Parses all modules in `execution.threads` processes.
 
         Raises:

@@ -60,8 +60,8 @@ from graphmill.trainers.record.checks import count_name, move_name
 from graphmill.trainers.record.timeline import STEP
 from graphmill.trainers.rows.source import RowIds
 from graphmill.trainers.techniques.fullgraph.passes.chunk_gradients import open_gradients
+from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import splits
-from graphmill.trainers.techniques.fullgraph.passes.passes import Passes
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import InputRows, maps_apart
 from graphmill.trainers.techniques.fullgraph.passes.whole_pass import WholePass

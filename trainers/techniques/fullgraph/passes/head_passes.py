@@ -14,7 +14,7 @@ from graphmill.trainers.inference.domain import Piece
 from graphmill.trainers.models.precision import widened
 from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.record.timeline import COMPUTE
-from graphmill.trainers.techniques.fullgraph.passes.passes import ChunkPass, T
+from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass, T
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Summed
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import KeptRows
 from graphmill.trainers.techniques.fullgraph.rows.supply import Supply

@@ -23,8 +23,8 @@ from graphmill.trainers.record.ledger import Ledger, Line
 from graphmill.trainers.record.timeline import COMPUTE
 from graphmill.trainers.rows.source import H2D, RowIds, TableSource
 from graphmill.trainers.techniques.fullgraph.passes.backward import backward_from
+from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import ChunkPass
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import PassedRows
-from graphmill.trainers.techniques.fullgraph.passes.passes import ChunkPass
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Replicas
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import IDS, HostRows, KeptRows, rows_in_place
 from graphmill.trainers.techniques.fullgraph.rows.supply import Supply

@@ -18,9 +18,9 @@ from graphmill.trainers.inference.domain import Piece
 from graphmill.trainers.inference.exact import EVALUATION
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes
 from graphmill.trainers.techniques.fullgraph.passes.head_passes import LogitsPass, LossPass
 from graphmill.trainers.techniques.fullgraph.passes.layer_passes import BackwardPass, ForwardPass, PassedRows, SumPass
-from graphmill.trainers.techniques.fullgraph.passes.passes import Passes
 from graphmill.trainers.techniques.fullgraph.passes.replicas import Summed, loss_on
 from graphmill.trainers.techniques.fullgraph.passes.row_passes import (
     InputRows,

@@ -80,7 +80,7 @@ class Ways(NamedTuple, Generic[T]):
     down: T
 
     def way(self, down: bool) -> T:
-        """Returns what moves in a direction."""
+        """Returns the rows of a direction, or their number."""
         return self.down if down else self.up
 
 

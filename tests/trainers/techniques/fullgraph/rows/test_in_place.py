@@ -6,6 +6,7 @@ import torch
 
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.record.ledger import Ledger
+from graphmill.trainers.techniques.fullgraph.passes import whole_pass
 from graphmill.trainers.techniques.fullgraph.rows import host_rows
 from graphmill.trainers.techniques.fullgraph.rows.host_rows import consecutive, rows_in_place
 from tests.trainers.techniques.fullgraph.passed import KernelSteps, cut, made_model
