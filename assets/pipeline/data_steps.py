@@ -12,7 +12,7 @@ from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.notes import origin_of
 from graphmill.assets.pipeline.steps import Step, join_steps
-from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.pipeline.toml_text import KeyPath
 
 
 def preprocessing_steps(pipeline: Pipeline, home: Path | None = None) -> list[Step]:

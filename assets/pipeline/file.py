@@ -36,7 +36,7 @@ from graphmill.assets.pipeline.notes import Notes, parse_notes
 from graphmill.assets.pipeline.rules import NAME, key_owners, parse_tables, table_conflicts, table_names
 from graphmill.assets.pipeline.schedule import RUN, SCHEDULE, RunTable, ScheduleTable, parse_run, parse_schedule
 from graphmill.assets.pipeline.schema import Problem, Tables
-from graphmill.assets.pipeline.toml_lines import KeyPath, key_lines, toml_text
+from graphmill.assets.pipeline.toml_text import KeyPath, key_lines, toml_text
 from graphmill.assets.pipeline.train_schema import FileTables, TrainSchema, completed, parse_train
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.sampling.config import SamplingConfig

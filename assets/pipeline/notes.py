@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from graphmill.assets.pipeline.schema import Problem, Tables
-from graphmill.assets.pipeline.toml_lines import KeyPath, key_lines, line_of
+from graphmill.assets.pipeline.toml_text import KeyPath, key_lines, line_of
 
 E_MAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 TEAM = re.compile(r"team:\S.*")

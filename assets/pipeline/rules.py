@@ -15,7 +15,7 @@ from graphmill.assets.building.stage import Stage
 from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.schedule import RUN, SCHEDULE, RunTable, ScheduleTable
 from graphmill.assets.pipeline.schema import Problem, Tables
-from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import spelled

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.building.keys import ConfigError
-from graphmill.assets.pipeline.toml_lines import KeyPath, line_of
+from graphmill.assets.pipeline.toml_text import KeyPath, line_of
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.storage.patterns import REMOTE, matches, why_nothing
 from graphmill.assets.storage.user_code import Reference, find_source, is_reference

@@ -14,7 +14,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from graphmill.assets.pipeline.toml_lines import is_long_number
+from graphmill.assets.pipeline.toml_text import is_long_number
 from graphmill.kernels.errors import InputError
 
 TRAIN = "train"

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from graphmill.assets.pipeline.schema import Problem, Tables
-from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.pipeline.toml_text import KeyPath
 
 
 class FileTables(NamedTuple):

@@ -11,7 +11,7 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.needs import KnownSizes
 from graphmill.assets.pipeline.steps import Step
-from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.inspect_pipeline import survey_pipeline

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping
 from graphmill.assets.building.child import run_child
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.storage.user_code import is_reference
-from graphmill.trainers.recipe.options import OPTIONS
+from graphmill.trainers.recipe.option_table import OPTIONS
 
 
 def require_sound(

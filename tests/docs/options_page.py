@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphmill.trainers.recipe.options import CONDITIONS, OPTIONS, Limit, Option
+from graphmill.trainers.recipe.option_table import CONDITIONS, OPTIONS, Limit, Option
 from graphmill.trainers.recipe.techniques import TECHNIQUES, Technique
 from tests.docs.pages import ROOT
 

@@ -24,7 +24,7 @@ from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.recipe.inputs import find_table_inputs
-from graphmill.trainers.recipe.options import CONDITIONS, OPTIONS, Limit
+from graphmill.trainers.recipe.option_table import CONDITIONS, OPTIONS, Limit
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from graphmill.trainers.recipe.together import useless_lines
 from tests.laws.asked import ASKED, OTHERWISE, SAMPLING, WHEN, Ask, pipeline_text

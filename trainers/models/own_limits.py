@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
-from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.storage.user_code import is_reference, load_reference
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.own import Model, build_own_model
 from graphmill.trainers.recipe.config import TrainTable
-from graphmill.trainers.recipe.options import FileCase
+from graphmill.trainers.recipe.option_table import FileCase
 from graphmill.trainers.recipe.together import clashes
 
 IN_WIDTH, NUM_CLASSES = 8, 3

@@ -1,7 +1,7 @@
 """What a train table asks of the other tables of its file: one rule per mistake, each with its key and its sentence.
 
-trainers/recipe/options.py is the table of what a technique cannot do; these rules are about what is there. A technique has rules of
-its own beside its limits (trainers/techniques/limits.py).
+trainers/recipe/option_table.py is the table of what a technique cannot do; these rules are about what is there. A technique has rules of
+its own beside its limits (trainers/techniques/refusals.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from graphmill.assets.pipeline.rules import NO_RELATIONS
 from graphmill.assets.sampling.fanouts import by_relation, spelled
-from graphmill.trainers.recipe.options import FileCase
+from graphmill.trainers.recipe.option_table import FileCase
 
 
 class FileRule(NamedTuple):

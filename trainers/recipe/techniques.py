@@ -15,7 +15,7 @@ from typing import Any
 
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.file_rules import FileRule
-from graphmill.trainers.recipe.options import Limit
+from graphmill.trainers.recipe.option_table import Limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class Technique:
         _named(self.data)(run)
 
 
-LIMITS = "graphmill.trainers.techniques.limits"
+LIMITS = "graphmill.trainers.techniques.refusals"
 """Module with the limits and rules of all techniques."""
 
 

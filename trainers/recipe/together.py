@@ -1,6 +1,6 @@
 """Refuses what does not go together in a train table and its file, by the table of options and by rules.
 
-trainers/recipe/options.py has the table, trainers/recipe/file_rules.py the rules. What is there and not used is noted: tables without
+trainers/recipe/option_table.py has the table, trainers/recipe/file_rules.py the rules. What is there and not used is noted: tables without
 an effect, and attributes of edges. The models of graphmill read the neighbours of a node and nothing else of an edge, but for `rgcn` and
 `rgat`, which read relations. Fan-outs per relation read those as well. Weighted sampling reads weights, and so does a model with
 `edge_weight = true`. Your own model or sampler may read all attributes of a block, so nothing is said about those.
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 from graphmill.assets.building.keys import KeyProblem
 from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.pipeline.toml_lines import KeyPath
+from graphmill.assets.pipeline.toml_text import KeyPath
 from graphmill.assets.pipeline.train_schema import FileTables
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
 from graphmill.assets.storage.user_code import is_reference
 from graphmill.trainers.recipe.file_rules import RULES
-from graphmill.trainers.recipe.options import (
+from graphmill.trainers.recipe.option_table import (
     ALWAYS,
     CONDITIONS,
     FILLED,

@@ -3,7 +3,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.assets.pipeline.toml_lines import key_lines, line_of
+from graphmill.assets.pipeline.toml_text import key_lines, line_of
 
 EXAMPLE = '''\
 # a comment with [brackets] and "quotes

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.pipeline.toml_lines import toml_text
+from graphmill.assets.pipeline.toml_text import toml_text
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 

@@ -1,7 +1,7 @@
 """What goes with what in a pipeline file: one table, by which trainers/recipe/together.py refuses.
 
 A row is an `Option` that a file may ask for, a column a technique. A cell is "yes" unless the technique states a `Limit`
-(trainers/techniques/limits.py): the option contradicts it or has no effect, always or under a condition; or the technique's sub-table has
+(trainers/techniques/refusals.py): the option contradicts it or has no effect, always or under a condition; or the technique's sub-table has
 no such key.
 
     found by   a train table alone              the keys of [[train]] and of its sub-table

@@ -1,6 +1,6 @@
 """What does not go with each technique: cells of the table of options that are more than "yes", and rules about other tables.
 
-trainers/recipe/options.py has the options, trainers/recipe/file_rules.py the rules of every technique.
+trainers/recipe/option_table.py has the options, trainers/recipe/file_rules.py the rules of every technique.
 `graphmill validate` refuses by it, with the line; docs/choosing.md shows the cells, and tests/laws/test_options.py trains every other one.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphmill.trainers.recipe.file_rules import FileRule
-from graphmill.trainers.recipe.options import FileCase, Limit, each
+from graphmill.trainers.recipe.option_table import FileCase, Limit, each
 
 EVERYWHERE = (
     *each("link", "has a link of its own", whens="gpu"),
