@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphmill.assets.costs.needs import LIBRARIES, Need, Sizes, Term
-from graphmill.assets.sources.readers.archive import SLICE_BYTES
+from graphmill.assets.sources.arrays.archive import SLICE_BYTES
 
 
 def features_need(semantic: Any, execution: Any, sizes: Sizes) -> Need | None:

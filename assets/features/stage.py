@@ -14,7 +14,7 @@ from graphmill.assets.costs.needs import Speed
 from graphmill.assets.features.config import FeaturesConfig, FeatureTables, features_config, step_name
 from graphmill.assets.features.costs import features_need
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.sources.feature_blocks import (
+from graphmill.assets.sources.features.blocks import (
     FeatureBlock,
     blocks_type,
     checked_slices,
@@ -22,8 +22,8 @@ from graphmill.assets.sources.feature_blocks import (
     watches,
     write_blocks,
 )
+from graphmill.assets.sources.features.rounding import Rounding, rounded_words
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
-from graphmill.assets.sources.rounding import Rounding, rounded_words
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.storage.arrays import open_array
 from graphmill.assets.storage.artifact import Artifact
@@ -183,7 +183,7 @@ def _blocks(opened: OpenSource, semantic: FeaturesConfig) -> Sequence[FeatureBlo
 
 def _file_blocks(opened: OpenSource, table: TableConfig) -> list[FeatureBlock]:
     """Returns the rows of a file that lies beside the source."""
-    from graphmill.assets.sources.readers.mapped_arrays import file_block
+    from graphmill.assets.sources.arrays.mapped_arrays import file_block
 
     assert table.file is not None
     if table.node_type is None:

@@ -23,7 +23,7 @@ from graphmill.kernels.types import Array
 if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
     from graphmill.assets.sources.directions import Directions
-    from graphmill.assets.sources.feature_blocks import FeatureBlock
+    from graphmill.assets.sources.features.blocks import FeatureBlock
     from graphmill.assets.sources.spool import EdgeSpool
     from graphmill.assets.sources.survey import Survey
 

@@ -21,18 +21,18 @@ from graphmill.kernels.errors import InputError, did_you_mean
 
 GROUP = "graphmill.sources"
 SOURCES: Mapping[str, str] = {
-    "citation": "graphmill.assets.sources.generators:CitationConfig",
+    "citation": "graphmill.assets.sources.generated.generators:CitationConfig",
     "dgl": "graphmill.assets.sources.dgl.source:DglConfig",
     "edges": "graphmill.assets.sources.edges.source:EdgesConfig",
     "npz": "graphmill.assets.sources.npz.source:NpzConfig",
     "ogb": "graphmill.assets.sources.ogb.source:OgbConfig",
     "pyg": "graphmill.assets.sources.pyg.source:PygConfig",
     "python-environment": "graphmill.assets.sources.python_environment.source:PythonEnvironmentConfig",
-    "rmat": "graphmill.assets.sources.generators:RmatConfig",
-    "sbm": "graphmill.assets.sources.generators:SbmConfig",
+    "rmat": "graphmill.assets.sources.generated.generators:RmatConfig",
+    "sbm": "graphmill.assets.sources.generated.generators:SbmConfig",
     "tables": "graphmill.assets.sources.tables.source:TypedTablesConfig",
     "typed-python-environment": "graphmill.assets.sources.python_environment.typed:TypedEnvironmentConfig",
-    "typed_citation": "graphmill.assets.sources.typed_citation:TypedCitationConfig",
+    "typed_citation": "graphmill.assets.sources.generated.typed_citation:TypedCitationConfig",
 }
 """Source of graphmill -> its class of `[graph]`."""
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from graphmill.assets.building.keys import KeyProblem, size_problem
 from graphmill.assets.sizes import format_bytes, parse_size
-from graphmill.assets.sources.features import array_type
+from graphmill.assets.sources.features.types import array_type
 from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.sources.spool import EdgeColumns, record_dtype
 from graphmill.assets.sources.survey import BASE_BYTES, Survey

@@ -14,10 +14,10 @@ from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Check, OnePass, Progress, Silent, Stage
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.sources.features import stored_type
+from graphmill.assets.sources.arrays.array_files import check_matrix
+from graphmill.assets.sources.arrays.mapped_arrays import open_rows
+from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
-from graphmill.assets.sources.readers.array_files import check_matrix
-from graphmill.assets.sources.readers.mapped_arrays import open_rows
 from graphmill.assets.sources.registry import code_digest
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.storage.machine import require_memory

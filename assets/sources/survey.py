@@ -8,7 +8,7 @@ from typing import Any
 
 from graphmill.assets.costs.needs import Sizes, Term
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.sources.features import array_type
+from graphmill.assets.sources.features.types import array_type
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import id_dtype
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.sources.feature_blocks import FeatureBlock, blocks_type, blocks_width
+from graphmill.assets.sources.features.blocks import FeatureBlock, blocks_type, blocks_width
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.splits import checked
 from graphmill.assets.sources.spool import EdgeSpool

@@ -175,8 +175,8 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
     Raises:
         InputError: nothing is there, or no source reads it.
     """
+    from graphmill.assets.sources.arrays.torch_file import looks_saved
     from graphmill.assets.sources.readers.part_files import looks_like_table
-    from graphmill.assets.sources.readers.torch_file import looks_saved
     from graphmill.assets.storage.patterns import matches, why_nothing
 
     if path.is_dir() and any((path / name).is_dir() for name in OGB_FOLDERS):

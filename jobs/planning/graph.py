@@ -20,7 +20,7 @@ from graphmill.assets.graph.read import Graph
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.sizes import parse_size
-from graphmill.assets.sources.generators import CitationConfig, GeneratedConfig, RmatConfig, SbmConfig
+from graphmill.assets.sources.generated.generators import CitationConfig, GeneratedConfig, RmatConfig, SbmConfig
 from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.machine import usable_cores

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
-from graphmill.assets.sources.features import array_type
+from graphmill.assets.sources.features.types import array_type
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.slots import MAX_ROWS
 from graphmill.trainers.recipe.config import TrainTable

@@ -18,8 +18,9 @@ from graphmill.assets.graph import checks
 from graphmill.assets.graph import stage as graph_stage
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.sources import generators, spool
-from graphmill.assets.sources.readers import archive
+from graphmill.assets.sources import spool
+from graphmill.assets.sources.arrays import archive
+from graphmill.assets.sources.generated import generators
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels import ranges

@@ -21,7 +21,7 @@ import numpy as np
 
 from graphmill.assets.sources.edges.config import MOST_FEATURES, EdgeTableKeys
 from graphmill.assets.sources.edges.numbering import Numbering, id_kind, locate, no_id, require_one_sort, stage
-from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.readers.table_features import rounded_values
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles

@@ -44,7 +44,7 @@ from graphmill.assets.sources.edges.numbering import (
 )
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
 from graphmill.assets.sources.edges.survey import looks_like_triples, survey_tables
-from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests

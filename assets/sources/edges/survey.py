@@ -17,7 +17,7 @@ from graphmill.assets.sources.edges.config import NAMES
 from graphmill.assets.sources.edges.entries import KEY, survey_entries
 from graphmill.assets.sources.edges.node_tables import require_class_numbers
 from graphmill.assets.sources.edges.open_table import OF_EDGES, OF_NODES, named_columns, open_table, unread_columns
-from graphmill.assets.sources.features import stored_type
+from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.readers.duck import Duck, literal, scratch_duck
 from graphmill.assets.sources.readers.table_features import SQL_TYPES, column_widths, feature_columns, feature_type
 from graphmill.assets.sources.readers.table_files import TableFiles

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.sources.features import BFLOAT16
-from graphmill.assets.sources.readers.mapped_arrays import open_plain
+from graphmill.assets.sources.arrays.mapped_arrays import open_plain
+from graphmill.assets.sources.features.types import BFLOAT16
 from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from graphmill.assets.sources.arrays.mapped_arrays import STEP_EDGES, array_relation
 from graphmill.assets.sources.named.arrays import Kind, NamedArrays
-from graphmill.assets.sources.readers.mapped_arrays import STEP_EDGES, array_relation
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation
 from graphmill.kernels.errors import Attempts, InputError, did_you_mean
 from graphmill.kernels.types import Array

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphmill.assets.sources.arrays.mapped_arrays import array_block
 from graphmill.assets.sources.classes import known_labels
-from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import TableConfig, one_split
 from graphmill.assets.sources.named.arrays import MASKS, NamedArrays
 from graphmill.assets.sources.named.edges import relations_of
 from graphmill.assets.sources.named.keys import NamedKeys
 from graphmill.assets.sources.named.names import meant_names, missing_names, read_names, unread_data
-from graphmill.assets.sources.readers.mapped_arrays import array_block
 from graphmill.assets.sources.splits import mask_ids
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, first_ids, survey_typed

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from graphmill.assets.sources.arrays.archive import Archive
 from graphmill.assets.sources.classes import known_labels
-from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.named.arrays import MEANT
-from graphmill.assets.sources.readers.archive import Archive
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.splits import is_mask, mask_ids
 from graphmill.kernels.errors import Attempts, InputError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from graphmill.assets.sources.arrays.archive import Archive
 from graphmill.assets.sources.npz.arrays import KNOWN, LISTS, MASKS, class_names, meant_by, splits, to_labels
-from graphmill.assets.sources.readers.archive import Archive
 from graphmill.assets.sources.unread import unread_words
 from graphmill.kernels.errors import InputError
 

@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from graphmill.assets.sources.feature_blocks import FeatureBlock
-from graphmill.assets.sources.features import stored_type
+from graphmill.assets.sources.arrays.archive import Archive, Header
+from graphmill.assets.sources.features.blocks import FeatureBlock
+from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.interface import FEATURES_TOO, GraphConfig, RawGraph, TableConfig, one_split
 from graphmill.assets.sources.npz.arrays import (
     LISTS,
@@ -48,7 +49,6 @@ from graphmill.assets.sources.npz.arrays import (
     to_labels,
 )
 from graphmill.assets.sources.npz.shown import classes_line, meant_lines, splits_line, unread_arrays
-from graphmill.assets.sources.readers.archive import Archive, Header
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.survey import Survey, in_memory_bytes
 from graphmill.assets.sources.unread import unread_notes

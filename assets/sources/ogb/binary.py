@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
+from graphmill.assets.sources.arrays.archive import Archive
+from graphmill.assets.sources.arrays.array_files import check_matrix
+from graphmill.assets.sources.arrays.mapped_arrays import STEP_EDGES, array_block, array_relation, open_plain
 from graphmill.assets.sources.classes import known_labels
-from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.ogb.split_dict import in_range, load_split
 from graphmill.assets.sources.ogb.text import ONLY, Parts, read_split, required
-from graphmill.assets.sources.readers.archive import Archive
-from graphmill.assets.sources.readers.array_files import check_matrix
 from graphmill.assets.sources.readers.duck import FIX_FILE, Duck
-from graphmill.assets.sources.readers.mapped_arrays import STEP_EDGES, array_block, array_relation, open_plain
 from graphmill.assets.sources.splits import PARTS
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation, first_ids
 from graphmill.kernels.arrays import largest

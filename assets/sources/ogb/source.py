@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphmill.assets.building.keys import KeyProblem
+from graphmill.assets.sources.arrays.archive import Archive
+from graphmill.assets.sources.arrays.mapped_arrays import open_plain
 from graphmill.assets.sources.interface import FEATURES_TOO, TableConfig, one_split
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
-from graphmill.assets.sources.readers.archive import Archive
 from graphmill.assets.sources.readers.duck import Duck
-from graphmill.assets.sources.readers.mapped_arrays import open_plain
 from graphmill.assets.sources.spooled import SpooledConfig
 from graphmill.assets.sources.typed_graph import TypedGraph, TypedSource, survey_typed
 from graphmill.assets.sources.unread import unread_words

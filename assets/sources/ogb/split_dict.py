@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.assets.sources.arrays.torch_file import load_saved
 from graphmill.assets.sources.readers.duck import FIX_FILE
-from graphmill.assets.sources.readers.torch_file import load_saved
 from graphmill.assets.sources.splits import PARTS, is_mask, mask_ids
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array

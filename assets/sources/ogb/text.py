@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from graphmill.assets.sources.classes import CLASSIFIES, known_labels
-from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.ogb.split_dict import NAME as SPLIT_DICT
 from graphmill.assets.sources.ogb.split_dict import in_range, split_by_dict
 from graphmill.assets.sources.readers.duck import FIX_FILE, Duck

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from graphmill.assets.sources.arrays.torch_file import Allowed, load_saved
 from graphmill.assets.sources.named.arrays import Kind, NamedArrays
 from graphmill.assets.sources.named.edges import SAVE_EDGES
-from graphmill.assets.sources.readers.torch_file import Allowed, load_saved
 from graphmill.assets.sources.unread import unread_words
 from graphmill.kernels.errors import InputError
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from graphmill.assets.building.keys import within
-from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.interface import (
     FEATURES_ONLY,
     FEATURES_TOO,

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from graphmill.assets.building.keys import within
-from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.arrays.mapped_arrays import array_relation
+from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from graphmill.assets.sources.python_environment.base_classes import BaseClasses
 from graphmill.assets.sources.python_environment.parsing import parse_modules
@@ -39,7 +40,6 @@ from graphmill.assets.sources.python_environment.source import (
     import_edges,
     labels_of,
 )
-from graphmill.assets.sources.readers.mapped_arrays import array_relation
 from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey
 from graphmill.assets.sources.survey import Survey
 from graphmill.assets.sources.typed_graph import Relation, TypedGraph, TypedSource

@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.features.rounding import WHOLE, Rounded
 from graphmill.assets.sources.readers.arrow_stream import Column
 from graphmill.assets.sources.readers.duck import AS_NUMBER, FIX_FILE, quoted
 from graphmill.assets.sources.readers.table_files import NUMBERS, TableFiles, TableRows
-from graphmill.assets.sources.rounding import WHOLE, Rounded
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 

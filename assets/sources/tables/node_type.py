@@ -10,7 +10,7 @@ from graphmill.assets.sources.edges.mistakes import read_column
 from graphmill.assets.sources.edges.node_tables import read_nodes, require_class_numbers
 from graphmill.assets.sources.edges.numbering import Numbering, id_kind, number_by_nodes, original_ids, refuse_lost_rows
 from graphmill.assets.sources.edges.open_table import OF_NODES, features_read, named_by, named_columns, unread_of
-from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph
 from graphmill.assets.sources.readers.duck import Duck
 from graphmill.assets.sources.readers.file_digests import left_out_digest, table_digests

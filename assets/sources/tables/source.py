@@ -30,7 +30,7 @@ import numpy as np
 from graphmill.assets.sources.edges.mistakes import READ_BYTES, told_at_once
 from graphmill.assets.sources.edges.open_table import OF_EDGES, named_by
 from graphmill.assets.sources.edges.survey import describe_table
-from graphmill.assets.sources.feature_blocks import FeatureBlock
+from graphmill.assets.sources.features.blocks import FeatureBlock
 from graphmill.assets.sources.interface import RawGraph, TableConfig
 from graphmill.assets.sources.readers.duck import Duck, scratch_duck
 from graphmill.assets.sources.tables.config import NodeTable, TypedTableKeys

@@ -12,14 +12,14 @@ from safetensors.torch import save_file
 
 from graphmill.assets.building.stage import Silent
 from graphmill.assets.features.read import NodeTypes, node_types, open_features
-from graphmill.assets.sources.feature_blocks import (
+from graphmill.assets.sources.features.blocks import (
     FeatureBlock,
     blocks_type,
     blocks_width,
     columns_of_types,
     write_blocks,
 )
-from graphmill.assets.sources.features import common_type, rounded_to_bfloat16, widened
+from graphmill.assets.sources.features.types import common_type, rounded_to_bfloat16, widened
 from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.store import Store

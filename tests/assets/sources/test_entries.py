@@ -88,7 +88,7 @@ def test_a_repeated_entry_without_value_says_the_same_again(tmp_path: Path) -> N
 
 def test_slices_meet_where_rows_are_wide(tmp_path: Path, monkeypatch) -> None:
     """Slices of two rows, and batches of entries that begin in one and end three later."""
-    monkeypatch.setattr("graphmill.assets.sources.feature_blocks.SLICE_BYTES", 2 * FEATURES)
+    monkeypatch.setattr("graphmill.assets.sources.features.blocks.SLICE_BYTES", 2 * FEATURES)
     expected = np.zeros((NODES, FEATURES), np.uint8)
     expected[[1, 4, 4, 5, 11], [0, 1, 3, 2, 4]] = 1
     row, column = np.nonzero(expected)

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from graphmill.assets.sources.readers.archive import Archive
-from graphmill.assets.sources.readers.mapped_arrays import open_plain, open_tensor
+from graphmill.assets.sources.arrays.archive import Archive
+from graphmill.assets.sources.arrays.mapped_arrays import open_plain, open_tensor
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError, each_mistake
 from tests.assets.sources.malformed import CASES

@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 import torch
 
+from graphmill.assets.sources.arrays.torch_file import looks_saved
 from graphmill.assets.sources.pyg.stores import load_stores
-from graphmill.assets.sources.readers.torch_file import looks_saved
 from graphmill.kernels.errors import InputError
 
 data = pytest.importorskip("torch_geometric.data")

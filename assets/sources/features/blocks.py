@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphmill.assets.sources.features import (
+from graphmill.assets.sources.features.rounding import Recount, Rounding
+from graphmill.assets.sources.features.types import (
     BFLOAT16,
     array_type,
     as_stored,
@@ -25,7 +26,6 @@ from graphmill.assets.sources.features import (
     stored_type,
     widened,
 )
-from graphmill.assets.sources.rounding import Recount, Rounding
 from graphmill.assets.storage.arrays import DATA_OFFSET, forget_pages
 from graphmill.assets.storage.digests import page_digests_of
 from graphmill.kernels.errors import InputError

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
-from graphmill.assets.sources.features import BFLOAT16, widened
-from graphmill.assets.sources.readers.array_files import COPY, NPY, check_matrix, first_of, no_array, other_rows
+from graphmill.assets.sources.arrays.array_files import COPY, NPY, check_matrix, first_of, no_array, other_rows
+from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.features.types import BFLOAT16, widened
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.readers.part_files import refuse_managed
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation

@@ -29,7 +29,7 @@ def test_byte_equal_at_any_thread_count(tmp_path, source):
 def test_edges_that_are_sorted_out_of_core_give_the_same_graph(tmp_path, monkeypatch, source, keys):
     held = make(tmp_path / "held", source, **keys)
     for name, value in (("HELD_EDGES", 23_999), ("BATCH_EDGES", 5_000), ("SORT_BYTES", 200_000)):
-        monkeypatch.setattr(f"graphmill.assets.sources.generators.{name}", value)
+        monkeypatch.setattr(f"graphmill.assets.sources.generated.generators.{name}", value)
     spooled = make(tmp_path / "spooled", source, **keys)
     assert spooled.versions == held.versions
     assert spooled.graph.files == held.graph.files and spooled.graph.summary == held.graph.summary

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.sources.features import BFLOAT16, as_stored, widened
+from graphmill.assets.sources.features.types import BFLOAT16, as_stored, widened
 from graphmill.kernels.types import Array
 
 WHOLE = {"float16": 1 << 11, BFLOAT16: 1 << 8, "float32": 1 << 24}

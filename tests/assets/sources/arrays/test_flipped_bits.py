@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.assets.sources.readers.archive import Archive
+from graphmill.assets.sources.arrays.archive import Archive
+from graphmill.assets.sources.arrays.torch_file import load_saved
 from graphmill.assets.sources.readers.duck import Duck, path_literal
 from graphmill.assets.sources.readers.packing import for_duck
-from graphmill.assets.sources.readers.torch_file import load_saved
 from graphmill.kernels.errors import InputError
 from tests.assets.storage.damage import flip
 

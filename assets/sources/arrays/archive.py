@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from graphmill.assets.sources.feature_blocks import SLICE_BYTES, row_ranges
+from graphmill.assets.sources.features.blocks import SLICE_BYTES, row_ranges
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.storage.arrays import BAD_HEADER, READING
 from graphmill.assets.storage.machine import require_plain_file

@@ -27,7 +27,7 @@ import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem, within
 from graphmill.assets.costs.needs import STEP_BYTES, Term
-from graphmill.assets.sources.feature_blocks import FeatureBlock, row_ranges
+from graphmill.assets.sources.features.blocks import FeatureBlock, row_ranges
 from graphmill.assets.sources.interface import (
     FEATURES_ONLY,
     FEATURES_TOO,

@@ -22,8 +22,8 @@ from typing import Any, Literal
 import numpy as np
 
 from graphmill.assets.building.keys import KeyProblem, within
-from graphmill.assets.sources.feature_blocks import FeatureBlock
-from graphmill.assets.sources.generators import GeneratedConfig, class_block, split_sizes, with_hidden
+from graphmill.assets.sources.features.blocks import FeatureBlock
+from graphmill.assets.sources.generated.generators import GeneratedConfig, class_block, split_sizes, with_hidden
 from graphmill.assets.sources.interface import FEATURES_ONLY, FEATURES_TOO, TableConfig
 from graphmill.assets.sources.spool import BATCH_EDGES
 from graphmill.assets.sources.spooled import SpooledConfig, spooled_survey

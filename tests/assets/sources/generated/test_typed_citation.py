@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from graphmill.assets.features.read import NodeTypes, node_types
-from graphmill.assets.sources import typed_citation
+from graphmill.assets.sources.generated import typed_citation
 from graphmill.assets.sources.registry import config_class
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
