@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from graphmill.assets.storage.home import one_home
-from graphmill.jobs.commands.paper import MACHINE
-from graphmill.jobs.commands.recipes import PIPELINES
-from graphmill.jobs.commands.results import leaderboard, predict, show, sql, status, timeline
-from graphmill.jobs.commands.runs import RUNNING
-from graphmill.jobs.commands.store import STORE
+from graphmill.jobs.commands.machine.commands import MACHINE
+from graphmill.jobs.commands.pipelines.commands import PIPELINES
+from graphmill.jobs.commands.results.commands import leaderboard, predict, show, sql, status, timeline
+from graphmill.jobs.commands.running import RUNNING
+from graphmill.jobs.commands.store.commands import STORE
 from graphmill.jobs.report.commands import plot, report
 
 

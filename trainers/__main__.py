@@ -59,7 +59,7 @@ from graphmill.trainers.recipe.config import TrainTable, find_table, model_confi
 from graphmill.trainers.recipe.order import Order, plain_order
 
 if TYPE_CHECKING:
-    from graphmill.trainers.ranks.placing import Demand
+    from graphmill.trainers.ranks.cluster.placing import Demand
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -210,7 +210,7 @@ def _run_on_cluster(
 ) -> None:
     """Runs the ranks on the nodes of a cluster; they get the versions of what they read, so none of them needs the raw data."""
     from graphmill.assets.cluster.keeper import kept
-    from graphmill.trainers.ranks.on_cluster import ClusterOrder, run_on_cluster
+    from graphmill.trainers.ranks.cluster.on_cluster import ClusterOrder, run_on_cluster
     from graphmill.trainers.recipe.inputs import find_table_inputs
 
     found = find_table_inputs(order.pipeline, table, store, order.inputs)
@@ -226,7 +226,7 @@ def _run_on_cluster(
 def _demand(order: Order, table: TrainTable, artifacts: Mapping[str, Artifact], world: int) -> Demand:
     """Returns what the ranks of a training need of a cluster's nodes."""
     from graphmill.assets.costs.needs import sizes_of
-    from graphmill.trainers.ranks.placing import Demand
+    from graphmill.trainers.ranks.cluster.placing import Demand
     from graphmill.trainers.recipe.costs.memory import training_need
 
     (config, *_), sizes = model_configs(table, order.pipeline.sampling, order.pipeline.seed), sizes_of(artifacts)

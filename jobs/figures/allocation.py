@@ -10,7 +10,7 @@ BUSY = {"sample": "#ee6677", "extract": "#ccbb44", "train": "#4477aa"}
 
 
 def draw_allocation(found: Mapping[str, Any]) -> bytes:
-    """Returns the result of `graphmill.jobs.commands.simulate.simulation` as PNG: Figures 16a, 13 and 14 of FGNN."""
+    """Returns the result of `graphmill.jobs.commands.machine.simulate.simulation` as PNG: Figures 16a, 13 and 14 of FGNN."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 3.6), layout="constrained")

@@ -22,9 +22,9 @@ from graphmill.assets.storage.schema import Fields, address, in_format, listed, 
 from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.store import Store
 from graphmill.assets.storage.version import short
-from graphmill.jobs.commands.diff import recipe_changes
-from graphmill.jobs.commands.leaderboard import spread
-from graphmill.jobs.commands.status import MOST_REASONS
+from graphmill.jobs.commands.results.leaderboard import spread
+from graphmill.jobs.commands.results.status import MOST_REASONS
+from graphmill.jobs.commands.store.diff import recipe_changes
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.report.facts import ReportFacts
 from graphmill.kernels.errors import InputError

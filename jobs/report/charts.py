@@ -25,7 +25,7 @@ from graphmill.assets.figures.style import (
 )
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.jobs.commands.leaderboard import Entry
+from graphmill.jobs.commands.results.leaderboard import Entry
 from graphmill.jobs.figures.cost import LINKS
 from graphmill.jobs.figures.curves import METRICS
 from graphmill.jobs.figures.timeline import colour_of

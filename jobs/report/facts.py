@@ -13,8 +13,8 @@ from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.home import home_folder
 from graphmill.assets.storage.version import short
-from graphmill.jobs.commands.leaderboard import Entry, ranked, stored_entries
-from graphmill.jobs.commands.status import NEVER, State, pipeline_states
+from graphmill.jobs.commands.results.leaderboard import Entry, ranked, stored_entries
+from graphmill.jobs.commands.results.status import NEVER, State, pipeline_states
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.report.last_run import LastRun, find_last_run
 from graphmill.jobs.report.predictions import Prediction, predictions

@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from graphmill.jobs.commands.leaderboard import leaderboard_table, remarks
+from graphmill.jobs.commands.results.leaderboard import leaderboard_table, remarks
 from graphmill.jobs.figures.cost import LINKS
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.report.changes import ReportChanges

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.storage.artifact import Artifact
-from graphmill.jobs.commands.leaderboard import Entry
+from graphmill.jobs.commands.results.leaderboard import Entry
 from graphmill.jobs.figures.cost import LINKS
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.planning.outcome import find_outcome

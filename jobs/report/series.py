@@ -12,7 +12,7 @@ import numpy as np
 
 from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.user_code import is_reference
-from graphmill.jobs.commands.leaderboard import Entry
+from graphmill.jobs.commands.results.leaderboard import Entry
 from graphmill.jobs.figures.cost import epoch_cost
 from graphmill.jobs.figures.curves import read_history
 from graphmill.kernels.hotness.ranking import cache_sizes, expected_hit_ratios, held_out_hit_ratios, hit_ratios

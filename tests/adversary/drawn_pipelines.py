@@ -22,7 +22,7 @@ from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import config_class
-from graphmill.jobs.commands.checked import require_runnable
+from graphmill.jobs.commands.pipelines.checked import require_runnable
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.techniques import TECHNIQUES

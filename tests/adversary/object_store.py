@@ -21,7 +21,7 @@ from graphmill.assets.storage.remote.entries import CONTENT_PLACE, PLACE, listed
 from graphmill.assets.storage.remote.objects import require_objects
 from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.stored import repair_stored
+from graphmill.jobs.commands.store.stored import repair_stored
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.record.checkpoint_head import take_newer, waiting_run
 from tests.adversary.attack import REFUSED, SOUND, WrongError, require_message

@@ -14,7 +14,7 @@ from typing import Any
 
 from graphmill.assets.storage.filesystem import release_lock, take_lock
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.ui import only_one
+from graphmill.jobs.commands.machine.ui import only_one
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.__main__ import main as train
 from tests.adversary.house import TRAINED, WAITING, contents, digests, heard, models, said

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.assets.pipeline.file import parse_pipeline
-from graphmill.jobs.commands.checked import require_runnable
+from graphmill.jobs.commands.pipelines.checked import require_runnable
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.techniques import TECHNIQUES
@@ -68,7 +68,7 @@ def test_a_queue_of_any_size_trains(made: Made, trainer: str) -> None:
 def test_what_a_training_refuses_is_refused_before(
     made: Made, monkeypatch: pytest.MonkeyPatch, ask: Ask, said: str
 ) -> None:
-    monkeypatch.setattr("graphmill.jobs.commands.checked.num_gpus", lambda: 0)
+    monkeypatch.setattr("graphmill.jobs.commands.pipelines.checked.num_gpus", lambda: 0)
     monkeypatch.setattr("graphmill.trainers.record.metrics.find_spec", lambda name: None)
     with pytest.raises(InputError, match=said):
         require(made, pipeline_text("minibatch", ask))

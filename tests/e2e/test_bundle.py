@@ -12,7 +12,7 @@ from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.storage.bundle import LIST, open_bundle, take_from
 from graphmill.assets.storage.sealed_json import seal, unseal
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.bundle import bundle_table
+from graphmill.jobs.commands.store.bundle import bundle_table
 from graphmill.jobs.launch import Launch, launch
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable

@@ -18,8 +18,8 @@ from graphmill.assets.pipeline.needs import KnownSizes
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
-from graphmill.jobs.commands.needs import pipeline_needs
-from graphmill.jobs.commands.plan import plan_lines, plan_values
+from graphmill.jobs.commands.pipelines.needs import pipeline_needs
+from graphmill.jobs.commands.pipelines.plan import plan_lines, plan_values
 from graphmill.jobs.launch import Launch, launch
 from graphmill.jobs.operations.question import least_work
 from graphmill.jobs.operations.size import built_bytes, is_big, raw_bytes

@@ -13,7 +13,7 @@ from typing import Any
 
 from graphmill.assets.building import guard
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.ui import dev_arguments, server_environment
+from graphmill.jobs.commands.machine.ui import dev_arguments, server_environment
 from graphmill.jobs.runs.instance import init_home
 from tests.jobs.runs.processes import unused_port, wait_for
 

@@ -170,7 +170,7 @@ def test_an_address_that_names_no_cluster_is_refused_with_its_line(tmp_path):
 
 
 def test_memory_of_nodes_is_not_asked_of_this_machine(tmp_path, monkeypatch):
-    from graphmill.jobs.commands import needs
+    from graphmill.jobs.commands.pipelines import needs
 
     monkeypatch.setattr(needs, "memory_bytes", lambda: 1 << 20)
     found = needs.pipeline_needs(pipeline_on(tmp_path, "auto"), tmp_path / "home")

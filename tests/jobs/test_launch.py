@@ -15,7 +15,7 @@ from graphmill.assets.building.child import child_environment
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.storage.home import ROOT
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.status import pipeline_states
+from graphmill.jobs.commands.results.status import pipeline_states
 from graphmill.jobs.launch import Launch, launch
 from graphmill.jobs.operations.size import is_big
 from graphmill.jobs.runs.instance import open_instance

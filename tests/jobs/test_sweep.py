@@ -22,11 +22,11 @@ from graphmill.assets.sources.registry import config_class
 from graphmill.assets.storage.collect import find_garbage
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
-from graphmill.jobs.commands.inspect_source import survey_of
-from graphmill.jobs.commands.leaderboard import leaderboard_rows, print_leaderboard, stored_entries
 from graphmill.jobs.commands.names import find_artifact
-from graphmill.jobs.commands.sql import query
-from graphmill.jobs.commands.status import pipeline_states, status_json
+from graphmill.jobs.commands.pipelines.inspect_source import survey_of
+from graphmill.jobs.commands.results.leaderboard import leaderboard_rows, print_leaderboard, stored_entries
+from graphmill.jobs.commands.results.sql import query
+from graphmill.jobs.commands.results.status import pipeline_states, status_json
 from graphmill.jobs.launch import Launch, launch
 from graphmill.jobs.operations.difference import find_difference
 from graphmill.jobs.runs.instance import open_instance

@@ -15,7 +15,7 @@ import pytest
 
 from graphmill.assets.pipeline.catalogue import stages
 from graphmill.assets.storage.home import ROOT
-from graphmill.jobs.commands.ui import WORKSPACE
+from graphmill.jobs.commands.machine.ui import WORKSPACE
 from tests.e2e.commands import graphmill
 from tests.e2e.test_showcase import SHIPPED, SMALLER
 from tests.jobs.browser import Page, find_browser

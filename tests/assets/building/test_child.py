@@ -35,7 +35,7 @@ from graphmill.assets.building.child import (
 )
 from graphmill.assets.storage.home import ROOT
 from graphmill.jobs import cli
-from graphmill.jobs.commands.ui import server_environment
+from graphmill.jobs.commands.machine.ui import server_environment
 from tests.jobs.runs.processes import wait_until_gone
 
 

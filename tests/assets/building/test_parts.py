@@ -267,8 +267,8 @@ def test_versions_of_plain_stages_stay_what_they_are(store):
 
 
 def test_commands_show_parts(store, capsys):
-    from graphmill.jobs.commands.diff import difference
-    from graphmill.jobs.commands.show import artifacts_json, print_artifact, print_artifacts, verify_artifacts
+    from graphmill.jobs.commands.results.show import artifacts_json, print_artifact, print_artifacts, verify_artifacts
+    from graphmill.jobs.commands.store.diff import difference
 
     small, large = build(store, parts=2), build(store, parts=3)
     print_artifacts(store, None)

@@ -9,7 +9,7 @@ import pytest
 
 from graphmill.assets.graph.read import open_graph
 from graphmill.assets.pipeline.file import parse_pipeline
-from graphmill.jobs.commands.inspect_pipeline import survey_pipeline
+from graphmill.jobs.commands.pipelines.inspect_pipeline import survey_pipeline
 from graphmill.kernels.errors import InputError
 from tests.adversary.files import LIBRARY, Drawn, drawn_files
 from tests.assets.sources.own_data import build_config

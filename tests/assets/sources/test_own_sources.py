@@ -20,8 +20,8 @@ from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sources.registry import _found, config_class, source_names
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.inspect_source import survey_of
-from graphmill.jobs.commands.new_pipeline import write_pipeline
+from graphmill.jobs.commands.pipelines.inspect_source import survey_of
+from graphmill.jobs.commands.pipelines.new_pipeline import write_pipeline
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 

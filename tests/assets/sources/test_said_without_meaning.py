@@ -12,7 +12,7 @@ from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.registry import config_class
 from graphmill.assets.sources.tables.config import NodeTable, RelationTable
-from graphmill.jobs.commands.inspect_pipeline import with_problems
+from graphmill.jobs.commands.pipelines.inspect_pipeline import with_problems
 from tests.assets.sources.own_data import FORMS, Drawn, build_config
 
 WARNED = {*REMARKS, EXACT, FEATURES_ALONE}

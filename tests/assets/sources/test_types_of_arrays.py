@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphmill.assets.sources.registry import config_class
-from graphmill.jobs.commands.inspect_source import survey_of
+from graphmill.jobs.commands.pipelines.inspect_source import survey_of
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 

@@ -10,9 +10,9 @@ import pytest
 from graphmill.assets.building.stage import Check, Summary
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.aligned import aligned_rows, named_values, terminal_columns
-from graphmill.jobs.commands.diff import print_difference
-from graphmill.jobs.commands.leaderboard import print_leaderboard, stored_entries
-from graphmill.jobs.commands.sql import Answer, as_table
+from graphmill.jobs.commands.results.leaderboard import print_leaderboard, stored_entries
+from graphmill.jobs.commands.results.sql import Answer, as_table
+from graphmill.jobs.commands.store.diff import print_difference
 from tests.jobs.trained import trained_home
 from tests.recipes import load_tiny
 

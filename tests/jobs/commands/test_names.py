@@ -80,7 +80,7 @@ def test_json_of_the_commands(store: Store, pipelines: None) -> None:
 
 
 def test_ls_says_who_asked_for_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str], store: Store) -> None:
-    from graphmill.jobs.commands.show import print_artifacts
+    from graphmill.jobs.commands.results.show import print_artifacts
     from tests.trainers.runs import train_small
 
     train_small(tmp_path, asked_by="mine/small")

@@ -14,8 +14,8 @@ from graphmill.assets.storage.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.options import Asked
-from graphmill.jobs.commands.runs import _grown
-from graphmill.jobs.commands.tuned import _keys
+from graphmill.jobs.commands.results.tuned import _keys
+from graphmill.jobs.commands.running import _grown
 from graphmill.jobs.runs.instance import open_instance
 from tests.docs.cli_page import all_commands
 from tests.e2e.commands import graphmill as run_graphmill

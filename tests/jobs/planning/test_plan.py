@@ -16,7 +16,7 @@ from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.file import load_pipeline, parse_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
-from graphmill.jobs.commands import plan as plan_command
+from graphmill.jobs.commands.pipelines import plan as plan_command
 from graphmill.jobs.operations import rates
 from graphmill.jobs.planning.graph import scaled_sizes, stand_in
 from graphmill.jobs.planning.outcome import error_lines, prediction_errors

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from graphmill.jobs.commands.leaderboard import leaderboard_table
+from graphmill.jobs.commands.results.leaderboard import leaderboard_table
 from graphmill.jobs.report.changes import ReportChanges
 from graphmill.jobs.report.page import report_page
 from tests.jobs.browser import Page, find_browser

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from graphmill.jobs.commands.leaderboard import leaderboard_table
+from graphmill.jobs.commands.results.leaderboard import leaderboard_table
 from graphmill.jobs.figures.plain_table import PlainTable
 from graphmill.jobs.report import page
 from graphmill.jobs.report.changes import ReportChanges

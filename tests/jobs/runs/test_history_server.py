@@ -260,7 +260,7 @@ def test_a_history_of_many_runs_on_a_server(
 
 def assert_forgets(home: Path, count: int, kept: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """prune-runs removes all but the last run of each asset: that which trained, and the last one that built or reused data."""
-    monkeypatch.setattr("graphmill.jobs.commands.prune_runs.parse_age", lambda text: -60.0)
+    monkeypatch.setattr("graphmill.jobs.commands.store.prune_runs.parse_age", lambda text: -60.0)
     run = CliRunner().invoke
     shown = run(cli.graphmill, ["prune-runs", "--dry-run"])
     gone = count - len(kept)

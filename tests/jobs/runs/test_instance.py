@@ -15,7 +15,7 @@ from dagster._core.events import EngineEventData
 from graphmill.assets.building.child import Child
 from graphmill.assets.definitions import MACHINE_TAG, SEEN_TAG, _note_machine, seen_at
 from graphmill.assets.storage.machine import here_and_now, seconds_since_boot
-from graphmill.jobs.commands import ui
+from graphmill.jobs.commands.machine import ui
 from graphmill.jobs.runs.dead_runs import fail_dead_runs, may_live, process_lives, run_process
 from graphmill.jobs.runs.history_files import PATIENCE_SECONDS, held_open
 from graphmill.jobs.runs.instance import DAGSTER_YAML, SETTINGS, init_home, open_instance

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.assets.building import guard
-from graphmill.jobs.commands.ui import WORKSPACE
+from graphmill.jobs.commands.machine.ui import WORKSPACE
 from tests.jobs.server import Server
 from tests.recipes import write_tiny, write_watched
 

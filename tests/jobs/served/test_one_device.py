@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.show import asked_by
+from graphmill.jobs.commands.results.show import asked_by
 
 pytestmark = [
     pytest.mark.first,

@@ -12,7 +12,7 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import TickStatus
 
 from graphmill.assets.building import guard
-from graphmill.jobs.commands.ui import WORKSPACE
+from graphmill.jobs.commands.machine.ui import WORKSPACE
 from graphmill.jobs.operations.difference import PIPELINE_TAG
 from graphmill.jobs.runs.instance import open_instance
 from tests.jobs.runs.processes import wait_for

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import dagster as dg
 import pytest
 
-from graphmill.jobs.commands.ui import server_environment
+from graphmill.jobs.commands.machine.ui import server_environment
 from graphmill.jobs.runs.instance import init_home
 from tests.jobs.browser import Page, find_browser
 from tests.jobs.runs.processes import unused_port

@@ -12,7 +12,7 @@ from safetensors.torch import load, load_file
 
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.storage.store import Store
-from graphmill.jobs.commands.sql import query
+from graphmill.jobs.commands.results.sql import query
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.protocol import OverBudget
 from graphmill.trainers.loop.loop import Loop

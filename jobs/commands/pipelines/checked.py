@@ -1,0 +1,119 @@
+"""What `validate`, `inspect` and `plan` ask of a pipeline, so that they agree with each other and with a build: all mistakes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from graphmill.assets.costs.needs import Sizes
+from graphmill.assets.pipeline.data_steps import preprocessing_steps
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.pipeline.needs import KnownSizes
+from graphmill.assets.pipeline.steps import Step
+from graphmill.assets.pipeline.toml_text import KeyPath
+from graphmill.assets.sources.survey import Survey
+from graphmill.assets.storage.store import Store
+from graphmill.jobs.commands.pipelines.inspect_pipeline import survey_pipeline
+from graphmill.jobs.commands.pipelines.needs import PipelineNeeds, pipeline_needs
+from graphmill.jobs.operations.sound import require_sound
+from graphmill.jobs.runs.training import training_steps
+from graphmill.kernels.cuda.driver import num_gpus
+from graphmill.kernels.errors import Attempts, InputError, joined
+from graphmill.trainers.recipe.known_mistakes import known_mistakes
+from graphmill.trainers.record.metrics import absent_programs
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineReport:
+    """What is known of a pipeline before it is built.
+
+    Attributes:
+        survey: the contents of its source.
+        needs: what its steps take of this machine.
+    """
+
+    survey: Survey
+    needs: PipelineNeeds
+
+
+def report_pipeline(
+    pipeline: Pipeline, home: Path | None, *, here: bool = True
+) -> tuple[PipelineReport | None, list[InputError]]:
+    """Returns the report on a pipeline, None if its data cannot be read; and all mistakes, those of the survey behind the others.
+
+    Args:
+        pipeline: the checked file.
+        home: the home, None for the default one.
+        here: whether this machine is to carry it out: it is a mistake if it lacks memory, disk, a GPU or a package.
+    """
+    attempts, known = Attempts(), KnownSizes(Store(home))
+    survey, needs = attempts(survey_pipeline, pipeline), attempts(pipeline_needs, pipeline, home, known)
+    sizes: dict[str, Sizes] = {}
+    if survey is not None and needs is not None:
+        sizes = _training_sizes(pipeline, survey, known)
+    if here:
+        attempts(_require_machine, pipeline)
+    attempts(require_sound, pipeline, (), 0, sizes)
+    if survey is None or needs is None:
+        return None, attempts.errors
+    # A graph that is there was read without a mistake.
+    there = all(not each.missing for each in needs.steps if each.step.name == "graph")
+    found = [] if there else [*survey.errors]
+    if not found:
+        if here:
+            attempts(needs.require_fit)
+        found = [error for table in pipeline.train for error in _refused(pipeline, table.name, sizes[table.name])]
+    return PipelineReport(survey=survey, needs=needs), [*attempts.errors, *found]
+
+
+def require_runnable(pipeline: Pipeline, home: Path | None, *, here: bool = True) -> PipelineReport:
+    """Returns the report on a pipeline; the arguments are those of `report_pipeline`.
+
+    Raises:
+        InputError: all that a build or a training would refuse, as far as it is known before.
+    """
+    found, errors = report_pipeline(pipeline, home, here=here)
+    if errors or found is None:
+        raise joined(errors)
+    return found
+
+
+def _training_sizes(pipeline: Pipeline, survey: Survey, known: KnownSizes) -> dict[str, Sizes]:
+    """Returns name of a train table -> sizes of the graph that it trains on: those of artifacts, or of the source."""
+    counted = survey.sizes
+    names = ("num_classes", "num_train", "num_valid", "num_test")
+    found = {}
+    for step in _trainings(pipeline):
+        sizes = known.sizes(step)
+        found[step.name] = sizes if sizes.exact else replace(sizes, **{name: getattr(counted, name) for name in names})
+    return found
+
+
+def _trainings(pipeline: Pipeline) -> list[Step]:
+    """Returns the trainings of the pipeline's first split."""
+    first = pipeline.by_split[0]
+    return training_steps(first, preprocessing_steps(first))
+
+
+def _refused(pipeline: Pipeline, name: str, sizes: Sizes) -> Iterator[InputError]:
+    """Yields the mistakes for which the training of a table would be refused."""
+    (step,) = (each for each in _trainings(pipeline) if each.name == name)
+    table = next(each for each in pipeline.train if each.name == name)
+    for error in known_mistakes(step.configs[0], table.execution, sizes):
+        yield InputError(f"[[train]] {name}: {error.problem}", error.remedy)
+
+
+def _require_machine(pipeline: Pipeline) -> None:
+    """Refuses keys that ask for what this machine does not have.
+
+    Raises:
+        InputError: all of them, with their lines.
+    """
+    found: list[tuple[KeyPath, str]] = []
+    for index, table in enumerate(pipeline.train if not pipeline.on else ()):
+        if table.device == "cuda" and not num_gpus():
+            text = 'device = "cuda", and this machine has no GPU that a driver shows: set device = "cpu", or "auto"'
+            found.append((("train", index, "device"), text))
+        found += [(("train", index, "metrics_to"), text) for _, text in absent_programs(table.metrics_to)]
+    pipeline.require(found)

@@ -1,0 +1,216 @@
+"""`graphmill inspect SOURCE`: the contents of data, and the memory and disk that a graph of them would take, before a build."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphmill.jobs.commands.options import Asked
+from graphmill.kernels.errors import InputError, joined
+
+if TYPE_CHECKING:
+    from graphmill.assets.pipeline.file import Pipeline
+    from graphmill.assets.sources.survey import Survey
+    from graphmill.jobs.commands.pipelines.checked import PipelineReport
+
+DGL_MAGIC = bytes.fromhex("3fa1b446f04f2edd")
+"""First bytes of a `dgl.save_graphs` file."""
+
+OGB_FOLDERS = ("raw", "processed", "split")
+"""Folders of which an OGB dataset has at least one."""
+
+ENDS = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("u", "v"), ("head", "tail"))
+"""Usual names of the two columns of an edge table."""
+
+
+def print_source(source: str, home: Path | None, settings: Sequence[str] = ()) -> None:
+    """Prints the survey of a pipeline's graph, or of a file or folder that no pipeline names yet.
+
+    Args:
+        source: name or TOML file of a pipeline; or an `.npz` archive, tables in Parquet or text (a folder, or a pattern in quotes), an
+            ogbn-* folder, or a file of `dgl.save_graphs` or of a PyG graph.
+        home: the home that may have a part of it already, None for the default one.
+        settings: KEY=VALUE each, keys that are set in the pipeline file.
+
+    Raises:
+        InputError: the source does not exist, it cannot be read, or a step of the pipeline cannot fit this machine.
+    """
+    if _is_pipeline(source):
+        from graphmill.jobs.commands.pipelines.checked import report_pipeline
+        from graphmill.trainers.recipe.together import unused_lines
+
+        pipeline = Asked(source, tuple(settings)).load()
+        report, errors = report_pipeline(pipeline, home)
+        if report is not None:
+            survey = report.survey
+            unused = unused_lines(pipeline.train, pipeline.sampling, survey.attributes)
+            print("\n".join([*survey.lines(), *unused, *_partition_lines(pipeline, survey), *report.needs.lines()]))
+        _require_none(report, errors)
+        return
+    _require_no_settings(source, settings)
+    require_local(source)
+    kind, keys = recognise(Path(source).absolute())
+    if kind == "table":
+        from graphmill.assets.sources.edges.survey import survey_files
+
+        print("\n".join(survey_files([Path(source).absolute()])))
+        print(
+            "no columns are named like the ends of edges. If these are edges, name the ends: source_column and target_column"
+        )
+        print(
+            "in [graph]. A table of nodes is named there, too: nodes = PATH, id_column, features, label_column (docs/own-data.md)"
+        )
+        return
+    print("\n".join(survey_of(source).lines()))
+    print("\nto build it, write into a pipeline file (docs/own-data.md):\n\n[graph]")
+    print("\n".join(f'{key} = "{value}"' for key, value in {"source": kind, **keys}.items()))
+
+
+def survey_of(source: str) -> Survey:
+    """Returns the survey of a pipeline's graph, or of data whose kind and columns can be recognised.
+
+    Raises:
+        InputError: the source does not exist, it cannot be read, or it is a table without columns that are named like the ends of edges.
+    """
+    from graphmill.assets.features.config import features_config
+    from graphmill.assets.features.stage import FEATURES
+    from graphmill.assets.graph.stage import GRAPH
+    from graphmill.assets.pipeline.file import load_pipeline
+    from graphmill.assets.sources.registry import config_class
+    from graphmill.jobs.commands.pipelines.inspect_pipeline import survey_pipeline, with_problems
+    from graphmill.trainers.recipe.config import TrainTable
+
+    if _is_pipeline(source):
+        return survey_pipeline(load_pipeline(source, TrainTable))
+    kind, keys = recognise(Path(source).absolute())
+    if kind == "table":
+        problem = f"{source} has no columns that are named like the ends of edges"
+        raise InputError(problem, "name them in a [graph] table (docs/own-data.md), and inspect that pipeline file")
+    config = config_class(kind)(**keys)
+    return with_problems(config.survey(), [[(FEATURES, features_config(config)), (GRAPH, config)]])
+
+
+def print_source_json(source: str, home: Path | None, settings: Sequence[str] = ()) -> None:
+    """Prints the survey as JSON; of a pipeline with `needs`, those of its steps.
+
+    Args:
+        source, home, settings: as for `print_source`.
+
+    Raises:
+        InputError: as for `print_source`.
+    """
+    if not _is_pipeline(source):
+        _require_no_settings(source, settings)
+        print(json.dumps(survey_of(source).values(), indent=2))
+        return
+    from graphmill.jobs.commands.pipelines.checked import report_pipeline
+
+    report, errors = report_pipeline(Asked(source, tuple(settings)).load(), home)
+    if report is not None:
+        print(json.dumps(report.survey.values() | {"needs": report.needs.values()}, indent=2))
+    _require_none(report, errors)
+
+
+def _require_none(report: PipelineReport | None, errors: Sequence[InputError]) -> None:
+    """Raises one error for the mistakes that a printed report does not show itself."""
+    shown = {each.problem for each in report.survey.errors} if report is not None else set()
+    if others := [each for each in errors if each.problem not in shown]:
+        raise joined(others)
+
+
+def _require_no_settings(source: str, settings: Sequence[str]) -> None:
+    if settings:
+        raise InputError(f"--set sets keys of a pipeline file, and {source} is data", "leave --set out")
+
+
+def _is_pipeline(source: str) -> bool:
+    from graphmill.assets.pipeline.file import pipeline_files
+
+    return source in pipeline_files() or source.endswith(".toml")
+
+
+def _partition_lines(pipeline: Pipeline, survey: Survey) -> list[str]:
+    from graphmill.assets.partitions.method import say_choice
+
+    table = pipeline.table("partitions")
+    if table is None:
+        return []
+    undirected = bool(getattr(pipeline.graph, "undirected", False))
+    said = say_choice(table.method, survey.num_nodes, survey.num_edges, undirected)
+    return [said] if said else []
+
+
+def require_local(source: str) -> None:
+    """Refuses an address of a file that is not on this machine.
+
+    Raises:
+        InputError: the text is such an address.
+    """
+    from graphmill.assets.storage.patterns import REMOTE, why_nothing
+
+    if REMOTE.match(source) and not Path(source).exists():
+        raise InputError(f"{source} {why_nothing(Path(source))}", "download the files, and give their local path")
+
+
+def column_names(path: Path) -> list[str]:
+    """Returns the names of the columns of a table.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    from graphmill.assets.sources.edges.config import NAMES
+    from graphmill.assets.sources.readers.duck import Duck
+    from graphmill.assets.sources.readers.table_files import TableFiles
+    from graphmill.assets.sources.readers.text_layout import TextForm
+
+    with Duck(None, 1 << 30, 1) as duck:
+        return list(TableFiles(duck, [path], "edges", TextForm(names=NAMES["edges"])).columns)
+
+
+def recognise(path: Path) -> tuple[str, dict[str, Any]]:
+    """Returns (source, its keys) of a file or folder; ("table", {}) for tables without two columns of usual names.
+
+    Raises:
+        InputError: nothing is there, or no source reads it.
+    """
+    from graphmill.assets.sources.arrays.torch_file import looks_saved
+    from graphmill.assets.sources.readers.part_files import looks_like_table
+    from graphmill.assets.storage.patterns import matches, why_nothing
+
+    if path.is_dir() and any((path / name).is_dir() for name in OGB_FOLDERS):
+        return "ogb", {"path": path}
+    if path.is_file() and path.suffix == ".npz":
+        return "npz", {"path": path}
+    if path.is_file() and _first_bytes(path) == DGL_MAGIC:
+        return "dgl", {"path": path}
+    if path.is_file() and looks_saved(path):
+        return "pyg", {"path": path}
+    found = matches(path)
+    if any(looks_like_table(each) for each in found):
+        return _recognise_table(path)
+    if not found:
+        what = why_nothing(path).replace("is not there", "is no such file or folder")
+        raise InputError(f"{path} {what}, and no pipeline of that name", "`graphmill validate NAME` lists names")
+    what = (
+        "a folder of part files, none of which is Parquet or text" if path.is_dir() else "none of .npz, Parquet, text"
+    )
+    raise InputError(
+        f"{path} is {what}, an OGB folder (with raw/ or processed/), or a file of dgl.save_graphs or torch.save",
+        "docs/own-data.md has the layouts",
+    )
+
+
+def _recognise_table(path: Path) -> tuple[str, dict[str, Any]]:
+    columns = column_names(path)
+    for ends in ENDS:
+        if {*ends} <= {*columns}:
+            named = {} if ends == ENDS[0] else {"source_column": ends[0], "target_column": ends[1]}
+            return "edges", {"edges": path, **named}
+    return "table", {}
+
+
+def _first_bytes(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(8)

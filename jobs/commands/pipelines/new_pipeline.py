@@ -1,0 +1,146 @@
+"""`graphmill new NAME --from SOURCE`: a pipeline file with comments, to begin with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from graphmill.assets.pipeline.file import load_pipeline, pipelines_folder
+from graphmill.assets.pipeline.rules import NAME
+from graphmill.assets.sources.registry import config_class, source_names
+from graphmill.assets.storage.patterns import matches
+from graphmill.jobs.commands.pipelines.inspect_source import column_names, recognise, require_local
+from graphmill.kernels.errors import InputError
+
+TABLES = """
+[graph.nodes.user]           # a table for each node type; ids are those of the type
+path = "users.parquet"       # a path in quotes, relative to this file
+id_column = "id"
+features = "x*"              # a pattern, a list of columns, or one column of lists
+label_column = "label"
+
+[graph.nodes.item]
+path = "items.parquet"
+features = "x*"
+
+[graph.edges.buys]           # a table for each relation
+path = "purchases.parquet"
+source_type = "user"
+target_type = "item"
+source_column = "user_id"
+target_column = "item_id"
+"""
+"""Tables of `[graph]` with `source = "tables"`."""
+
+TEXT = """\
+# {name}: docs/pipelines.md has every key. Check it with: graphmill validate {name}
+name = "{name}"
+seed = 0                     # every random decision is drawn from it
+
+[graph]
+{graph}undirected = true            # adds the reverse of every edge
+{tables}
+[sampling]
+fanouts = [15, 10]           # neighbours per node, from the seeds outwards: as many as the models have layers
+batch_size = 1024
+
+# Without these two tables every feature row is read from the file. With them the most requested rows are kept.
+# [hotness]
+# [memory]
+# device = "10%"             # of the features; or a size such as "2GiB"
+# host = "30%"
+
+[[train]]
+name = "sage"
+model = "sage"               # or gcn, gat, gin; rgcn for graphs with relations
+layers = 2
+hidden = 256
+dropout = 0.5
+epochs = 20
+lr = 0.003
+"""
+
+
+def write_pipeline(name: str, source: str) -> Path:
+    """Writes a pipeline file into the folder of named pipelines.
+
+    Args:
+        name: name of the pipeline and its file.
+        source: a kind of source, or data whose kind can be recognised.
+
+    Raises:
+        InputError: the name has characters that names may not have, the file exists already, or the source is unknown.
+    """
+    if not NAME.fullmatch(name):
+        raise InputError(f"{name!r} has other characters than letters, digits, - and _", "give another name")
+    folder = pipelines_folder()
+    path = folder / f"{name}.toml"
+    if path.exists():
+        raise InputError(f"{path} is there already", "edit it, or give another name")
+    text = TEXT.format(name=name, graph=_graph_table(source, folder), tables=TABLES if source == "tables" else "")
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(path, "x") as file:
+        file.write(text)
+    return path
+
+
+def planned_pipeline(path: Path, home: Path | None, report: Callable[[str], Any]) -> str:
+    """Puts the tables of a plan into a new pipeline file, and returns the sentence about it.
+
+    Args:
+        path: the file.
+        home: the home whose measured speeds count, None for the default one.
+        report: function that gets a line about work that takes seconds.
+    """
+    from graphmill.jobs.planning.plan import make_plan
+    from graphmill.trainers.recipe.config import TrainTable
+
+    try:
+        found = make_plan(load_pipeline(path, TrainTable, files=True), home, report=report)
+    except InputError as error:
+        return f"not planned, since {error.problem.splitlines()[-1].strip()}; later: graphmill plan {path.stem}"
+    if found.chosen is None or not found.text:
+        return f"no training fits this machine as it stands: graphmill plan {path.stem} says what each would take"
+    path.write_text(found.text)
+    return f"planned: trainer {found.chosen.variant.technique.name}; graphmill plan {path.stem} says why"
+
+
+def _graph_table(source: str, folder: Path) -> str:
+    """Returns the lines of `[graph]` that name a source; a path is relative to the folder of the pipeline file."""
+    if source in source_names():
+        kind, keys = source, config_class(source).example
+        named = [f"{key} = {_toml(value)}" for key, value in keys.items()]
+        if any(isinstance(value, str) for value in keys.values()):
+            named[0] += "    # a path in quotes, relative to this file"
+        return "\n".join([f'source = "{kind}"', *named, ""])
+    data = Path(source).absolute()
+    require_local(source)
+    if not matches(data):
+        kinds = ", ".join(source_names())
+        raise InputError(f"{source} is neither data nor a kind of source", f"give a path, or one of: {kinds}")
+    kind, keys = recognise(data)
+    if kind == "table":
+        return _unnamed_table(data, folder)
+    paths = {key: os.path.relpath(value, folder) if isinstance(value, Path) else value for key, value in keys.items()}
+    return "\n".join([f'source = "{kind}"', *(f"{key} = {_toml(value)}" for key, value in paths.items()), ""])
+
+
+def _unnamed_table(data: Path, folder: Path) -> str:
+    """Returns the lines of `[graph]` of an edge table whose columns have other names than usual ones: the user says which are the ends."""
+    columns = ", ".join(column_names(data)[:20])
+    return f"""source = "edges"
+edges = "{os.path.relpath(data, folder)}"
+# Name the two columns with the ends of the edges; there are: {columns}
+# source_column = ""
+# target_column = ""
+# nodes = "nodes.csv"        # a table with a row per node, its ids, numbers to learn from, and classes: docs/own-data.md
+# id_column = "id"
+# features = ["x1", "x2"]
+# label_column = "class"
+"""
+
+
+def _toml(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)

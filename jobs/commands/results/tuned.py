@@ -1,0 +1,74 @@
+"""All models that the store has of a pipeline, with the keys that were tuned: `graphmill leaderboard PIPELINE --all`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from graphmill.assets.pipeline.file import Pipeline
+from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.version import canonical_json, short
+from graphmill.jobs.commands.results.leaderboard import Entry, TrainedTable
+from graphmill.jobs.commands.results.views import flattened
+from graphmill.kernels.errors import InputError
+
+SHOWN = ("model", "trainer", "metric")
+"""Keys that have a column, or a meaning, of their own."""
+
+
+def all_entries(pipeline: Pipeline, home: Path | None) -> list[Entry]:
+    """Returns an entry for each config that train tables of a pipeline were ever trained with, as far as the store has the models.
+
+    Models that differ only in their seed are one entry. Trials (`--set`) count, and tables that the file has no longer.
+
+    Raises:
+        InputError: the store has no model of the pipeline.
+    """
+    store = Store(home)
+    groups: dict[tuple[str, bytes], list[Artifact]] = {}
+    for model in store.artifacts():
+        owner, _, name = str(model.run_record().get("execution", {}).get("asked_by", "")).partition("/")
+        if model.stage == "model" and owner == pipeline.name and name:
+            groups.setdefault((name, canonical_json(_keys(model))), []).append(model)
+    if not groups:
+        problem = f"{store.root} has no model that was trained for {pipeline.name}"
+        raise InputError(problem, f"graphmill run {pipeline.reference} trains them")
+    found = {key: sorted(models, key=lambda each: each.config["seed"]) for key, models in groups.items()}
+    tables = [table.name for table in pipeline.train]
+    alike: dict[str, list[dict[str, Any]]] = {}
+    for (name, _), models in found.items():
+        alike.setdefault(_base(name, tables), []).append(_keys(models[0]))
+    return [_entry(name, models, alike[_base(name, tables)]) for (name, _), models in found.items()]
+
+
+def _base(name: str, tables: Sequence[str]) -> str:
+    """Returns the table of the file from which a list of values made a table of this name; the name itself if it is of none."""
+    return max((each for each in tables if name == each or name.startswith(f"{each}-")), key=len, default=name)
+
+
+def _entry(name: str, models: Sequence[Artifact], alike: Sequence[dict[str, Any]]) -> Entry:
+    """Returns the entry of models of one config.
+
+    Args:
+        name: name of the table.
+        models: its models, one per seed.
+        alike: keys of all configs of the table, and of those that --set made of it, this one included.
+    """
+    keys, train = _keys(models[0]), models[0].config["train"]
+    tuned = [key for key in keys if key not in SHOWN and any(each.get(key) != keys[key] for each in alike)]
+    table = TrainedTable(name=name, **{key: train.get(key, "accuracy") for key in SHOWN})
+    return Entry(
+        table=table,
+        models=models,
+        splits=[""] * len(models),
+        tuned=", ".join(f"{key} = {keys[key]}" for key in tuned),
+    )
+
+
+def _keys(model: Artifact) -> dict[str, Any]:
+    """Returns everything that decides a model besides its seed: keys, versions of its inputs, digests of the user's own code."""
+    config = {key.removeprefix("train."): value for key, value in flattened(model.config).items() if key != "seed"}
+    own = {name: short(digest) for name, digest in model.manifest.get("raw", {}).items()}
+    return config | own | {role: short(entry["version"]) for role, entry in model.inputs.items()}

@@ -1,0 +1,1 @@
+"""The commands about the store: compare, repair, collect, copy."""

@@ -1,0 +1,84 @@
+"""Files that `graphmill new` writes are valid, never replace one, and are found by their name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from graphmill.assets.graph.stage import GRAPH
+from graphmill.assets.pipeline.file import load_pipeline
+from graphmill.assets.sources.registry import SOURCES, config_class
+from graphmill.jobs.commands.pipelines.new_pipeline import write_pipeline
+from graphmill.kernels.errors import InputError
+from graphmill.trainers.recipe.config import TrainTable
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GRAPHMILL_PIPELINES", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_kind_of_source_has_a_file_without_mistakes(kind: str) -> None:
+    assert write_pipeline(f"my-{kind}", kind) == Path(f"pipelines/my-{kind}.toml")
+    pipeline = load_pipeline(f"my-{kind}", TrainTable)
+    assert pipeline.graph.source == kind and [table.name for table in pipeline.train] == ["sage"]
+    if kind == "tables" or any(isinstance(value, str) for value in config_class(kind).example.values()):
+        with pytest.raises(InputError, match="is not there"):
+            load_pipeline(f"my-{kind}", TrainTable, files=True)
+
+
+def test_data_are_recognised_and_named_from_where_the_file_is(folder: Path) -> None:
+    np.savez("graph.npz", edge_index=np.array([[0, 1], [1, 0]]), x=np.ones((2, 3)), y=np.array([0, 1]))
+    write_pipeline("archive", "graph.npz")
+    pipeline = load_pipeline("archive", TrainTable, files=True)
+    assert pipeline.graph.path.resolve() == folder / "graph.npz"  # pyright: ignore
+    assert 'path = "../graph.npz"' in pipeline.text
+    pl.DataFrame({"source": [0, 1], "target": [1, 0]}).write_parquet("edges-1.parquet")
+    write_pipeline("table", "edges-*.parquet")
+    table = load_pipeline("table", TrainTable, files=True)
+    assert table.graph.source_column == "source"  # pyright: ignore
+
+
+def test_files_of_torch_are_recognised(folder: Path) -> None:
+    edges = torch.tensor([[0, 1], [1, 0]])
+    torch.save({"edge_index": edges, "x": torch.ones(2, 3), "y": torch.tensor([0, 1])}, "graph.pt")
+    write_pipeline("mine", "graph.pt")
+    pipeline = load_pipeline("mine", TrainTable, files=True)
+    assert pipeline.graph.source == "pyg" and 'path = "../graph.pt"' in pipeline.text
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "said"),
+    [
+        ("a b", "sbm", "other characters"),
+        ("mine", "nothing.npz", "neither data nor a kind of source"),
+    ],
+)
+def test_what_cannot_be_written_says_why(folder: Path, name: str, source: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        write_pipeline(name, source)
+    assert not (folder / "pipelines").exists()
+
+
+def test_a_table_with_other_names_gets_a_file_that_lists_its_columns() -> None:
+    Path("wide.csv").write_text("a,b,when\n1,2,3\n")
+    text = write_pipeline("mine", "wide.csv").read_text()
+    assert 'edges = "../wide.csv"' in text and "# source_column" in text and "there are: a, b, when" in text
+    with pytest.raises(InputError, match=r"(?s)2 mistakes.*'src'.*'dst'"):
+        pipeline = load_pipeline("mine", TrainTable)
+        GRAPH.survey(pipeline.graph)
+
+
+def test_a_file_that_is_there_stays(folder: Path) -> None:
+    path = write_pipeline("mine", "sbm")
+    path.write_text("mine")
+    with pytest.raises(InputError, match="is there already"):
+        write_pipeline("mine", "rmat")
+    assert path.read_text() == "mine"
