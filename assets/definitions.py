@@ -24,12 +24,12 @@ from graphmill.assets.building.page import ordered, table_of
 from graphmill.assets.building.stage import Check, ChecksFailedError, Progress, Silent
 from graphmill.assets.cluster.pool import OnCluster
 from graphmill.assets.pipeline.steps import Step, Versions, describe, find_all, find_inputs, joint_version, recipe_hash
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import ROOT
-from graphmill.assets.storage.machine import here_and_now, seconds_since_boot
-from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import ROOT
+from graphmill.assets.storage.names.version import canonical, canonical_json, short
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import canonical, canonical_json, short
+from graphmill.assets.storage.system.machine import here_and_now, seconds_since_boot
+from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.errors import InputError
 
 TRIAL = "trial"
@@ -45,7 +45,7 @@ HIDDEN = ".dagster/graphmill-"
 SLOT_TAG = f"{HIDDEN}slot"
 """The pool whose slot a step takes if it has work to do."""
 MACHINE_TAG = f"{HIDDEN}machine"
-"""Tag of a run: the machine that its steps run on (assets/storage/machine.py)."""
+"""Tag of a run: the machine that its steps run on (assets/storage/system/machine.py)."""
 SEEN_TAG = f"{HIDDEN}seen"
 """Tag of a run: its id, and the seconds since that machine's boot at which a step of it was there."""
 INPUT_TAG = "dagster/input_data_version/"

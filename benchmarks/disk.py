@@ -26,7 +26,7 @@ from benchmarks.disk_inputs import FULL, QUICK, Case, build_case, drop_pages, ho
 from benchmarks.disk_loading import measure_loading
 from benchmarks.disk_memory import measure_memory
 from benchmarks.record import record
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.devices.malloc import keep_freed_memory
 

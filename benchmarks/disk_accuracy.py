@@ -35,7 +35,7 @@ from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.trainers.recipe.config import TrainTable

@@ -10,7 +10,7 @@ from benchmarks.disk_baselines import belady, global_cache, merged_rows, one_rea
 from benchmarks.disk_inputs import THREADS, Case
 from graphmill.assets.cache_plan.read import open_placement
 from graphmill.assets.packed_chunks.read import PackedChunks
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.rows.direct_io import ReadExecution
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes

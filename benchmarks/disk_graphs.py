@@ -36,7 +36,7 @@ from benchmarks.sampled_batches import LOW_SKEW
 from graphmill.assets.cache_plan.read import open_placement
 from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution

@@ -29,7 +29,7 @@ from graphmill.assets.samples.config import SamplesConfig, SamplesExecution
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.samples.stage import SAMPLES
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from tests.graphs import GraphArtifacts, OpenedGraph, build_graph
 

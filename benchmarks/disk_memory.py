@@ -21,7 +21,7 @@ from benchmarks.disk_inputs import SEED, THREADS, Case
 from benchmarks.worker import Worker
 from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.models.build import build_model

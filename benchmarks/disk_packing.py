@@ -33,11 +33,11 @@ from benchmarks.disk_inputs import FULL, QUICK, THREADS, Case, build_case, drop_
 from benchmarks.record import record
 from graphmill.assets.cache_plan.read import open_segment_plan
 from graphmill.assets.packed_chunks.read import PackedChunks
-from graphmill.assets.storage.arrays import DATA_OFFSET
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.direct_array import DirectArray, RegionWriter
-from graphmill.assets.storage.filesystem import sync_path
+from graphmill.assets.storage.files.arrays import DATA_OFFSET
+from graphmill.assets.storage.files.direct_array import DirectArray, RegionWriter
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.system.filesystem import sync_path
 from graphmill.kernels.disk_cache.segments import SegmentPlan
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution

@@ -34,7 +34,7 @@ from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.samples.config import SamplesExecution, SamplesTable, samples_config
 from graphmill.assets.samples.stage import SAMPLES
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.run import train_table

@@ -29,10 +29,10 @@ from graphmill.assets.building.stage import Summary
 from graphmill.assets.cache_plan.read import open_placement
 from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.samples.read import open_samples
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.read_verified import read_table
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.read_verified import read_table
+from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import version_of
 from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.gather import gather_tiered

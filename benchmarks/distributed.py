@@ -39,7 +39,7 @@ from graphmill.assets.partitions.stage import PARTITIONS
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
 from graphmill.assets.shards.stage import SHARDS
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.sampling.epoch_plan import EpochPlan
 from graphmill.kernels.sampling.part_plan import PartPlan

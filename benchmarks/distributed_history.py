@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import VARIABLE
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import VARIABLE
 from graphmill.assets.storage.store import Store
 
 PARTS, EPOCHS, SHARE = 2, 10, 10

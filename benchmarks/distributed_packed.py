@@ -42,7 +42,7 @@ from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
 from graphmill.assets.shards.stage import SHARDS
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.ranks.group import Ranks, joined

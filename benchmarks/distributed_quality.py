@@ -36,7 +36,7 @@ from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
 from graphmill.assets.shards.stage import SHARDS
 from graphmill.assets.sources.interface import GraphConfig
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.series import Series

@@ -31,8 +31,8 @@ from benchmarks.factored_runs import SKEW
 from benchmarks.hotness import SEED, Case, open_method
 from benchmarks.record import interleave, record
 from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.table import FeatureTable
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.series import Series
 from graphmill.kernels.hotness.presample import count_batches

@@ -34,7 +34,7 @@ from benchmarks.factored_runs import CACHE, Runs, epoch_seconds, weights
 from benchmarks.record import in_turn, record
 from benchmarks.rival_process import RivalProcess, interpreter, spec_of
 from graphmill.assets.figures.style import SERIES
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.report.drawing import ReportFigure
 from graphmill.jobs.report.plots import stacked

@@ -18,7 +18,7 @@ from benchmarks.elsewhere import quiet_rounds
 from benchmarks.factored_runs import Runs, epoch_seconds, weights
 from benchmarks.factored_sleeping import Case, slept_seconds
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.techniques.factored.settings import FactoredSettings
 from graphmill.trainers.techniques.factored.simulator.workload import Workload

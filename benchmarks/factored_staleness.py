@@ -27,7 +27,7 @@ from benchmarks.fresh_quality import CASES, STUDENT
 from benchmarks.record import record
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.run import train_table

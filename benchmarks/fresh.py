@@ -41,7 +41,7 @@ from graphmill.assets.hotness.config import HotnessTable, hotness_config
 from graphmill.assets.hotness.read import open_hotness
 from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.hotness.push import reverse_pagerank
 from graphmill.kernels.sampling.epoch_plan import EpochPlan

@@ -27,7 +27,7 @@ from graphmill.assets.hotness.config import HotnessTable, hotness_config
 from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.devices.malloc import keep_freed_memory
 from graphmill.trainers.recipe.config import TrainTable

@@ -30,7 +30,7 @@ import numpy as np
 from benchmarks.limited_home import GRAPHBOLT
 from benchmarks.record import record
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 
 SIZES = {

@@ -19,9 +19,9 @@ import numpy as np
 
 from benchmarks.groups import run_limited, told
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.arrays import DATA_OFFSET
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.files.arrays import DATA_OFFSET
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 
 SECONDS_AT_MOST = 3600

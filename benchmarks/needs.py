@@ -23,7 +23,7 @@ from benchmarks.big import EDGES, NODES
 from benchmarks.record import record
 from graphmill.assets.costs.needs import COMMAND_BYTES
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 
 TINY = 1 / 100_000

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.limited_home import RECIPE, LimitedHome, folder_of
 from benchmarks.record import record
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.jobs.planning.outcome import error_lines, prediction_errors
 from graphmill.jobs.planning.plan import TIE
 

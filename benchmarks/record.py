@@ -20,7 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from graphmill.assets.storage.machine import processor_name
+from graphmill.assets.storage.system.machine import processor_name
 
 T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"

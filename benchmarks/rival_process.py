@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.limited_home import GRAPHBOLT
 from graphmill.assets.building.child import NUM_SPINS, SPINS, TUNABLES
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Block, Stream
 from graphmill.trainers.models.build import build_model

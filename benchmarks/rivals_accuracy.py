@@ -31,7 +31,7 @@ from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.run import train_table

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import interleave, record
-from graphmill.assets.storage.arrays import write_array
+from graphmill.assets.storage.files.arrays import write_array
 from graphmill.kernels import _native
 from graphmill.kernels.graph.csc import build_csc
 from graphmill.kernels.graph.generate import rmat_edges

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.record import record
 from graphmill.assets.building.child import child_environment
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.recipe.costs.memory import LAUNCHER_BYTES
 from tests.recipes import recipe

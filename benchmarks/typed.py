@@ -23,8 +23,8 @@ from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.jobs.launch import Launch, launch
 from graphmill.kernels.rows.placement import place_bytes
 from graphmill.kernels.types import BatchKey, Stream

@@ -28,7 +28,7 @@ from benchmarks.record import record
 from graphmill.assets.building.child import child_environment
 
 WITHOUT = """
-import graphmill.assets.storage.verified as verified
+import graphmill.assets.storage.files.verified as verified
 
 def compare_nothing(*given):
     pass

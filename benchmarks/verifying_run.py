@@ -21,8 +21,9 @@ from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.pipeline.steps import Versions, find_inputs
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage import artifact, verified
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.files import verified
+from graphmill.assets.storage.local import artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import execution_of
 from graphmill.jobs.runs.training import training_steps

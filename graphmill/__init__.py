@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphmill.assets.pipeline.exports.graphs import to_dgl as to_dgl
     from graphmill.assets.pipeline.exports.graphs import to_pyg as to_pyg
     from graphmill.assets.pipeline.file import Pipeline as Pipeline
-    from graphmill.assets.storage.artifact import Artifact as Artifact
+    from graphmill.assets.storage.local.artifact import Artifact as Artifact
     from graphmill.assets.storage.store import Store as Store
     from graphmill.calls import artifact as artifact
     from graphmill.calls import batches as batches
@@ -52,7 +52,7 @@ _PLACES = {
     "graphmill.assets.pipeline.exports.frames": ("node_frame",),
     "graphmill.assets.pipeline.exports.graphs": ("to_dgl", "to_pyg"),
     "graphmill.assets.pipeline.file": ("Pipeline",),
-    "graphmill.assets.storage.artifact": ("Artifact",),
+    "graphmill.assets.storage.local.artifact": ("Artifact",),
     "graphmill.assets.storage.store": ("Store",),
     "graphmill.calls": ("artifact", "batches", "open", "pipeline", "predict", "run"),
     "graphmill.component": ("PipelineComponent",),

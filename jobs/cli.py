@@ -81,7 +81,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _refused(error: Exception) -> InputError | None:
     """Returns an error as one of the user's input or a refusal of the machine or the history, None for a defect."""
-    from graphmill.assets.storage.refused import refusal
+    from graphmill.assets.storage.system.refused import refusal
 
     said = refusal(error)
     if said is None and "sqlalchemy" in sys.modules:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from graphmill.assets.storage.home import one_home
+from graphmill.assets.storage.names.home import one_home
 from graphmill.jobs.commands.machine.commands import MACHINE
 from graphmill.jobs.commands.pipelines.commands import PIPELINES
 from graphmill.jobs.commands.results.commands import leaderboard, predict, show, sql, status, timeline

@@ -25,8 +25,8 @@ from graphmill.assets.definitions import Surroundings, key_of
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.pipeline.steps import Step, Versions, find_all
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import IMPORTED_FROM, home_folder
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import IMPORTED_FROM, home_folder
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs, job_names
 from graphmill.jobs.operations.size import is_big

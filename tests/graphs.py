@@ -14,9 +14,9 @@ from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.sources.interface import GraphConfig
-from graphmill.assets.storage.artifact import Artifact, read_artifact
+from graphmill.assets.storage.local.artifact import Artifact, read_artifact
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.table import FeatureTable
 
 
 @dataclass(frozen=True, kw_only=True)

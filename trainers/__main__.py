@@ -47,10 +47,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphmill.assets.building.child import begin_as_trainings, end_with_parent
 from graphmill.assets.pipeline.file import parse_pipeline, read_pipeline_file
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import one_home
-from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import one_home
 from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.cuda.driver import VISIBLE, gpu_of_rank
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.launch import EXIT_PEER, MOST_RANKS, PARENT, asked_ranks, launcher_id, launcher_number
@@ -102,7 +102,7 @@ def _from_pipeline(options: argparse.Namespace) -> Order:
 
 def _from_bundle(options: argparse.Namespace) -> Order:
     """Returns the order of a training, from a bundle, and puts the bundle's artifacts into the home."""
-    from graphmill.assets.storage.bundle import open_bundle, take_from
+    from graphmill.assets.storage.local.bundle import open_bundle, take_from
 
     if options.pipeline or options.name or options.input:
         raise InputError(

@@ -16,9 +16,9 @@ from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.sizes import parse_size
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.table import FeatureTable
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.batches.batch import MiniBatch

@@ -11,11 +11,11 @@ from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.manifest import MANIFEST
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.manifest import MANIFEST
+from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.remote.checkpoints import is_stored, remove_checkpoint
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import short
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, model_configs
 from graphmill.trainers.recipe.recipe import REUSED

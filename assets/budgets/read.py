@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphmill.assets.budgets.stage import BudgetsStage
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.require import require
 
 
 @dataclass(frozen=True, kw_only=True)

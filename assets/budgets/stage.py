@@ -15,8 +15,8 @@ from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Building, Check, Stage, Summary
 from graphmill.assets.features.read import open_features
 from graphmill.assets.sizes import format_bytes, parse_size
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.errors import InputError
 
 FITS = "device and host fit the memory"

@@ -23,13 +23,13 @@ from graphmill.assets.building.stage import (
     TogetherFanOut,
 )
 from graphmill.assets.costs.needs import Need
-from graphmill.assets.storage.artifact import Artifact, read_artifact
-from graphmill.assets.storage.machine import processor_name
-from graphmill.assets.storage.refused import reporting_refusals
+from graphmill.assets.storage.local.artifact import Artifact, read_artifact
+from graphmill.assets.storage.local.writer import Writer
+from graphmill.assets.storage.names.version import canonical, locations, part_version, version_of
 from graphmill.assets.storage.remote.raw_digests import keep_raw_digests
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import canonical, locations, part_version, version_of
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.system.machine import processor_name
+from graphmill.assets.storage.system.refused import reporting_refusals
 from graphmill.kernels.errors import InputError
 
 PART_SUFFIX = ".parts"

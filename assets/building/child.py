@@ -30,8 +30,8 @@ from typing import IO, Any
 from graphmill.assets.building import guard
 from graphmill.assets.building.interrupts import STOPS, blocked
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.control_group import kills, limit_bytes
-from graphmill.assets.storage.home import IMPORTED_FROM
+from graphmill.assets.storage.names.home import IMPORTED_FROM
+from graphmill.assets.storage.system.control_group import kills, limit_bytes
 from graphmill.kernels import environment
 from graphmill.kernels.environment import SPINS, TUNABLES, WAIT_POLICY
 

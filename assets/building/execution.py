@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphmill.assets.building.keys import Checked, within
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.system.machine import usable_cores
 
 MOST_THREADS = 4096
 """Most threads or processes of a stage; more would exhaust the system before they help."""

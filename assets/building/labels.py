@@ -11,8 +11,8 @@ from typing import Any
 
 from graphmill.assets.building.stage import Check
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.version import short
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import short
 
 MIB = 1 << 20
 HIT_RATIO = re.compile(r"(expected_)?hit_ratio_(?:(\w+)_)?(\d+)_percent")

@@ -15,11 +15,11 @@ from graphmill.assets.building.build import Build, input_versions, publish_toget
 from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import FanOut, Progress, Silent, Stage
 from graphmill.assets.costs.needs import Need, require_fit, sizes_of
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.control_group import free_bytes
-from graphmill.assets.storage.machine import anonymous_bytes
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import version_of
+from graphmill.assets.storage.system.control_group import free_bytes
+from graphmill.assets.storage.system.machine import anonymous_bytes
 
 if TYPE_CHECKING:
     from graphmill.assets.building.parts import Elsewhere

@@ -18,7 +18,7 @@ from typing import Any
 from graphmill.assets.building.build import Build
 from graphmill.assets.building.child import ENDED, FunctionChild, how_it_ended, received
 from graphmill.assets.building.stage import ChecksFailedError, Progress
-from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.errors import InputError
 
 Answer = tuple[Any, ...]

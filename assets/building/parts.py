@@ -10,7 +10,7 @@ several processes that build one parent take different parts. The kernel drops a
 file system this needs working `flock`; without it two machines may build a part twice, and the second discards its own.) A process may
 also have its parts built on other machines (`Elsewhere`); the claims are then still its own.
 
-A lease on a parent covers its parts, even those that are not listed anywhere yet; see assets/storage/collect.py.
+A lease on a parent covers its parts, even those that are not listed anywhere yet; see assets/storage/local/collect.py.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Protocol
 from graphmill.assets.building.build import Build
 from graphmill.assets.building.part_pool import PartPool
 from graphmill.assets.building.stage import FanOut, Progress, TogetherFanOut
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.leases import Leases
-from graphmill.assets.storage.manifest import Address
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.leases import Leases
+from graphmill.assets.storage.names.manifest import Address
 from graphmill.kernels.errors import InputError
 
 CLAIMS = ".claims"

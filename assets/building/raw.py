@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from graphmill.assets.storage.patterns import matches, paths_in
+from graphmill.assets.storage.names.patterns import matches, paths_in
 from graphmill.assets.storage.remote.raw_digests import kept_raw_digests
 from graphmill.kernels.errors import InputError
 

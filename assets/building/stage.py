@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from graphmill.assets.building.page import Page
 from graphmill.assets.costs.needs import Need, Sizes, Speed
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.errors import InputError
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.cache_plan.layout import Layout, NoSpace, SegmentPlanner, choose_layout, one_copy
 from graphmill.assets.cache_plan.segment_size import SegmentBatches, SegmentChoice
-from graphmill.assets.storage.arrays import ArrayAppender
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.files.arrays import ArrayAppender
+from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.disk_cache.segment_plan import CountedPlan
 from graphmill.kernels.rows.placement import Placement
 from graphmill.kernels.rows.slots import DEVICE, HOST, NO_FEATURES, split_slots

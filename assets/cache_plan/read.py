@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphmill.assets.cache_plan.stage import CachePlanStage
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.require import require
 from graphmill.kernels.disk_cache.segments import SegmentPlan
 from graphmill.kernels.rows.placement import Placement
 

@@ -19,10 +19,10 @@ from graphmill.assets.costs.needs import Speed
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.arrays import scratch_arrays
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.table import FeatureTable
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.files.arrays import scratch_arrays
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.writer import Writer
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.hotness.ranking import rank
 from graphmill.kernels.ranges import Allocate
 from graphmill.kernels.rows.placement import Placement, place_rows

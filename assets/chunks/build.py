@@ -10,8 +10,8 @@ import xxhash
 
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.chunks.record import encode
-from graphmill.assets.storage.arrays import DATA_OFFSET, ArrayAppender
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.files.arrays import DATA_OFFSET, ArrayAppender
+from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.chunks.counts import StepCounts, count_step
 from graphmill.kernels.chunks.cut import Chunks
 from graphmill.kernels.chunks.steps import iterate_steps

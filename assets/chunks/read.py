@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from graphmill.assets.chunks.record import decode
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.records import damaged_record, read_record
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.files.records import damaged_record, read_record
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.require import require
 from graphmill.kernels.blocks.transpose import transpose as with_transpose
 from graphmill.kernels.chunks.counts import COLUMNS, StepCounts
 from graphmill.kernels.errors import InputError

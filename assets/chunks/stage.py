@@ -15,7 +15,7 @@ from graphmill.assets.chunks.rates import parse_rates
 from graphmill.assets.costs.needs import Speed
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.partitions.empty import EVERY_CHUNK, SAYS, empty_check
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.chunks.counts import StepCounts, cost
 from graphmill.kernels.chunks.cut import check_parts
 from graphmill.kernels.chunks.schedule import Scheduled, choose_schedule

@@ -17,7 +17,7 @@ from graphmill.assets.cluster.address import ClusterAddress, parse_address
 from graphmill.assets.cluster.local import local_nodes
 from graphmill.assets.cluster.nodes import about_this_node, code_digest
 from graphmill.assets.cluster.require import require_ray
-from graphmill.assets.storage.home import ROOT, STORE_VARIABLE, store_url
+from graphmill.assets.storage.names.home import ROOT, STORE_VARIABLE, store_url
 from graphmill.kernels.errors import InputError
 
 NAMESPACE = "graphmill"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.building.child import child_environment
-from graphmill.assets.storage.control_group import free_bytes
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.system.control_group import free_bytes
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels import environment
 from graphmill.kernels.environment import socket_folder
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import xxhash
 
-from graphmill.assets.storage.home import ROOT, VARIABLE, store_url
+from graphmill.assets.storage.names.home import ROOT, VARIABLE, store_url
 from graphmill.kernels import environment
 
 SOURCES = (".py", ".pyi", ".cpp", ".h", ".cu")

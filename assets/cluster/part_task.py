@@ -16,7 +16,7 @@ from graphmill.assets.building.build import Build
 from graphmill.assets.building.part_pool import Answer, answer_of
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.cluster.nodes import code_digest, home_here
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.control_group import limit_bytes
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.system.control_group import limit_bytes
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import id_dtype
 

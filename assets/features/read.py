@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.read_verified import read_vector
-from graphmill.assets.storage.require import require
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.read_verified import read_vector
+from graphmill.assets.storage.local.require import require
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Topology
 

@@ -25,9 +25,9 @@ from graphmill.assets.sources.features.blocks import (
 from graphmill.assets.sources.features.rounding import Rounding, rounded_words
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
 from graphmill.assets.sources.stage import Sound, SourceStage
-from graphmill.assets.storage.arrays import open_array
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.files.arrays import open_array
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.errors import InputError
 
 EXACT, FEATURES_ALONE = "whole numbers are exact", "features are nothing else"
@@ -130,7 +130,7 @@ class FeaturesStage(SourceStage):
             InputError: the content is missing or unreadable.
         """
         from graphmill.assets.sources.readers.part_files import refuse_managed
-        from graphmill.assets.storage.digests import sha256_file
+        from graphmill.assets.storage.files.digests import sha256_file
 
         if semantic.table.file is not None:
             refuse_managed([semantic.table.file])

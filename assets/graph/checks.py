@@ -13,7 +13,7 @@ import numpy as np
 from graphmill.assets.building.stage import Check
 from graphmill.assets.sources.classes import CLASSIFIES
 from graphmill.assets.sources.splits import split_problems
-from graphmill.assets.storage.arrays import forget_pages
+from graphmill.assets.storage.files.arrays import forget_pages
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, Topology
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.sources.spool import EdgeSpool, range_edges
-from graphmill.assets.storage.arrays import ArrayAppender, open_array, write_whole
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.files.arrays import ArrayAppender, open_array, write_whole
+from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels import _native
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.graph.edge_order import edge_order

@@ -21,9 +21,9 @@ from graphmill.assets.sources.registry import config_class, sound_classes, sourc
 from graphmill.assets.sources.splits import checked, stratified
 from graphmill.assets.sources.stage import Sound, SourceStage
 from graphmill.assets.sources.unread import named_columns
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.frames import write_frames
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.files.frames import write_frames
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Topology
 

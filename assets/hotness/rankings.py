@@ -11,8 +11,8 @@ from graphmill.assets.graph.read import Graph
 from graphmill.assets.hotness.config import HotnessConfig, Policy
 from graphmill.assets.hotness.epochs import Counted
 from graphmill.assets.sampling.drawing import Drawing
-from graphmill.assets.storage.user_code import is_reference
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.local.writer import Writer
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.hotness.bayes import Reach, visit_rates
 from graphmill.kernels.hotness.push import reverse_pagerank
 from graphmill.kernels.hotness.ranking import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.require import require
 from graphmill.kernels.types import Array
 
 

@@ -15,10 +15,10 @@ from graphmill.assets.costs.needs import Speed
 from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.hotness.config import HotnessConfig, HotnessTable, hotness_config
 from graphmill.assets.hotness.costs import hotness_need
-from graphmill.assets.storage.arrays import scratch_arrays
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.digests import code_digests
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.files.arrays import scratch_arrays
+from graphmill.assets.storage.files.digests import code_digests
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, id_dtype
 

@@ -26,12 +26,12 @@ from graphmill.assets.packed_chunks.reorder import Reorderer
 from graphmill.assets.packed_chunks.slots import CachedNodes, input_slots
 from graphmill.assets.samples.read import Samples, open_samples
 from graphmill.assets.samples.record import input_ids_place
-from graphmill.assets.storage.arrays import DATA_OFFSET
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.direct_array import DirectArray, RegionWriter
-from graphmill.assets.storage.read_ranges import table_reader
-from graphmill.assets.storage.table import FeatureTable
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.files.arrays import DATA_OFFSET
+from graphmill.assets.storage.files.direct_array import DirectArray, RegionWriter
+from graphmill.assets.storage.files.read_ranges import table_reader
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.writer import Writer
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.disk_cache.segments import SegmentPlan
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes

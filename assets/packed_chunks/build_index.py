@@ -13,8 +13,8 @@ import numpy as np
 from graphmill.assets.building.stage import Building, Check, Summary
 from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.config import PackedConfig, PackedExecution
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.types import Array
 

@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from graphmill.assets.building.stage import Progress
-from graphmill.assets.storage.direct_array import RegionWriter
-from graphmill.assets.storage.read_ranges import read_ranges
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.files.direct_array import RegionWriter
+from graphmill.assets.storage.files.read_ranges import read_ranges
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.disk_cache.pack import PackLists, pack_range
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.aligned import aligned_empty

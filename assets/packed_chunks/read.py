@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from graphmill.assets.samples.order import StoredOrder
-from graphmill.assets.storage.arrays import DATA_OFFSET
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.manifest import address_of, repair_remedy
-from graphmill.assets.storage.read_verified import read_vector
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.files.arrays import DATA_OFFSET
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.read_verified import read_vector
+from graphmill.assets.storage.local.require import require
+from graphmill.assets.storage.names.manifest import address_of, repair_remedy
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes
 from graphmill.kernels.types import Array

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from graphmill.assets.packed_chunks.distribute import MOST_BUFFER_BYTES, WAITING_THREADS, RowDistributor
-from graphmill.assets.storage.direct_array import DirectArray, RegionWriter
+from graphmill.assets.storage.files.direct_array import DirectArray, RegionWriter
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes

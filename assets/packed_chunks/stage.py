@@ -17,8 +17,8 @@ from graphmill.assets.packed_chunks.config import GROUP_BYTES, STATIC_TIERS, Pac
 from graphmill.assets.packed_chunks.costs import packed_need
 from graphmill.assets.samples.order import StoredOrder
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.require import require
 from graphmill.kernels.errors import InputError
 
 

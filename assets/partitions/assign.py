@@ -10,7 +10,7 @@ from graphmill.assets.building.stage import Progress
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.partitions.config import PartitionsConfig
 from graphmill.assets.partitions.metis import metis_parts
-from graphmill.assets.storage.arrays import scratch_arrays
+from graphmill.assets.storage.files.arrays import scratch_arrays
 from graphmill.kernels.chunks.ldg import ldg
 from graphmill.kernels.ranges import Allocate, node_ranges
 from graphmill.kernels.rng import absorb_ids, draws, key

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.read_verified import map_vector
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.read_verified import map_vector
+from graphmill.assets.storage.local.require import require
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array
 

@@ -17,7 +17,7 @@ from graphmill.assets.partitions.config import PartitionsConfig, PartitionsTable
 from graphmill.assets.partitions.costs import partitions_need
 from graphmill.assets.partitions.empty import EVERY_PART, SAYS, empty_check
 from graphmill.assets.partitions.method import choose_method
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.types import Array
 
 EVERY_NODE, EVERY_EDGE = "every node is in one part", "edges between parts add up to the graph's"

@@ -41,8 +41,8 @@ from graphmill.assets.pipeline.train_schema import FileTables, TrainSchema, comp
 from graphmill.assets.pipeline.words import sentence
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.interface import GraphConfig
-from graphmill.assets.storage.filesystem import read_whole_file
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
+from graphmill.assets.storage.system.filesystem import read_whole_file
 from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError, did_you_mean
 

@@ -13,7 +13,7 @@ from typing import Any
 from graphmill.assets.costs.needs import Need, Sizes, known_sizes
 from graphmill.assets.pipeline.steps import Step, Versions, recipe_hash
 from graphmill.assets.sources.stage import SourceStage
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 
 

@@ -4,7 +4,7 @@ The dataclass is the schema. Its fields are the keys, its annotations the types,
 Understood are bool, int, float (an int will do), str, Path, Literal, tuple, dict, nested dataclasses, `X | None` and
 other unions. A mapping of dataclasses is a table for each name, [graph.nodes.NAME]; in place of one with mistakes it has what the file
 says, so that the configuration around it still compares names. `Literal | str` is one of these names, or a reference to the user's own code
-(assets/storage/user_code.py). A field with `metadata={"key": False}` is set by the program and is not a
+(assets/storage/names/user_code.py). A field with `metadata={"key": False}` is set by the program and is not a
 key; one with `metadata={"choices": f}` takes a value of `f()`.
 """
 
@@ -24,8 +24,8 @@ from typing import Any
 from graphmill.assets.building.keys import ConfigError
 from graphmill.assets.pipeline.toml_text import KeyPath, line_of
 from graphmill.assets.pipeline.words import sentence
-from graphmill.assets.storage.patterns import REMOTE, matches, why_nothing
-from graphmill.assets.storage.user_code import Reference, find_source, is_reference
+from graphmill.assets.storage.names.patterns import REMOTE, matches, why_nothing
+from graphmill.assets.storage.names.user_code import Reference, find_source, is_reference
 from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError, did_you_mean
 

@@ -24,10 +24,10 @@ from graphmill.assets.building.page import Page
 from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.pipeline.notes import Origin
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import ROOT
+from graphmill.assets.storage.names.version import canonical, canonical_json, locations, short, version_of
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import canonical, canonical_json, locations, short, version_of
 from graphmill.kernels.errors import InputError
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.storage.encodings import as_utf8, wide_encoding
+from graphmill.assets.storage.files.encodings import as_utf8, wide_encoding
 from graphmill.kernels.errors import InputError
 
 KeyPath = tuple[str | int, ...]

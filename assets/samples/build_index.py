@@ -17,7 +17,7 @@ from graphmill.assets.graph.read import open_graph
 from graphmill.assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, stored_seeds
 from graphmill.assets.samples.order import StoredOrder
 from graphmill.assets.samples.tally import VisitSum
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array
 

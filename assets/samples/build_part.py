@@ -22,7 +22,7 @@ from graphmill.assets.samples.config import BatchRange, SamplesConfig, SamplesEx
 from graphmill.assets.samples.record import encode
 from graphmill.assets.samples.tally import PartTally
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
-from graphmill.assets.storage.arrays import DATA_OFFSET, ArrayAppender
+from graphmill.assets.storage.files.arrays import DATA_OFFSET, ArrayAppender
 from graphmill.kernels.sampling.epoch_plan import PlannedBatch
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, Block, Topology

@@ -12,7 +12,7 @@ from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.samples.config import epoch_size
 from graphmill.assets.samples.order import StoredOrder
 from graphmill.assets.sampling.bounds import batch_bound
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.sampling.sample import Sampler
 
 

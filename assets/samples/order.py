@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from graphmill.assets.samples.config import BatchRange
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.types import Array
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from graphmill.assets.samples.config import BatchRange
 from graphmill.assets.samples.order import StoredOrder
 from graphmill.assets.samples.record import Record, decode
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.records import damaged_record, read_record
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.files.records import damaged_record, read_record
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.require import require
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Block
 

@@ -21,8 +21,8 @@ from graphmill.assets.samples.config import (
 from graphmill.assets.samples.costs import part_seeds, samples_need
 from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.digests import code_digests
+from graphmill.assets.storage.files.digests import code_digests
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from graphmill.assets.samples.record import Record, decode
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.records import read_record
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.files.records import read_record
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.writer import Writer
 from graphmill.kernels.hotness.presample import counts_itself
 from graphmill.kernels.hotness.visits import VisitCounter
 from graphmill.kernels.ranges import node_ranges

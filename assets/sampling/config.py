@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
 from graphmill.assets.sampling.fanouts import Entry, by_relation, fanout_problems, spelled
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.sampling.alias import EmptyRows
 from graphmill.kernels.sampling.walk import MOST_VISITS, walk_problems
 

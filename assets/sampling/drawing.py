@@ -10,12 +10,12 @@ import numpy as np
 
 from graphmill.assets.sampling.config import MORE_PATHS, Neighbours
 from graphmill.assets.sampling.fanouts import Entry, relations_of, resolved
-from graphmill.assets.storage.arrays import expect_random_reads, mapped_apart
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.control_group import fits_memory
-from graphmill.assets.storage.read_verified import read_vector
-from graphmill.assets.storage.require import require
-from graphmill.assets.storage.user_code import is_reference, load_reference
+from graphmill.assets.storage.files.arrays import expect_random_reads, mapped_apart
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.read_verified import read_vector
+from graphmill.assets.storage.local.require import require
+from graphmill.assets.storage.names.user_code import is_reference, load_reference
+from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.sampling.alias import AliasTables
 from graphmill.kernels.sampling.own_sampling import AnySampler, OwnSampler
 from graphmill.kernels.sampling.sample import Sampler

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from graphmill.assets.building.keys import KeyProblem
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError, did_you_mean
 from graphmill.kernels.sampling.relations import MOST_EDGES, MOST_RELATIONS, Fanout, most_of_row
 

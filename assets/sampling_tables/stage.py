@@ -15,7 +15,7 @@ from graphmill.assets.graph.read import SAMPLING, open_graph
 from graphmill.assets.sampling.config import DEGREES
 from graphmill.assets.sampling_tables.config import TablesConfig, tables_config
 from graphmill.assets.sampling_tables.costs import tables_need
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.arrays import widen
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.alias import WHOLE, alias_ranges, check_weights

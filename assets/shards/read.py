@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphmill.assets.shards.config import part_name
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.read_verified import read_vector
-from graphmill.assets.storage.require import require
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.read_verified import read_vector
+from graphmill.assets.storage.local.require import require
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.types import Array
 
 

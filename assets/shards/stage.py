@@ -15,11 +15,11 @@ from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution, part_name
 from graphmill.assets.shards.costs import shards_need
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.arrays import DATA_OFFSET
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.digests import page_digests_of
-from graphmill.assets.storage.read_verified import read_rows
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.files.arrays import DATA_OFFSET
+from graphmill.assets.storage.files.digests import page_digests_of
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.read_verified import read_rows
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.types import Array, id_dtype
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
-from graphmill.assets.storage.digests import sha256_file
+from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 

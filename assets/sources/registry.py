@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from graphmill.assets.sources.interface import GraphConfig
-from graphmill.assets.storage.digests import sha256_file
+from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.kernels.errors import InputError, did_you_mean
 
 GROUP = "graphmill.sources"

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.sources.directions import Directions
-from graphmill.assets.storage.arrays import write_whole
+from graphmill.assets.storage.files.arrays import write_whole
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, id_dtype
 

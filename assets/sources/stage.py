@@ -20,13 +20,13 @@ from graphmill.assets.sources.features.types import stored_type
 from graphmill.assets.sources.interface import GraphConfig, OpenSource, TableConfig
 from graphmill.assets.sources.registry import code_digest
 from graphmill.assets.sources.survey import Survey
-from graphmill.assets.storage.machine import require_memory
-from graphmill.assets.storage.patterns import bytes_named
-from graphmill.assets.storage.refused import is_memory, out_of_memory
+from graphmill.assets.storage.names.patterns import bytes_named
+from graphmill.assets.storage.system.machine import require_memory
+from graphmill.assets.storage.system.refused import is_memory, out_of_memory
 from graphmill.kernels.errors import InputError, joined, refused_by
 
 if TYPE_CHECKING:
-    from graphmill.assets.storage.writer import Writer
+    from graphmill.assets.storage.local.writer import Writer
 
 
 NODE_BYTES = 20

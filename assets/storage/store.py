@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from graphmill.assets.storage.home import store_url
-from graphmill.assets.storage.local_store import LocalStore
+from graphmill.assets.storage.local.local_store import LocalStore
+from graphmill.assets.storage.names.home import store_url
 
 
 class Store(LocalStore):

@@ -7,9 +7,9 @@ import re
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, is_pipeline, load_pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import short
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 

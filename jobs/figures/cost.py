@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.trainers.recipe.page import device_share
 from graphmill.trainers.record.checks import TIERS
 from graphmill.trainers.record.ledger import Ledger

@@ -9,7 +9,7 @@ import dagster as dg
 from graphmill.assets.building.labels import rounded
 from graphmill.assets.definitions import figure
 from graphmill.assets.figures.style import MARKERS, SERIES
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 
 METRICS = {"roc_auc": "ROC AUC"}
 """Words for metrics whose name is not a word."""

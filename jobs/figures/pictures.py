@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from graphmill.assets.definitions import HIDDEN, SUMMARY
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 
 DRAWING = 2
 """Raised by hand when pictures of the same models would look otherwise."""

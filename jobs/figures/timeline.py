@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.version import short
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import short
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.record.timeline import COMPUTE, SYNCHRONISE, TRAIN, WAIT, hidden_share, lanes
 

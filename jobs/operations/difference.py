@@ -18,8 +18,8 @@ from dagster import DagsterRunStatus, RunsFilter
 
 from graphmill.assets.definitions import DATA_TAG, HIDDEN, key_of
 from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_inputs, joint_version
+from graphmill.assets.storage.names.version import canonical_json
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import canonical_json
 from graphmill.kernels.errors import InputError
 
 PIPELINE_TAG, DIFFERENCE_TAG, PRIORITY_TAG = f"{HIDDEN}pipeline", f"{HIDDEN}difference", "dagster/priority"

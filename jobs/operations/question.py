@@ -20,7 +20,7 @@ from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.fanouts import least_drawn
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.generated import generators
-from graphmill.assets.storage.machine import memory_bytes
+from graphmill.assets.storage.system.machine import memory_bytes
 from graphmill.jobs.operations.size import raw_bytes
 from graphmill.kernels.errors import InputError
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.storage.documents import read_if_sound
-from graphmill.assets.storage.filesystem import make_folder
-from graphmill.assets.storage.kept_numbers import keep_numbers
-from graphmill.assets.storage.schema import mapped, rate
-from graphmill.assets.storage.sealed_json import DIGEST
+from graphmill.assets.storage.files.documents import read_if_sound
+from graphmill.assets.storage.files.kept_numbers import keep_numbers
+from graphmill.assets.storage.files.schema import mapped, rate
+from graphmill.assets.storage.files.sealed_json import DIGEST
+from graphmill.assets.storage.system.filesystem import make_folder
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.pages import PAGE_BYTES

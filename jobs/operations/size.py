@@ -10,7 +10,7 @@ from operator import mul
 
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.fanouts import most_drawn
-from graphmill.assets.storage.patterns import bytes_named
+from graphmill.assets.storage.names.patterns import bytes_named
 
 BIG_EDGES = 20_000_000
 BIG_FILE_BYTES = 256 << 20

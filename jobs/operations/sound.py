@@ -10,7 +10,7 @@ from graphmill.assets.building.child import run_child
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.toml_text import KeyPath
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.trainers.recipe.option_table import OPTIONS
 
 

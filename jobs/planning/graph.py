@@ -22,8 +22,8 @@ from graphmill.assets.sampling.drawing import Drawing, open_drawing
 from graphmill.assets.sizes import parse_size
 from graphmill.assets.sources.generated.generators import CitationConfig, GeneratedConfig, RmatConfig, SbmConfig
 from graphmill.assets.sources.interface import GraphConfig
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.graph.csc import Csc, build_csc
 from graphmill.kernels.graph.generate import rmat_edges

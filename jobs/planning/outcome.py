@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.figures.cost import read_ledger
 from graphmill.trainers.record.ledger import LINKS, Ledger

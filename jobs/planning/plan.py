@@ -13,11 +13,11 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.needs import KnownSizes, step_needs
 from graphmill.assets.pipeline.steps import Step
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.control_group import fits_memory
-from graphmill.assets.storage.home import home_folder
-from graphmill.assets.storage.machine import memory_bytes, usable_cores
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.system.control_group import fits_memory
+from graphmill.assets.storage.system.machine import memory_bytes, usable_cores
 from graphmill.jobs.definitions import execution_of
 from graphmill.jobs.operations.rates import COPY, DISK, PAGES, kept_rates, measured_rates
 from graphmill.jobs.planning.graph import built_graph, is_drawn, scaled_sizes, stand_in

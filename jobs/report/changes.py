@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.documents import read_if_sound
-from graphmill.assets.storage.filesystem import make_folder, replace_atomically
-from graphmill.assets.storage.schema import Fields, address, in_format, listed, mapped, moment, number, text
-from graphmill.assets.storage.sealed_json import seal
+from graphmill.assets.storage.files.documents import read_if_sound
+from graphmill.assets.storage.files.schema import Fields, address, in_format, listed, mapped, moment, number, text
+from graphmill.assets.storage.files.sealed_json import seal
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import short
+from graphmill.assets.storage.system.filesystem import make_folder, replace_atomically
 from graphmill.jobs.commands.results.leaderboard import spread
 from graphmill.jobs.commands.results.status import MOST_REASONS
 from graphmill.jobs.commands.store.diff import recipe_changes

@@ -24,7 +24,7 @@ from graphmill.assets.figures.style import (
     grid,
 )
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.jobs.commands.results.leaderboard import Entry
 from graphmill.jobs.figures.cost import LINKS
 from graphmill.jobs.figures.curves import METRICS

@@ -80,7 +80,7 @@ def write_file(path: Path, data: bytes, remedy: str) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    from graphmill.assets.storage.filesystem import replace_atomically
+    from graphmill.assets.storage.system.filesystem import replace_atomically
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import home_folder
-from graphmill.assets.storage.version import short
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import home_folder
+from graphmill.assets.storage.names.version import short
 from graphmill.jobs.commands.results.leaderboard import Entry, ranked, stored_entries
 from graphmill.jobs.commands.results.status import NEVER, State, pipeline_states
 from graphmill.jobs.figures.plain_table import PlainTable

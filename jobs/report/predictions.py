@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.jobs.commands.results.leaderboard import Entry
 from graphmill.jobs.figures.cost import LINKS
 from graphmill.jobs.figures.plain_table import PlainTable

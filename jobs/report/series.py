@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.jobs.commands.results.leaderboard import Entry
 from graphmill.jobs.figures.cost import epoch_cost
 from graphmill.jobs.figures.curves import read_history

@@ -31,8 +31,8 @@ from graphmill.assets.building.child import (
 )
 from graphmill.assets.costs.needs import Need
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.home import IMPORTED_FROM
-from graphmill.assets.storage.staging import Staging
+from graphmill.assets.storage.local.staging import Staging
+from graphmill.assets.storage.names.home import IMPORTED_FROM
 from graphmill.jobs.runs.cancellation import CANCEL_POLL_SECONDS, is_canceled
 from graphmill.kernels.errors import InputError
 

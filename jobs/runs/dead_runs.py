@@ -15,7 +15,7 @@ import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
 from graphmill.assets.definitions import MACHINE_TAG, seen_at
-from graphmill.assets.storage.machine import here_and_now, seconds_since_boot
+from graphmill.assets.storage.system.machine import here_and_now, seconds_since_boot
 
 RUNNING = (DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING)
 SLACK_SECONDS = 2.0

@@ -12,9 +12,9 @@ from pathlib import Path
 import dagster as dg
 
 import graphmill.jobs.runs.history_files  # noqa: F401 - how its files are opened
-from graphmill.assets.storage.filesystem import locked, make_folder, replace_atomically
-from graphmill.assets.storage.home import ROOT, VARIABLE, home_folder
-from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.names.home import ROOT, VARIABLE, home_folder
+from graphmill.assets.storage.system.filesystem import locked, make_folder, replace_atomically
+from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.errors import InputError, install_extra
 
 SETTINGS = "dagster.yaml"

@@ -13,8 +13,8 @@ from typing import Literal
 from urllib.parse import quote
 
 from graphmill.assets.pipeline.file import Pipeline, pipeline_files
-from graphmill.assets.storage.filesystem import read_whole_file
-from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.names.home import home_folder
+from graphmill.assets.storage.system.filesystem import read_whole_file
 from graphmill.jobs.runs.instance import SETTINGS, open_instance, reporting_history
 from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError

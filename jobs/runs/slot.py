@@ -24,7 +24,7 @@ from pathlib import Path
 import dagster as dg
 
 from graphmill.assets.definitions import MACHINE_TAG
-from graphmill.assets.storage.filesystem import locked
+from graphmill.assets.storage.system.filesystem import locked
 from graphmill.jobs.runs.cancellation import is_canceled
 from graphmill.jobs.runs.dead_runs import fail_dead_runs
 

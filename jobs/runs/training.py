@@ -15,8 +15,8 @@ from graphmill.assets.definitions import Surroundings, asset_of, key_of, materia
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.notes import origin_of
 from graphmill.assets.pipeline.steps import Step, Versions, find_all, find_inputs, join_steps, split_steps
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.machine import memory_bytes
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.system.machine import memory_bytes
 from graphmill.jobs.runs.children import ChildProcesses
 from graphmill.jobs.runs.shown import report_address
 from graphmill.jobs.runs.slot import POOL, held_slot

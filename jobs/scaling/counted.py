@@ -15,7 +15,7 @@ from typing import Any
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.runs.training import training_steps
 from graphmill.trainers.techniques.distributed.volumes import ModelSize, between_ranks, counted_by_formula

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import urllib.request
 
-from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.names.home import home_folder
 
 LOCK = "ui.lock"
 """File of the home into which a web UI writes its address."""

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from graphmill.assets.storage.repair import find_damage
+from graphmill.assets.storage.local.repair import find_damage
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.adversary import workshop

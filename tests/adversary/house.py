@@ -26,8 +26,8 @@ from graphmill.assets.building.stage import Silent
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.pipeline.steps import Versions
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import VARIABLE
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import VARIABLE
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.cli import main
 from graphmill.jobs.runs.training import training_steps

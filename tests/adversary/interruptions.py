@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Set
 from pathlib import Path
 
-from graphmill.assets.storage.collect import collect, find_garbage
-from graphmill.assets.storage.manifest import Address
-from graphmill.assets.storage.staging import STAGING
+from graphmill.assets.storage.local.collect import collect, find_garbage
+from graphmill.assets.storage.local.staging import STAGING
+from graphmill.assets.storage.names.manifest import Address
 from graphmill.assets.storage.store import Store
 from tests.adversary import workshop
 from tests.adversary.attack import REFUSED, SOUND, Attack, WrongError, ended, kill_group, started

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from graphmill.assets.storage.home import STORE_VARIABLE
-from graphmill.assets.storage.manifest import Address, content_digest
+from graphmill.assets.storage.files.sealed_json import seal
+from graphmill.assets.storage.names.home import STORE_VARIABLE
+from graphmill.assets.storage.names.manifest import Address, content_digest
 from graphmill.assets.storage.remote.checkpoints import checkpoint_key
 from graphmill.assets.storage.remote.entries import CONTENT_PLACE, PLACE, listed_entries, read_entries
 from graphmill.assets.storage.remote.objects import require_objects
-from graphmill.assets.storage.sealed_json import seal
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.store.stored import repair_stored
 from graphmill.kernels.errors import InputError

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.storage.filesystem import release_lock, take_lock
 from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.system.filesystem import release_lock, take_lock
 from graphmill.jobs.commands.machine.ui import only_one
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.__main__ import main as train

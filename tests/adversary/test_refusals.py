@@ -24,9 +24,9 @@ from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.collect import collect, find_garbage
-from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.local.collect import collect, find_garbage
 from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.system.refused import refusal
 from graphmill.jobs.cli import main
 from graphmill.jobs.launch import CRASHED, _raise_failures
 from graphmill.jobs.runs.instance import SETTINGS, open_instance

@@ -5,7 +5,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from tests import forks
 
 

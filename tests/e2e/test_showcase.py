@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.trainers.__main__ import train
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.order import Order

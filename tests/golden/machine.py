@@ -13,7 +13,7 @@ import pytest
 
 from graphmill.assets.figures import style
 from graphmill.assets.pipeline import needs
-from graphmill.assets.storage import control_group, machine
+from graphmill.assets.storage.system import control_group, machine
 from graphmill.jobs.operations import rates
 from graphmill.trainers.recipe.costs import speeds as kept_speeds
 from graphmill.trainers.recipe.costs.course import Speeds

@@ -14,7 +14,7 @@ from graphmill.assets.definitions import MACHINE_TAG, SEEN_TAG, SLOT_TAG, Surrou
 from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.hotness.stage import COUNTING_CHECKS, HOTNESS, LAYER_CHECKS
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs, job_names, read_pipelines
 from graphmill.jobs.operations.difference import DIFFERENCE_TAG, PIPELINE_TAG

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from graphmill.assets.cluster.address import parse_address
-from graphmill.assets.storage.home import STORE_VARIABLE, VARIABLE
+from graphmill.assets.storage.names.home import STORE_VARIABLE, VARIABLE
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.machine.ui import ADDRESS
 from graphmill.jobs.web.healthy import LOCK

@@ -13,7 +13,7 @@ import pytest
 
 from graphmill.assets.building.child import child_environment
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.results.status import pipeline_states
 from graphmill.jobs.launch import Launch, launch

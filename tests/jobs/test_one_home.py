@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.assets.storage import digests
-from graphmill.assets.storage.digests import CACHE_NAME
-from graphmill.assets.storage.home import home_folder, one_home
+from graphmill.assets.storage.files import digests
+from graphmill.assets.storage.files.digests import CACHE_NAME
+from graphmill.assets.storage.names.home import home_folder, one_home
 from graphmill.jobs.cli import main
 from graphmill.trainers.__main__ import main as train
 

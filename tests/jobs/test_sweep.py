@@ -19,7 +19,7 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.pipeline.steps import Versions
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.collect import find_garbage
+from graphmill.assets.storage.local.collect import find_garbage
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.names import find_artifact

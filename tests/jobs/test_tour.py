@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from graphmill.assets.pipeline.catalogue import stages
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.jobs.commands.machine.ui import WORKSPACE
 from tests.e2e.commands import graphmill
 from tests.e2e.test_showcase import SHIPPED, SMALLER

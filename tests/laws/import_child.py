@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from graphmill.assets.storage import writer
+from graphmill.assets.storage.local import writer
 from graphmill.assets.storage.store import Store
 from tests.assets.sources.own_data import build, contents, staging
 from tests.laws.crashes import at_line, die

@@ -21,7 +21,7 @@ from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sources import spool
 from graphmill.assets.sources.arrays import archive
 from graphmill.assets.sources.generated import generators
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels import ranges
 from graphmill.trainers.inference import needed

@@ -11,7 +11,7 @@ from graphmill.assets.building.execution import Threads
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.hotness.config import HotnessTable, hotness_config
 from graphmill.assets.hotness.stage import HOTNESS
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.packed_chunks.packed import Packed, build_packed

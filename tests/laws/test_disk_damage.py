@@ -10,8 +10,8 @@ import pytest
 from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.samples.read import open_samples
-from graphmill.assets.storage.artifact import Artifact, read_artifact
-from graphmill.assets.storage.read_verified import read_table
+from graphmill.assets.storage.local.artifact import Artifact, read_artifact
+from graphmill.assets.storage.local.read_verified import read_table
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.aligned import BufferPool
 from graphmill.kernels.rows.direct_io import ReadExecution

@@ -19,7 +19,7 @@ from graphmill.assets.packed_chunks.stage import PACKED_CHUNKS
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.samples.config import SamplesExecution, SamplesTable, samples_config
 from graphmill.assets.samples.stage import SAMPLES
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable

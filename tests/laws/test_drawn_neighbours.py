@@ -15,7 +15,7 @@ from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import BatchKey
 from graphmill.trainers.devices.logical import LogicalDevice

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.run import train_table

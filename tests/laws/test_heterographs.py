@@ -18,7 +18,7 @@ import torch
 from graphmill.assets.features.read import node_types
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.inference.predict import predict_table
 from graphmill.trainers.models.build import build_model

@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.predict import predict_table

@@ -15,9 +15,9 @@ from graphmill.assets.building.stage import Summary
 from graphmill.assets.features.read import open_features
 from graphmill.assets.packed_chunks.read import PackedChunks
 from graphmill.assets.samples.read import open_samples
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.table import FeatureTable
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.rows.placement import place_bytes
 from graphmill.kernels.rows.slots import DEVICE, HOST, STAGED, split_slots

@@ -14,7 +14,7 @@ import pytest
 
 from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.sampling.config import FanoutStep
-from graphmill.assets.storage.user_code import Reference
+from graphmill.assets.storage.names.user_code import Reference
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.techniques import TECHNIQUES

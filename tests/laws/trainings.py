@@ -20,7 +20,7 @@ import pytest
 from graphmill.assets.building.stage import Progress
 from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.group import ALONE, Ranks

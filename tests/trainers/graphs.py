@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from graphmill.assets.building.stage import Summary
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import version_of
 from graphmill.kernels.rows.pages import PAGE_BYTES, page_digests
 from graphmill.kernels.types import Topology
 from tests.graphs import GraphArtifacts, OpenedGraph

@@ -18,7 +18,7 @@ from graphmill.assets.partitions.stage import PARTITIONS
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
 from graphmill.assets.shards.stage import SHARDS
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.ranks.group import ALONE, Ranks
 from graphmill.trainers.recipe.config import TrainTable

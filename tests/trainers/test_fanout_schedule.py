@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphmill.assets.sampling.config import FanoutStep, SamplingConfig
-from graphmill.assets.storage.version import canonical
+from graphmill.assets.storage.names.version import canonical
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.sampling.scheduled import ScheduledSampler

@@ -15,8 +15,8 @@ from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import open_drawing
+from graphmill.assets.storage.names.user_code import Reference
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.user_code import Reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import BatchKey
 from tests import accelerator

@@ -16,8 +16,8 @@ import numpy as np
 
 from graphmill.assets.samples.read import Samples
 from graphmill.assets.sampling.config import Neighbours, SamplingConfig
-from graphmill.assets.storage.digests import code_digests
-from graphmill.assets.storage.version import canonical
+from graphmill.assets.storage.files.digests import code_digests
+from graphmill.assets.storage.names.version import canonical
 from graphmill.kernels.blocks.transpose import transpose as with_transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan, PlannedBatch

@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from graphmill.assets.storage.user_code import runs_user_code
+from graphmill.assets.storage.names.user_code import runs_user_code
 from graphmill.kernels.arrays import owner_of
 from graphmill.kernels.rows.shared_memory import memory_of, open_rows, share_rows
 from graphmill.trainers.devices.link import Link

@@ -20,8 +20,8 @@ from __future__ import annotations
 import ctypes
 import platform
 
-from graphmill.assets.storage.control_group import free_bytes
-from graphmill.assets.storage.machine import anonymous_bytes
+from graphmill.assets.storage.system.control_group import free_bytes
+from graphmill.assets.storage.system.machine import anonymous_bytes
 
 # Parameters of mallopt(3).
 _LARGEST_LISTED, _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = 1, -1, -2, -4

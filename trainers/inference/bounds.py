@@ -13,7 +13,7 @@ from torch import Tensor
 from graphmill.assets.building.stage import Progress, Silent
 from graphmill.assets.sampling.config import Neighbours
 from graphmill.assets.sampling.drawing import Drawing
-from graphmill.assets.storage.control_group import free_bytes
+from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, Topology
 from graphmill.trainers.devices.logical import LogicalDevice

@@ -32,11 +32,11 @@ from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.drawing import open_drawing
 from graphmill.assets.sizes import parse_size
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.filesystem import full_disk, full_errno
-from graphmill.assets.storage.frames import write_frames
+from graphmill.assets.storage.files.frames import write_frames
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.system.filesystem import full_disk, full_errno
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.open import open_device

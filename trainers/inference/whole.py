@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.assets.storage.control_group import fits_memory
+from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.types import WholeBlock
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.inference.domain import row_ranges

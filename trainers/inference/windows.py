@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.assets.storage.control_group import fits_memory
-from graphmill.assets.storage.digests import BLOCK_BYTES
-from graphmill.assets.storage.filesystem import reporting_full_disk
-from graphmill.assets.storage.verified import VerifiedRows
+from graphmill.assets.storage.files.digests import BLOCK_BYTES
+from graphmill.assets.storage.files.verified import VerifiedRows
+from graphmill.assets.storage.system.control_group import fits_memory
+from graphmill.assets.storage.system.filesystem import reporting_full_disk
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.gather import gather

@@ -20,8 +20,8 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from graphmill.assets.storage.filesystem import beside, read_whole_file, sync_path
-from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.system.filesystem import beside, read_whole_file, sync_path
+from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.record.checkpoint_head import (
     DIGEST_DIGITS,

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from graphmill.assets.samples.read import open_samples
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.sampling.epoch_plan import EpochPlan, Plan
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.types import Array
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
     from graphmill.assets.graph.read import Graph
     from graphmill.assets.sampling.drawing import Drawing
-    from graphmill.assets.storage.artifact import Artifact
+    from graphmill.assets.storage.local.artifact import Artifact
     from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
     from graphmill.trainers.rows.cache import Features
     from graphmill.trainers.rows.packed import PackedRows

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.assets.features.read import NodeTypes
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Topology
 from graphmill.trainers.devices.protocol import Device

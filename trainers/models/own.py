@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from graphmill.assets.storage.user_code import load_reference
+from graphmill.assets.storage.names.user_code import load_reference
 from graphmill.kernels.blocks.dgl_blocks import to_dgl
 from graphmill.kernels.blocks.pyg_blocks import to_pyg
 from graphmill.kernels.errors import InputError

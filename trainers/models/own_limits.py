@@ -17,7 +17,7 @@ from typing import Any
 
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
 from graphmill.assets.pipeline.toml_text import KeyPath
-from graphmill.assets.storage.user_code import is_reference, load_reference
+from graphmill.assets.storage.names.user_code import is_reference, load_reference
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.own import Model, build_own_model

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from graphmill.assets.storage.home import IMPORTED_FROM
+from graphmill.assets.storage.names.home import IMPORTED_FROM
 
 SENT_BYTES, REPEATS, TIMEOUT_SECONDS = 8 << 20, 12, 60
 

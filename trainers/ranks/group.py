@@ -22,8 +22,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from graphmill.assets.storage.machine import here_and_now
-from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.system.machine import here_and_now
+from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.types import Array
 from graphmill.trainers.ranks.launch import asked_ranks
 from graphmill.trainers.ranks.leave import leave, leave_soon

@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from graphmill.assets.building.child import ERR, Child, child_environment, how_ended
-from graphmill.assets.storage.home import IMPORTED_FROM
+from graphmill.assets.storage.names.home import IMPORTED_FROM
 from graphmill.kernels import environment
 from graphmill.kernels.cuda.driver import VISIBLE, gpu_of_rank, require_gpus
 from graphmill.kernels.errors import InputError

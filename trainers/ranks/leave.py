@@ -14,7 +14,7 @@ import threading
 import traceback
 from typing import NoReturn
 
-from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.launch import ERRORS, EXIT_PEER, MOST_RANKS

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.assets.storage.home import home_folder
-from graphmill.assets.storage.kept_numbers import kept_numbers
-from graphmill.assets.storage.schema import Fields, listed, number, whole
+from graphmill.assets.storage.files.kept_numbers import kept_numbers
+from graphmill.assets.storage.files.schema import Fields, listed, number, whole
+from graphmill.assets.storage.names.home import home_folder
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks.group import Ranks
 from graphmill.trainers.ranks.links import Interconnect, Pair

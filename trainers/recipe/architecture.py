@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from graphmill.assets.building.keys import Checked, KeyProblem, within
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
 
 ModelName = Literal["sage", "gcn", "gat", "gin", "pinsage", "rgcn", "rgat"]
 MODELS = get_args(ModelName)

@@ -24,8 +24,8 @@ from graphmill.assets.pipeline.train_schema import TrainSchema
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import fanout_problems, spelled
 from graphmill.assets.sizes import parse_size
-from graphmill.assets.storage.machine import usable_cores
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.architecture import Architecture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.trainers.recipe.config import TrainExecution
 from graphmill.trainers.recipe.techniques import find_technique
 

@@ -13,9 +13,9 @@ from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import OUTDATED, is_outdated
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import short
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable, model_configs
 from graphmill.trainers.recipe.recipe import ModelRecipe

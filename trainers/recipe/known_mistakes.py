@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.sizes import format_bytes, parse_size
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig, TrainExecution
 from graphmill.trainers.recipe.costs.step import parameter_bytes

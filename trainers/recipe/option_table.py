@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from graphmill.assets.building.keys import ConfigError
 from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sources.interface import GraphConfig, TableConfig
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.cuda.driver import num_gpus
 
 Scope = Literal["train", "settings", "file", "code"]

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 from graphmill.assets.building.page import Page
 from graphmill.assets.sampling.fanouts import entry_text
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.techniques import find_technique
 from graphmill.trainers.record.checks import TIERS

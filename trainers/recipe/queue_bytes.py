@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphmill.assets.sizes import parse_size
-from graphmill.assets.storage.machine import memory_bytes
+from graphmill.assets.storage.system.machine import memory_bytes
 
 AUTO = "auto"
 AUTO_BYTES = 1 << 30

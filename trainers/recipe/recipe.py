@@ -12,7 +12,7 @@ from types import MappingProxyType
 from graphmill.assets.building.page import Page
 from graphmill.assets.building.stage import Stage
 from graphmill.assets.costs.needs import Need, Sizes
-from graphmill.assets.storage.digests import code_digests
+from graphmill.assets.storage.files.digests import code_digests
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution
 from graphmill.trainers.recipe.costs.memory import training_need, waiting_term
 from graphmill.trainers.recipe.page import MODEL_PAGE, sentence

@@ -20,7 +20,7 @@ from graphmill.assets.pipeline.train_schema import FileTables
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import by_relation
 from graphmill.assets.sampling.fanouts import spelled as fanouts_spelled
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.trainers.recipe.file_rules import RULES
 from graphmill.trainers.recipe.option_table import (
     ALWAYS,

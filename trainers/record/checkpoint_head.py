@@ -15,9 +15,9 @@ from typing import Any
 
 import xxhash
 
-from graphmill.assets.storage.home import store_url
+from graphmill.assets.storage.files.schema import Fields, anything, boolean, in_format, listed, mapped, version, whole
+from graphmill.assets.storage.names.home import store_url
 from graphmill.assets.storage.remote.checkpoints import fetch_checkpoint, stored_head
-from graphmill.assets.storage.schema import Fields, anything, boolean, in_format, listed, mapped, version, whole
 from graphmill.kernels.errors import InputError
 
 FORMAT = 3

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from graphmill.assets.storage.machine import anonymous_bytes
+from graphmill.assets.storage.system.machine import anonymous_bytes
 
 INTERVAL_SECONDS = 0.02
 WATCHER = "peak memory"

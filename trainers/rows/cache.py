@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphmill.assets.storage.read_verified import read_rows
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.local.read_verified import read_rows
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.cuda.device import device_of, on_device
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.rows.gather import gather_tiered

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphmill.assets.storage.digests import page_digests_of
-from graphmill.assets.storage.table import FeatureTable
-from graphmill.assets.storage.verified import damaged_file, verify_once
+from graphmill.assets.storage.files.digests import page_digests_of
+from graphmill.assets.storage.files.verified import damaged_file, verify_once
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.direct_io import DirectFile, PageReader, ReadExecution

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.control_group import fits_memory
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.warn_once import warn_once
 from graphmill.trainers.rows.direct import DirectSource

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from graphmill.assets.packed_chunks.read import PackedChunks, staging_capacity
-from graphmill.assets.storage.read_verified import read_rows, read_table
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.local.read_verified import read_rows, read_table
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.cuda.device import device_of, on_device
 from graphmill.kernels.rows.aligned import BufferPool, space_for
 from graphmill.kernels.rows.direct_io import ReadExecution

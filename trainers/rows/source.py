@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from graphmill.assets.storage.arrays import expect_random_reads
-from graphmill.assets.storage.control_group import fits_memory
-from graphmill.assets.storage.read_verified import read_table
-from graphmill.assets.storage.table import FeatureTable
-from graphmill.assets.storage.verified import VerifiedRows
+from graphmill.assets.storage.files.arrays import expect_random_reads
+from graphmill.assets.storage.files.verified import VerifiedRows
+from graphmill.assets.storage.local.read_verified import read_table
+from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.cuda.device import device_of, on_device
 from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.rows.gather import gather, gather_tiered

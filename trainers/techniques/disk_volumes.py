@@ -10,7 +10,7 @@ import numpy as np
 from graphmill.assets.cache_plan.read import open_placement
 from graphmill.assets.costs.needs import Term
 from graphmill.assets.samples.read import Samples, open_samples
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.rows.direct_io import ReadExecution
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes

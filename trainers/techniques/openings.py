@@ -11,7 +11,7 @@ from graphmill.assets.samples.read import open_samples
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.fanouts import resolved
 from graphmill.assets.sizes import parse_size
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.local.require import require
 from graphmill.kernels.cuda.device import device_of
 from graphmill.kernels.cuda.protocol import KernelDevice
 from graphmill.kernels.errors import InputError

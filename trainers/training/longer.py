@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphmill.assets.building.materialize import stage_version
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.trainers.loop.checkpoint import checkpoint_bytes, parse_checkpoint, write_checkpoint
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.record.checkpoint_head import checkpoint_path, finished_epochs

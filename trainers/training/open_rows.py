@@ -15,10 +15,10 @@ from graphmill.assets.budgets.read import Budgets, open_budgets
 from graphmill.assets.features.read import node_types, open_features, require_nodes
 from graphmill.assets.hotness.read import open_hotness
 from graphmill.assets.sizes import format_bytes, parse_size
-from graphmill.assets.storage.control_group import fits_memory
-from graphmill.assets.storage.machine import usable_cores
-from graphmill.assets.storage.require import require
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.local.require import require
+from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.storage.system.control_group import fits_memory
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.placement import place_bytes
 from graphmill.kernels.sampling.epoch_plan import EpochPlan

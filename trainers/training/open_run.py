@@ -11,7 +11,7 @@ import torch
 from graphmill.assets.features.read import node_types
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.sampling.drawing import open_drawing
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.batches.batch import Batching
 from graphmill.trainers.devices.protocol import Device

@@ -16,8 +16,8 @@ import torch
 from torch.nn import functional
 
 from graphmill.assets.features.read import NodeTypes
-from graphmill.assets.storage.control_group import free_bytes
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.system.control_group import free_bytes
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.history.csr2 import prune
 from graphmill.kernels.rows.gather import gather

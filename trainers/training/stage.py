@@ -31,7 +31,7 @@ from typing import Any
 
 from graphmill.assets.building.stage import Building, Progress, Silent, Summary
 from graphmill.assets.costs.needs import Need, Sizes, Term, sizes_of
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory
 from graphmill.trainers.devices.torch_threads import torch_threads

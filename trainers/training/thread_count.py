@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphmill.assets.storage.machine import here_and_now, usable_cores
+from graphmill.assets.storage.system.machine import here_and_now, usable_cores
 from graphmill.trainers.ranks.group import Ranks
 from graphmill.trainers.recipe.config import ModelConfig, TrainConfig
 

@@ -16,10 +16,10 @@ from safetensors.torch import save
 
 from graphmill.assets.building.stage import Check, Progress, Summary
 from graphmill.assets.graph.read import Graph
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.machine import processor_name
-from graphmill.assets.storage.version import canonical
-from graphmill.assets.storage.writer import Writer
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.writer import Writer
+from graphmill.assets.storage.names.version import canonical
+from graphmill.assets.storage.system.machine import processor_name
 from graphmill.trainers.inference.scores import score
 from graphmill.trainers.loop.checkpoint import CheckpointFile, apart, checkpoint_bytes, parse_checkpoint
 from graphmill.trainers.loop.loop import Loop

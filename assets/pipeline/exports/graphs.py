@@ -15,8 +15,8 @@ import numpy as np
 from graphmill.assets.features.read import open_features, require_nodes
 from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.pipeline.exports.typed import TypedNodes, has_types, masks_of, rows_of, typed_edges, typed_nodes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.errors import InputError, install_extra
 from graphmill.kernels.types import Array
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphmill.assets.features.read import node_types
 from graphmill.assets.graph.read import Graph
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.arrays import widen
 from graphmill.kernels.types import Array
 

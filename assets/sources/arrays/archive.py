@@ -22,8 +22,8 @@ import numpy as np
 
 from graphmill.assets.sources.features.blocks import SLICE_BYTES, row_ranges
 from graphmill.assets.sources.readers.duck import FIX_FILE
-from graphmill.assets.storage.arrays import BAD_HEADER, READING
-from graphmill.assets.storage.machine import require_plain_file
+from graphmill.assets.storage.files.arrays import BAD_HEADER, READING
+from graphmill.assets.storage.system.machine import require_plain_file
 from graphmill.kernels.arrays import largest
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array

@@ -19,7 +19,7 @@ from graphmill.assets.sources.features.types import BFLOAT16, widened
 from graphmill.assets.sources.readers.duck import FIX_FILE
 from graphmill.assets.sources.readers.part_files import refuse_managed
 from graphmill.assets.sources.typed_graph import EdgeBatch, Relation
-from graphmill.assets.storage.arrays import BAD_HEADER, READING, forget_pages
+from graphmill.assets.storage.files.arrays import BAD_HEADER, READING, forget_pages
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 

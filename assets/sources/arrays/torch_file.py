@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.assets.sources.arrays.archive import BAD_ARCHIVE
-from graphmill.assets.storage.refused import is_unread
+from graphmill.assets.storage.system.refused import is_unread
 from graphmill.kernels.errors import InputError
 
 KINDS = (

@@ -26,14 +26,14 @@ from graphmill.assets.sources.features.types import (
     stored_type,
     widened,
 )
-from graphmill.assets.storage.arrays import DATA_OFFSET, forget_pages
-from graphmill.assets.storage.digests import page_digests_of
+from graphmill.assets.storage.files.arrays import DATA_OFFSET, forget_pages
+from graphmill.assets.storage.files.digests import page_digests_of
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, id_dtype
 
 if TYPE_CHECKING:
     from graphmill.assets.building.stage import Progress
-    from graphmill.assets.storage.writer import Writer
+    from graphmill.assets.storage.local.writer import Writer
 
 
 SLICE_BYTES = 8 << 20

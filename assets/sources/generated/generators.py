@@ -38,7 +38,7 @@ from graphmill.assets.sources.interface import (
 )
 from graphmill.assets.sources.spool import BATCH_EDGES, EdgeColumns, EdgeSpool, range_edges, record_dtype
 from graphmill.assets.sources.survey import Survey
-from graphmill.assets.storage.filesystem import full_disk
+from graphmill.assets.storage.system.filesystem import full_disk
 from graphmill.kernels.graph.generate import (
     LARGEST_NOISE,
     citation_edges,

@@ -165,7 +165,7 @@ def _of_features(config: OgbConfig, found: Mapping[str, Path]) -> set[str]:
 
 
 def _digest(found: Mapping[str, Path], counts: Mapping[str, int] | None = None) -> str:
-    from graphmill.assets.storage.digests import sha256_file
+    from graphmill.assets.storage.files.digests import sha256_file
 
     whole = hashlib.sha256()
     for name, count in (counts or {}).items():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphmill.assets.sources.readers.duck import Duck, path_literal
-from graphmill.assets.storage.digests import BLOCK_BYTES, remembered_digests
+from graphmill.assets.storage.files.digests import BLOCK_BYTES, remembered_digests
 from graphmill.kernels.errors import InputError
 
 

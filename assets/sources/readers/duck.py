@@ -17,8 +17,8 @@ from typing import Any
 
 from graphmill.assets.sizes import format_bytes
 from graphmill.assets.sources.readers.arrow_stream import Column, StreamError, arrow_batches
-from graphmill.assets.storage.encodings import as_utf8, through
-from graphmill.assets.storage.filesystem import full_disk, full_errno
+from graphmill.assets.storage.files.encodings import as_utf8, through
+from graphmill.assets.storage.system.filesystem import full_disk, full_errno
 from graphmill.kernels.errors import InputError
 
 ONE_END = "tr '\\r' '\\n'"

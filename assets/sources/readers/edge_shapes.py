@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from graphmill.assets.sources.readers.packing import PIECE_BYTES, packing, reading, text_lines
 from graphmill.assets.sources.readers.separators import BLANKS, NUMBER
-from graphmill.assets.storage.encodings import through
+from graphmill.assets.storage.files.encodings import through
 from graphmill.kernels.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from graphmill.assets.sources.readers.part_files import expand, file_kind, folde
 from graphmill.assets.sources.readers.table_features import left_out
 from graphmill.assets.sources.readers.table_files import TableFiles
 from graphmill.assets.sources.readers.text_layout import TextForm
-from graphmill.assets.storage.digests import sha256_file
+from graphmill.assets.storage.files.digests import sha256_file
 
 
 def table_digests(

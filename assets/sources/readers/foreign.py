@@ -10,7 +10,7 @@ from pathlib import Path
 from shlex import quote
 
 from graphmill.assets.sources.readers.packing import PACKED, packing
-from graphmill.assets.storage.encodings import through
+from graphmill.assets.storage.files.encodings import through
 from graphmill.kernels.errors import InputError
 
 _TO_PARQUET = "python -c \"import polars; polars.{read}({path!r}).write_parquet({path!r} + '.parquet')\""

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from graphmill.assets.sources.readers.duck import FIX_FILE, Duck, damaged_gzip, path_literal
-from graphmill.assets.storage.encodings import as_utf8, wide_encoding
-from graphmill.assets.storage.filesystem import full_disk, full_errno
-from graphmill.assets.storage.machine import require_plain_file
+from graphmill.assets.storage.files.encodings import as_utf8, wide_encoding
+from graphmill.assets.storage.system.filesystem import full_disk, full_errno
+from graphmill.assets.storage.system.machine import require_plain_file
 from graphmill.kernels.errors import InputError
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}

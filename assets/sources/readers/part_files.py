@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from graphmill.assets.sources.readers.foreign import foreign
 from graphmill.assets.sources.readers.packing import PACKED, first_bytes
-from graphmill.assets.storage.patterns import in_order, matches, why_nothing, written
+from graphmill.assets.storage.names.patterns import in_order, matches, why_nothing, written
 from graphmill.kernels.errors import InputError
 
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv")

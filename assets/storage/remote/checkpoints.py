@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from graphmill.assets.storage.filesystem import beside, make_folder, reporting_full_disk, write_durably
-from graphmill.assets.storage.home import store_url
-from graphmill.assets.storage.manifest import CHECKPOINTED, CHECKPOINTS, Address
+from graphmill.assets.storage.names.home import store_url
+from graphmill.assets.storage.names.manifest import CHECKPOINTED, CHECKPOINTS, Address
 from graphmill.assets.storage.remote.objects import Objects, Stored, require_objects
+from graphmill.assets.storage.system.filesystem import beside, make_folder, reporting_full_disk, write_durably
 from graphmill.kernels.errors import InputError
 
 NAME = re.compile(rf"{CHECKPOINTS}/([0-9a-f]{{64}})\.safetensors")

@@ -1,4 +1,4 @@
-"""Garbage collection of the object store, by the rules of assets/storage/collect.py: what nothing refers to that is kept or alive.
+"""Garbage collection of the object store, by the rules of assets/storage/local/collect.py: what nothing refers to that is kept or alive.
 
 The artifacts of all homes count, and the leases of all machines. An artifact is taken away in this order, which leaves no reader with half
 of one:
@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import timedelta
 
-from graphmill.assets.storage.collect import Garbage, Item, Removal, Report, node_of
-from graphmill.assets.storage.keep import Node, judge
-from graphmill.assets.storage.local_store import LocalStore
-from graphmill.assets.storage.manifest import Address
+from graphmill.assets.storage.local.collect import Garbage, Item, Removal, Report, node_of
+from graphmill.assets.storage.local.keep import Node, judge
+from graphmill.assets.storage.local.local_store import LocalStore
+from graphmill.assets.storage.names.manifest import Address
 from graphmill.assets.storage.remote.checkpoints import stored_checkpoints
 from graphmill.assets.storage.remote.entries import (
     CONTENT,

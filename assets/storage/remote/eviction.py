@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from graphmill.assets.sizes import format_bytes, parse_size
-from graphmill.assets.storage.documents import manifest_schema, read_if_sound
-from graphmill.assets.storage.local_store import LocalStore
-from graphmill.assets.storage.manifest import MANIFEST, RUN, address_of, whole_of
+from graphmill.assets.storage.files.documents import manifest_schema, read_if_sound
+from graphmill.assets.storage.local.local_store import LocalStore
+from graphmill.assets.storage.names.manifest import MANIFEST, RUN, address_of, whole_of
 from graphmill.assets.storage.remote.entries import listed_entries
 from graphmill.assets.storage.remote.objects import Objects
 from graphmill.kernels import environment

@@ -17,17 +17,17 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from graphmill.assets.storage.artifact import find_artifact
-from graphmill.assets.storage.digests import BLOCK_BYTES, words_digest
-from graphmill.assets.storage.filesystem import make_folder, reporting_full_disk
-from graphmill.assets.storage.leases import Leases
-from graphmill.assets.storage.manifest import WORDS, Address, file_sizes, label_of
+from graphmill.assets.storage.files.digests import BLOCK_BYTES, words_digest
+from graphmill.assets.storage.files.verified import damaged_block, note_sound
+from graphmill.assets.storage.local.artifact import find_artifact
+from graphmill.assets.storage.local.leases import Leases
+from graphmill.assets.storage.local.staging import Staging
+from graphmill.assets.storage.local.writer import complete_folder, publish_folder
+from graphmill.assets.storage.names.manifest import WORDS, Address, file_sizes, label_of
 from graphmill.assets.storage.remote.entries import IS_DAMAGED, StoredEntry, read_entry
 from graphmill.assets.storage.remote.eviction import make_space
 from graphmill.assets.storage.remote.objects import Objects
-from graphmill.assets.storage.staging import Staging
-from graphmill.assets.storage.verified import damaged_block, note_sound
-from graphmill.assets.storage.writer import complete_folder, publish_folder
+from graphmill.assets.storage.system.filesystem import make_folder, reporting_full_disk
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array
 

@@ -8,7 +8,7 @@ Clocks: the age of a lease is the time that the server says it was written, take
 (`Objects.now`). The clocks of the machines do not enter. A holder that stands still for longer than the expiry (a suspended machine) loses
 its leases, and a collector may take what it reads: the error then says how to build it again.
 
-The order that makes this safe is that of assets/storage/leases.py: leases first, then the look whether the artifacts are there. A
+The order that makes this safe is that of assets/storage/local/leases.py: leases first, then the look whether the artifacts are there. A
 collector looks for leases, takes the entry away, looks again, and puts the entry back if a lease has come
 (assets/storage/remote/collect.py).
 """
@@ -25,10 +25,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from graphmill.assets.storage.documents import lease_schema, parse_document
-from graphmill.assets.storage.manifest import Address
+from graphmill.assets.storage.files.documents import lease_schema, parse_document
+from graphmill.assets.storage.files.sealed_json import seal
+from graphmill.assets.storage.names.manifest import Address
 from graphmill.assets.storage.remote.objects import Objects
-from graphmill.assets.storage.sealed_json import seal
 from graphmill.kernels.errors import InputError
 
 FOLDER = "leases"

@@ -1,4 +1,4 @@
-"""The object store behind one home: the verbs of assets/storage/backend.py, answered by its entries and objects."""
+"""The object store behind one home: the verbs of assets/storage/local/backend.py, answered by its entries and objects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.storage.backend import StoreBackend
-from graphmill.assets.storage.manifest import Address, Described, content_digest
+from graphmill.assets.storage.local.backend import StoreBackend
+from graphmill.assets.storage.names.manifest import Address, Described, content_digest
 from graphmill.assets.storage.remote.entries import REQUESTS, listed_entries, read_entries, read_entry
 from graphmill.assets.storage.remote.eviction import note_use
 from graphmill.assets.storage.remote.fetch import fetch_artifact, read_file, stored_problems

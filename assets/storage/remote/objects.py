@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from graphmill.assets.storage.filesystem import make_folder
-from graphmill.assets.storage.home import STORE_VARIABLE, store_url
+from graphmill.assets.storage.names.home import STORE_VARIABLE, store_url
+from graphmill.assets.storage.system.filesystem import make_folder
 from graphmill.kernels import environment
 from graphmill.kernels.errors import InputError, install_extra
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphmill.assets.storage.artifact import find_artifact
-from graphmill.assets.storage.documents import read_if_sound, run_schema
-from graphmill.assets.storage.manifest import RUN, Address, Described, file_sizes, references
+from graphmill.assets.storage.files.documents import read_if_sound, run_schema
+from graphmill.assets.storage.local.artifact import find_artifact
+from graphmill.assets.storage.names.manifest import RUN, Address, Described, file_sizes, references
 from graphmill.assets.storage.remote.entries import StoredEntry, entry_key, listed_entries, read_entry
 from graphmill.assets.storage.remote.leases import hold_remote
 from graphmill.assets.storage.remote.objects import Objects

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from graphmill.assets.budgets.measured import measure
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.filesystem import make_folder
-from graphmill.assets.storage.home import home_folder, store_url
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.names.home import home_folder, store_url
+from graphmill.assets.storage.system.filesystem import make_folder
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.jobs.commands.machine.findings import LACKS, NOTE, Finding, finding
 from graphmill.jobs.commands.machine.surroundings import (
     compiler,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.techniques.factored.simulator.allocation import Allocation, search
 from graphmill.trainers.techniques.factored.simulator.simulate import simulate, time_shared

@@ -22,8 +22,8 @@ from graphmill.assets.building import guard
 from graphmill.assets.building.child import Child, end_group, module_environment
 from graphmill.assets.building.interrupts import stop_event
 from graphmill.assets.pipeline.file import FOLDER_VARIABLE, pipelines_folder
-from graphmill.assets.storage.filesystem import take_lock
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
+from graphmill.assets.storage.system.filesystem import take_lock
 from graphmill.jobs.operations.reload import UI_VARIABLE
 from graphmill.jobs.runs.dead_runs import RUNNING, fail_dead_runs
 from graphmill.jobs.runs.instance import environment, init_home, open_instance

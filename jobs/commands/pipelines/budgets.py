@@ -14,8 +14,8 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import Versions, find_all
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.cuda.driver import num_gpus
 from graphmill.kernels.errors import InputError

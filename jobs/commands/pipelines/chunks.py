@@ -10,7 +10,7 @@ from graphmill.assets.chunks.rates import PLACE, measured_rates, parse_rates
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import Versions, find_all
-from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.names.home import home_folder
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.aligned import aligned_rows, terminal_columns
 from graphmill.kernels.chunks.counts import cost

@@ -148,7 +148,7 @@ def require_local(source: str) -> None:
     Raises:
         InputError: the text is such an address.
     """
-    from graphmill.assets.storage.patterns import REMOTE, why_nothing
+    from graphmill.assets.storage.names.patterns import REMOTE, why_nothing
 
     if REMOTE.match(source) and not Path(source).exists():
         raise InputError(f"{source} {why_nothing(Path(source))}", "download the files, and give their local path")
@@ -177,7 +177,7 @@ def recognise(path: Path) -> tuple[str, dict[str, Any]]:
     """
     from graphmill.assets.sources.arrays.torch_file import looks_saved
     from graphmill.assets.sources.readers.part_files import looks_like_table
-    from graphmill.assets.storage.patterns import matches, why_nothing
+    from graphmill.assets.storage.names.patterns import matches, why_nothing
 
     if path.is_dir() and any((path / name).is_dir() for name in OGB_FOLDERS):
         return "ogb", {"path": path}

@@ -17,8 +17,8 @@ from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.needs import KnownSizes, StepNeed, step_needs, total_stored
 from graphmill.assets.pipeline.steps import Step
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.machine import memory_bytes
 from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.system.machine import memory_bytes
 from graphmill.jobs.definitions import execution_of
 from graphmill.jobs.operations.size import is_big
 from graphmill.jobs.runs.training import training_steps

@@ -10,7 +10,7 @@ from typing import Any
 from graphmill.assets.pipeline.file import load_pipeline, pipelines_folder
 from graphmill.assets.pipeline.rules import NAME
 from graphmill.assets.sources.registry import config_class, source_names
-from graphmill.assets.storage.patterns import matches
+from graphmill.assets.storage.names.patterns import matches
 from graphmill.jobs.commands.pipelines.inspect_source import column_names, recognise, require_local
 from graphmill.kernels.errors import InputError
 

@@ -16,7 +16,7 @@ import tomlkit
 from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.pipeline.rules import NAME
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.filesystem import replace_atomically
+from graphmill.assets.storage.system.filesystem import replace_atomically
 from graphmill.jobs.commands.options import Asked, complete_pipelines, json_option, set_option
 from graphmill.jobs.planning.plan import TIE, Planned, TechniquePlan
 from graphmill.kernels.errors import InputError

@@ -15,10 +15,10 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import home_folder
+from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import short
 from graphmill.jobs.commands.aligned import named_values
 from graphmill.jobs.figures.cost import read_ledger
 from graphmill.jobs.figures.plain_table import PlainTable, one_line

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.manifest import address_of, label_of
-from graphmill.assets.storage.refused import unread
-from graphmill.assets.storage.repair import lineage_problems
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.repair import lineage_problems
+from graphmill.assets.storage.names.manifest import address_of, label_of
+from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import short
+from graphmill.assets.storage.system.refused import unread
 from graphmill.jobs.commands.names import find_artifact
 from graphmill.kernels.errors import InputError
 

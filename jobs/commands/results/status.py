@@ -11,11 +11,11 @@ from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.pipeline.steps import Step, Versions
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.collect import asked_for
-from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.collect import asked_for
+from graphmill.assets.storage.names.home import home_folder
+from graphmill.assets.storage.names.version import canonical, short
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import canonical, short
 from graphmill.jobs.commands.results.views import flattened
 from graphmill.jobs.operations.unread import unread_lines
 from graphmill.jobs.runs.training import training_steps

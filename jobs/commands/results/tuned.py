@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.assets.pipeline.file import Pipeline
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import canonical_json, short
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import canonical_json, short
 from graphmill.jobs.commands.results.leaderboard import Entry, TrainedTable
 from graphmill.jobs.commands.results.views import flattened
 from graphmill.kernels.errors import InputError

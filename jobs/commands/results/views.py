@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.version import short
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import short
 from graphmill.jobs.figures.cost import read_ledger
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainConfig

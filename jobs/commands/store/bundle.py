@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.bundle import write_bundle
+from graphmill.assets.storage.local.bundle import write_bundle
 from graphmill.assets.storage.store import Store
 from graphmill.trainers.recipe.config import find_table
 from graphmill.trainers.recipe.inputs import find_table_inputs

@@ -59,7 +59,7 @@ def verify(home: Path | None, names: tuple[str, ...], as_json: bool) -> None:
 
     Example: graphmill verify
     """
-    from graphmill.assets.storage.home import store_url
+    from graphmill.assets.storage.names.home import store_url
     from graphmill.jobs.commands.results.show import print_verified, verify_artifacts
     from graphmill.jobs.commands.store.stored import not_verified
 
@@ -91,7 +91,7 @@ def repair(home: Path | None, names: tuple[str, ...], yes: bool, dry_run: bool) 
 
     Example: graphmill repair --dry-run
     """
-    from graphmill.assets.storage.home import store_url
+    from graphmill.assets.storage.names.home import store_url
     from graphmill.jobs.commands.store.repair import repair_store
     from graphmill.jobs.commands.store.stored import repair_stored
 
@@ -156,7 +156,7 @@ def gc(home: Path | None, keep: int | None, older: str | None, yes: bool, dry_ru
 
     Example: graphmill gc --keep 3 --runs 30d --dry-run
     """
-    from graphmill.assets.storage.home import store_url
+    from graphmill.assets.storage.names.home import store_url
     from graphmill.jobs.commands.store.gc import collect_garbage
     from graphmill.jobs.commands.store.stored import collect_stored_garbage
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.compare import ArrayDifference, compare_arrays
-from graphmill.assets.storage.version import short
+from graphmill.assets.storage.files.compare import ArrayDifference, compare_arrays
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import short
 from graphmill.jobs.commands.aligned import aligned_rows, named_values, terminal_columns
 from graphmill.jobs.commands.results.views import flattened, is_number, read_metrics
 

@@ -7,10 +7,10 @@ import sys
 import click
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.collect import Garbage, Item, collect, find_garbage
-from graphmill.assets.storage.manifest import label_of
+from graphmill.assets.storage.local.collect import Garbage, Item, collect, find_garbage
+from graphmill.assets.storage.names.manifest import label_of
+from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import short
 from graphmill.kernels.errors import InputError
 
 

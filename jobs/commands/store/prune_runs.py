@@ -19,7 +19,7 @@ import dagster as dg
 from dagster import RunsFilter
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.home import home_folder
+from graphmill.assets.storage.names.home import home_folder
 from graphmill.jobs.commands.store.gc import confirmed
 from graphmill.jobs.operations.difference import run_end
 from graphmill.jobs.runs.dead_runs import fail_dead_runs

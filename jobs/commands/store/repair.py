@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from graphmill.assets.storage.manifest import address_of, label_of
-from graphmill.assets.storage.repair import Damage, find_damage, remove_damage
+from graphmill.assets.storage.local.repair import Damage, find_damage, remove_damage
+from graphmill.assets.storage.names.manifest import address_of, label_of
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.names import PREFIX, find_artifact
 from graphmill.jobs.commands.store.gc import confirmed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.manifest import Address, label_of
+from graphmill.assets.storage.names.manifest import Address, label_of
 from graphmill.assets.storage.remote.collect import collect_stored, find_stored_garbage, remove_stored
 from graphmill.assets.storage.remote.leases import EXPIRY_SECONDS
 from graphmill.assets.storage.store import Store

@@ -14,9 +14,9 @@ from graphmill.assets.budgets.measured import PLACE, MachineBytes, measured_byte
 from graphmill.assets.budgets.read import open_budgets
 from graphmill.assets.budgets.stage import BudgetsStage
 from graphmill.assets.building.materialize import materialize
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import canonical
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import canonical
 from graphmill.trainers.recipe.config import TrainTable
 from tests.trainers.graphs import random_graph_artifacts
 from tests.trainers.runs import TABLE

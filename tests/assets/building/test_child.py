@@ -33,7 +33,7 @@ from graphmill.assets.building.child import (
     start_child,
     start_guarded,
 )
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.jobs import cli
 from graphmill.jobs.commands.machine.ui import server_environment
 from tests.jobs.runs.processes import wait_until_gone
@@ -56,7 +56,7 @@ def test_modules_in_the_users_folder_are_not_imported(tmp_path: Path, whose: str
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("raise SystemExit('the user's code was run')")
     server = os.environ | server_environment(tmp_path / "home", 3000)
-    code = "import graphmill.assets.storage.home, dagster, numpy; print(graphmill.assets.storage.home.ROOT)"
+    code = "import graphmill.assets.storage.names.home, dagster, numpy; print(graphmill.assets.storage.names.home.ROOT)"
     (tmp_path / "inner.py").write_text("raise SystemExit('the user's module was run')")
     environment = child_environment() if whose == "a child" else server
     found = subprocess.run(

@@ -6,7 +6,7 @@ import pytest
 
 from graphmill.assets.building.labels import join_checks, labelled, rounded
 from graphmill.assets.building.stage import Check, Summary
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.building.stage import Silent, Summary
-from graphmill.assets.storage.machine import processor_name
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.local.require import require
 from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.system.machine import processor_name
 from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 
@@ -50,7 +50,7 @@ def test_the_run_record_names_the_processor(store, tmp_path, monkeypatch):
         ("processor\t: 0\n", platform.processor() or platform.machine()),
     ):
         cores.write_text(text)
-        monkeypatch.setattr("graphmill.assets.storage.machine.PROCESSORS", cores)
+        monkeypatch.setattr("graphmill.assets.storage.system.machine.PROCESSORS", cores)
         assert processor_name.__wrapped__() == name
 
 

@@ -15,9 +15,9 @@ from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.building.part_pool import PartError
 from graphmill.assets.building.parts import Here
 from graphmill.assets.building.stage import ChecksFailedError, Silent
-from graphmill.assets.storage.collect import collect, find_garbage
+from graphmill.assets.storage.local.collect import collect, find_garbage
+from graphmill.assets.storage.names.version import part_version
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import part_version
 from graphmill.kernels.errors import InputError
 from tests.assets.building.parted_stage import PARTED, Execution, Semantic
 

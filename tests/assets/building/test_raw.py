@@ -7,7 +7,7 @@ from graphmill.assets.building.materialize import materialize, stage_version
 from graphmill.assets.building.raw import raw_digests
 from graphmill.assets.building.stage import OnePass
 from graphmill.assets.pipeline.steps import Versions
-from graphmill.assets.storage.digests import sha256_file
+from graphmill.assets.storage.files.digests import sha256_file
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 
 pytestmark = pytest.mark.first
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.assets.cluster.nodes import about_this_node, code_digest, home_here, marked
-from graphmill.assets.storage.home import ROOT, STORE_VARIABLE, VARIABLE
+from graphmill.assets.storage.names.home import ROOT, STORE_VARIABLE, VARIABLE
 
 
 def test_the_digest_of_the_code_is_that_of_its_sources(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.part_pool import PartError
 from graphmill.assets.building.stage import ChecksFailedError, Silent
 from graphmill.assets.cluster.pool import OnCluster
-from graphmill.assets.storage.home import STORE_VARIABLE
+from graphmill.assets.storage.names.home import STORE_VARIABLE
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.building.parted_stage import PARTED, Execution, Semantic

@@ -85,7 +85,7 @@ def test_digests_are_remembered_and_renewed(tables, monkeypatch):
     import os
     import time
 
-    from graphmill.assets.storage import digests
+    from graphmill.assets.storage.files import digests
 
     folder, _ = tables
     monkeypatch.setenv("GRAPHMILL_HOME", str(folder / "home"))

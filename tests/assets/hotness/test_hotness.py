@@ -16,8 +16,8 @@ from graphmill.assets.hotness.stage import HOTNESS
 from graphmill.assets.pipeline.file import load_pipeline
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.names.user_code import Reference
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.user_code import Reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.hotness.bayes import visit_rates
 from graphmill.kernels.hotness.visits import count_reference

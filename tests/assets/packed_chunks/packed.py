@@ -17,7 +17,7 @@ from graphmill.assets.packed_chunks.stage import PACKED_CHUNKS
 from graphmill.assets.samples.config import SamplesExecution, SamplesTable, samples_config
 from graphmill.assets.samples.stage import SAMPLES
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from tests.assets.samples.sampled import build_samples
 from tests.assets.sampling_tables.tables import with_tables

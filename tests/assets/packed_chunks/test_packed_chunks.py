@@ -23,9 +23,9 @@ from graphmill.assets.packed_chunks.reorder import Reorderer
 from graphmill.assets.packed_chunks.slots import CachedNodes, input_slots
 from graphmill.assets.packed_chunks.stage import PACKED_CHUNKS
 from graphmill.assets.samples.read import open_samples
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.read_ranges import read_ranges
-from graphmill.assets.storage.read_verified import read_table
+from graphmill.assets.storage.files.read_ranges import read_ranges
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.local.read_verified import read_table
 from graphmill.assets.storage.store import Store
 from graphmill.kernels import warn_once
 from graphmill.kernels.disk_cache.pack import pack_range

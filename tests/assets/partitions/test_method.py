@@ -14,7 +14,7 @@ from graphmill.assets.partitions.config import PartitionsTable, partitions_confi
 from graphmill.assets.partitions.method import AUTO_BYTES, choose_method, metis_bytes
 from graphmill.assets.partitions.stage import PARTITIONS, PARTITIONS_PAGE
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
 from tests.recipes import recipe, sbm

@@ -21,7 +21,7 @@ from graphmill.assets.partitions.empty import EVERY_PART, empty_notes
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.partitions.stage import PARTITIONS
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.jobs.runs.processes import lives, wait_for

@@ -34,7 +34,7 @@ from graphmill.assets.sampling_tables.stage import SAMPLING_TABLES
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution
 from graphmill.assets.shards.stage import SHARDS
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable, model_configs

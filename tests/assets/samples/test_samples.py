@@ -12,7 +12,7 @@ from graphmill.assets.graph.read import open_graph
 from graphmill.assets.samples.config import BatchRange, SamplesConfig, SamplesExecution, epoch_plan
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.samples.stage import SAMPLES
-from graphmill.assets.storage.artifact import read_artifact
+from graphmill.assets.storage.local.artifact import read_artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.epoch_plan import evaluation_plan
@@ -198,8 +198,8 @@ def test_a_flipped_bit_and_a_cut_are_found_by_the_reader_and_by_verify(tmp_path,
 
 def test_edge_ids_types_and_weights_are_stored_where_the_graph_has_them(tmp_path):
     from graphmill.assets.building.stage import Summary
+    from graphmill.assets.storage.names.version import version_of
     from graphmill.assets.storage.store import Store
-    from graphmill.assets.storage.version import version_of
 
     plain = random_graph_artifacts(tmp_path).graph
     count = plain.files["indices.npy"]["shape"][0]

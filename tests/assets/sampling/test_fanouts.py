@@ -11,7 +11,7 @@ from graphmill.assets.pipeline.settings import with_settings
 from graphmill.assets.sampling.bounds import batch_bound
 from graphmill.assets.sampling.config import FanoutStep, SamplingConfig
 from graphmill.assets.sampling.fanouts import entry_text, least_drawn, middle_part, most_drawn, resolved, spelled
-from graphmill.assets.storage.version import canonical, canonical_json
+from graphmill.assets.storage.names.version import canonical, canonical_json
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable, model_configs
 

@@ -45,10 +45,10 @@ def blocks(topology, how, threads):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("how", HOWS.values(), ids=HOWS)
 def test_no_batch_changes(topology, monkeypatch, how, threads):
-    monkeypatch.setattr("graphmill.assets.storage.control_group.free_bytes", lambda: None)
+    monkeypatch.setattr("graphmill.assets.storage.system.control_group.free_bytes", lambda: None)
     near, expected = blocks(topology, how, threads)
     assert near.topology is topology and not read_at_random(topology.indices)
-    monkeypatch.setattr("graphmill.assets.storage.control_group.free_bytes", lambda: 0)
+    monkeypatch.setattr("graphmill.assets.storage.system.control_group.free_bytes", lambda: 0)
     apart, found = blocks(topology, how, threads)
     assert found == expected
     assert read_at_random(apart.topology.indices) and read_at_random(apart.topology.indptr)
@@ -58,11 +58,11 @@ def test_no_batch_changes(topology, monkeypatch, how, threads):
 def test_the_bound_is_half_of_what_is_free(topology, monkeypatch):
     size = topology.indptr.nbytes + topology.indices.nbytes
     for free, near in ((2 * size, True), (2 * size - 1, False)):
-        monkeypatch.setattr("graphmill.assets.storage.control_group.free_bytes", lambda free=free: free)
+        monkeypatch.setattr("graphmill.assets.storage.system.control_group.free_bytes", lambda free=free: free)
         assert (Drawing(neighbours=HOWS["few"]).sampler(topology, seed=3).topology is topology) is near
 
 
 def test_arrays_in_memory_are_left_alone(topology, monkeypatch):
     held = replace(topology, indptr=np.array(topology.indptr), indices=np.array(topology.indices))
-    monkeypatch.setattr("graphmill.assets.storage.control_group.free_bytes", lambda: 0)
+    monkeypatch.setattr("graphmill.assets.storage.system.control_group.free_bytes", lambda: 0)
     assert Drawing(neighbours=HOWS["few"]).sampler(held, seed=3).topology is held

@@ -8,7 +8,7 @@ from graphmill.assets.building.materialize import materialize
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling_tables.config import tables_config
 from graphmill.assets.sampling_tables.stage import SAMPLING_TABLES
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 
 

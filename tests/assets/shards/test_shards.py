@@ -14,9 +14,9 @@ from graphmill.assets.partitions.stage import PARTITIONS
 from graphmill.assets.shards.config import ShardsConfig, ShardsExecution, part_name
 from graphmill.assets.shards.read import open_shards
 from graphmill.assets.shards.stage import SHARDS
-from graphmill.assets.storage.artifact import read_artifact
-from graphmill.assets.storage.digests import page_digests_of
-from graphmill.assets.storage.read_verified import read_table
+from graphmill.assets.storage.files.digests import page_digests_of
+from graphmill.assets.storage.local.artifact import read_artifact
+from graphmill.assets.storage.local.read_verified import read_table
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.trainers.graphs import random_graph_artifacts

@@ -19,8 +19,8 @@ from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.registry import config_class
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.table import FeatureTable
 from tests.graphs import GraphArtifacts
 
 COMPARED = ("indptr", "indices", "in_degree", "out_degree", "labels", "train_ids", "valid_ids", "test_ids")

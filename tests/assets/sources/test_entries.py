@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from graphmill.assets.features.config import features_config
 from graphmill.assets.sources.interface import TableConfig
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.version import canonical
+from graphmill.assets.storage.names.version import canonical
 from graphmill.kernels.errors import InputError
 from tests.assets.sources.own_data import build_config
 

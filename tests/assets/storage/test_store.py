@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.assets.storage import staging
-from graphmill.assets.storage.filesystem import locked
-from graphmill.assets.storage.staging import STAGING
+from graphmill.assets.storage.local import staging
+from graphmill.assets.storage.local.staging import STAGING
+from graphmill.assets.storage.local.writer import REPLACE_LOCK
+from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import version_of
-from graphmill.assets.storage.writer import REPLACE_LOCK
+from graphmill.assets.storage.system.filesystem import locked
 from graphmill.kernels.errors import InputError
 
 
@@ -59,7 +59,7 @@ def test_a_table_describes_rows_on_disk(store):
     table = publish(store).table("values")
     assert (table.offset, table.num_rows, table.width, table.dtype, table.row_bytes) == (4096, 3, 2, "int32", 8)
     assert table.open().tolist() == [[1, 1]] * 3
-    from graphmill.assets.storage.digests import block_digests
+    from graphmill.assets.storage.files.digests import block_digests
 
     assert table.block_digest.tolist() == block_digests(table.path).tolist()
 
@@ -122,7 +122,7 @@ def test_a_sound_artifact_is_never_set_aside(store, monkeypatch):
         assert not publish(store, value=7).reused
         return locked(path)
 
-    monkeypatch.setattr("graphmill.assets.storage.writer.locked", slow_lock)
+    monkeypatch.setattr("graphmill.assets.storage.local.writer.locked", slow_lock)
     late = publish(store, value=8)
     assert late.reused and late.array("values").tolist() == [[7, 7]] * 3
 
@@ -131,7 +131,7 @@ def test_a_sound_artifact_is_never_set_aside(store, monkeypatch):
 def test_a_writer_that_replaces_takes_the_place_of_a_sound_artifact(store, monkeypatch, exchanges):
     """Also where the file system cannot exchange two folders; whoever reads the old one goes on reading it."""
     if not exchanges:
-        monkeypatch.setattr("graphmill.assets.storage.writer.exchange_folders", lambda first, second: False)
+        monkeypatch.setattr("graphmill.assets.storage.local.writer.exchange_folders", lambda first, second: False)
     old = publish(store, value=7).array("values")
     with store.writer("toy", version(0), replaces=True) as writer:
         writer.save("values", np.full((3, 2), 8, np.int32))
@@ -205,7 +205,7 @@ def test_an_artifact_in_the_wrong_folder_is_damaged(store):
 
 
 def test_a_manifest_of_another_format_says_so(store, monkeypatch):
-    monkeypatch.setattr("graphmill.assets.storage.writer.FORMAT", 99)
+    monkeypatch.setattr("graphmill.assets.storage.local.writer.FORMAT", 99)
     with pytest.raises(ValueError, match="format is 99, and this version of graphmill reads 1"):
         publish(store)
 
@@ -221,7 +221,7 @@ def test_missing_names_are_answered_with_near_ones(store):
 def test_an_array_of_another_shape_than_the_manifest_says_is_refused(store):
     made = publish(store)
     (made.path / "values.npy").unlink()
-    from graphmill.assets.storage.arrays import write_array
+    from graphmill.assets.storage.files.arrays import write_array
 
     write_array(made.path / "values.npy", np.zeros((2, 3), np.int32))
     with pytest.raises(InputError, match=r"is int32\[2, 3\], the manifest says int32\[3, 2\]"):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from graphmill.assets.building.stage import Summary
-from graphmill.assets.storage.version import version_of
+from graphmill.assets.storage.names.version import version_of
 
 NUMBERS = {
     "graph": {"num_nodes": 1, "num_edges": 0},

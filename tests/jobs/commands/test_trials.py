@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.command import graphmill
 from graphmill.jobs.commands.options import Asked

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from graphmill.assets.definitions import Surroundings
-from graphmill.assets.storage.sealed_json import seal
+from graphmill.assets.storage.files.sealed_json import seal
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.definitions import build_defs
 from graphmill.jobs.figures import pictures

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.figures.timeline import (
     COLOURS,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from graphmill.assets.pipeline.file import Pipeline, parse_pipeline
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.jobs.operations.sound import require_sound
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable

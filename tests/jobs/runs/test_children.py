@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.jobs.runs.children import ChildProcesses
 from tests.jobs.runs.processes import stubborn_pids, wait_until_gone
 

@@ -14,7 +14,7 @@ from dagster._core.events import EngineEventData
 
 from graphmill.assets.building.child import Child
 from graphmill.assets.definitions import MACHINE_TAG, SEEN_TAG, _note_machine, seen_at
-from graphmill.assets.storage.machine import here_and_now, seconds_since_boot
+from graphmill.assets.storage.system.machine import here_and_now, seconds_since_boot
 from graphmill.jobs.commands.machine import ui
 from graphmill.jobs.runs.dead_runs import fail_dead_runs, may_live, process_lives, run_process
 from graphmill.jobs.runs.history_files import PATIENCE_SECONDS, held_open

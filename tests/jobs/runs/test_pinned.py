@@ -10,7 +10,7 @@ from dagster._core.definitions.reconstruct import (
     reconstruct_repository_def_from_pointer,
 )
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.jobs.runs.pinned import KEY, pinned_files
 from tests.recipes import write_tiny
 

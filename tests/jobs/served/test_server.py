@@ -11,7 +11,7 @@ import pytest
 
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.steps import Versions
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.jobs.commands.machine.ui import WORKSPACE
 from graphmill.jobs.runs.training import training_steps
 from tests.jobs.runs.processes import stubborn_pids, wait_for, wait_until_gone

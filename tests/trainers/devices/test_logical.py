@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.trainers.devices.logical import LogicalDevice
 from graphmill.trainers.devices.protocol import CACHE, OverBudget, kernel_array
 
@@ -129,7 +129,7 @@ class Compiled(torch.nn.Module):
 BOOKED = """
 import sys
 import torch
-from graphmill.assets.storage.user_code import Reference, load_reference
+from graphmill.assets.storage.names.user_code import Reference, load_reference
 from pathlib import Path
 from graphmill.trainers.devices.logical import COMPILER, LogicalDevice
 

@@ -33,7 +33,7 @@ print(faults_of(5))
 
 HELD = """
 import torch
-from graphmill.assets.storage.machine import anonymous_bytes
+from graphmill.assets.storage.system.machine import anonymous_bytes
 from graphmill.trainers.devices.malloc import keep_freed_memory
 keep_freed_memory()
 torch.ones(1 << 20) @ torch.ones(1 << 20)
@@ -52,7 +52,7 @@ print((anonymous_bytes() - before) / alive)
 
 RETURNED = """
 import numpy as np
-from graphmill.assets.storage.machine import anonymous_bytes
+from graphmill.assets.storage.system.machine import anonymous_bytes
 from graphmill.trainers.devices.malloc import keep_freed_memory, return_freed_memory
 keep_freed_memory()
 before = anonymous_bytes()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from graphmill.assets.graph.read import Graph
 from graphmill.assets.sampling.config import Neighbours
 from graphmill.assets.sampling.drawing import Drawing
-from graphmill.assets.storage.digests import block_digests
-from graphmill.assets.storage.machine import anonymous_bytes
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.files.digests import block_digests
+from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.storage.system.machine import anonymous_bytes
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.direct_io import PageReader
 from graphmill.kernels.sampling.epoch_plan import EpochPlan

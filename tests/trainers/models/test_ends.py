@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphmill.assets.building.stage import Silent
-from graphmill.assets.storage.version import canonical
+from graphmill.assets.storage.names.version import canonical
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference

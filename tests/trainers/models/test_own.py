@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load
 
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.user_code import Reference
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.user_code import Reference
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.own_sampling import OwnSampler
 from graphmill.kernels.sampling.sample import Sampler

@@ -8,8 +8,8 @@ import polars
 import pytest
 import torch
 
-from graphmill.assets.storage.user_code import Reference
-from graphmill.assets.storage.version import canonical
+from graphmill.assets.storage.names.user_code import Reference
+from graphmill.assets.storage.names.version import canonical
 from graphmill.kernels.blocks.pyg_blocks import to_pyg
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.models.build import build_model

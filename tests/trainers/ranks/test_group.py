@@ -2,7 +2,7 @@
 
 import sys
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.trainers.ranks.launch import run_ranks
 
 RANK = """

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.ranks import launch
 from graphmill.trainers.ranks.launch import RankError, run_ranks

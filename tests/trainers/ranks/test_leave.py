@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.trainers.ranks import meeting
 from graphmill.trainers.ranks.launch import LISTENER, RankError, run_ranks
 from graphmill.trainers.ranks.meeting import LateRank, Meeting

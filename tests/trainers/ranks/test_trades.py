@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.trainers.ranks.launch import RankError, run_ranks
 
 RANK = """

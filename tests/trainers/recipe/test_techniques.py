@@ -11,10 +11,10 @@ import pytest
 from graphmill.assets.building.stage import Silent
 from graphmill.assets.pipeline.data_steps import preprocessing_steps
 from graphmill.assets.pipeline.file import parse_pipeline
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.home import ROOT
+from graphmill.assets.storage.names.version import canonical
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import canonical
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.techniques import TECHNIQUES, Technique

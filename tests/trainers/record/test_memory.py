@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.assets.storage.machine import STATM, anonymous_bytes
+from graphmill.assets.storage.system.machine import STATM, anonymous_bytes
 from graphmill.trainers.record.memory import PeakMemory, measured_memory
 
 MIB = 1 << 20

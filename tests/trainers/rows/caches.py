@@ -9,9 +9,9 @@ from graphmill.assets.budgets.config import BudgetsConfig, BudgetsExecution, Mem
 from graphmill.assets.budgets.stage import BudgetsStage
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import Summary
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import version_of
 from tests.trainers.graphs import GraphArtifacts
 
 

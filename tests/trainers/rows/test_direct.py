@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from graphmill.assets.graph.read import Graph
-from graphmill.assets.storage.digests import page_digests_of
-from graphmill.assets.storage.table import FeatureTable
+from graphmill.assets.storage.files.digests import page_digests_of
+from graphmill.assets.storage.names.table import FeatureTable
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.direct_io import ReadExecution
 from graphmill.trainers.record.ledger import Ledger
@@ -92,7 +92,7 @@ def test_digests_of_pages_are_computed_where_an_artifact_has_none(graph, tmp_pat
     ("free", "kind"), [(None, MappedSource), (400 * 48 * 2, MappedSource), (400 * 48 * 2 - 1, DirectSource)]
 )
 def test_auto_is_direct_for_a_table_of_more_than_half_the_free_memory(graph, monkeypatch, free, kind):
-    monkeypatch.setattr("graphmill.assets.storage.control_group.free_bytes", lambda: free)
+    monkeypatch.setattr("graphmill.assets.storage.system.control_group.free_bytes", lambda: free)
     assert type(open_source(graph.features, "auto")) is kind
 
 
@@ -100,7 +100,7 @@ def test_auto_goes_through_the_page_cache_where_no_direct_read_is_to_be_had(grap
     def refuse(*arguments):
         raise InputError("the file system has no O_DIRECT", "")
 
-    monkeypatch.setattr("graphmill.assets.storage.control_group.free_bytes", lambda: 0)
+    monkeypatch.setattr("graphmill.assets.storage.system.control_group.free_bytes", lambda: 0)
     monkeypatch.setattr("graphmill.trainers.rows.open.DirectSource", refuse)
     with pytest.warns(RuntimeWarning, match="through the page cache, which is slow"):
         assert type(open_source(graph.features, "auto")) is MappedSource

@@ -12,7 +12,7 @@ from graphmill.assets.building.stage import Silent
 from graphmill.assets.features.read import open_features
 from graphmill.assets.samples.read import Samples, open_samples
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.pages import PAGE_BYTES, padded_bytes

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from tests import accelerator
 from tests.accelerator.backend import stand_in

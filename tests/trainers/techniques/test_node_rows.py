@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load
 
 from graphmill.assets.graph.read import open_graph
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.trainers.inference.bounds import Bounds
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.inference.predict import load_model

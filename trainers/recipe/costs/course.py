@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphmill.assets.costs.needs import Sizes
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.rows.pages import PAGE_BYTES
 from graphmill.kernels.sampling.epoch_plan import Plan
 from graphmill.kernels.types import Array

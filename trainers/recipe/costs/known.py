@@ -16,10 +16,10 @@ from graphmill.assets.graph.read import Graph, open_graph
 from graphmill.assets.hotness.read import open_hotness
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.sampling.drawing import Drawing, open_drawing
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.control_group import fits_memory
-from graphmill.assets.storage.machine import usable_cores
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.assets.storage.system.control_group import fits_memory
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.hotness.presample import count_batches
 from graphmill.kernels.hotness.ranking import rank
 from graphmill.kernels.hotness.visits import VisitCounter

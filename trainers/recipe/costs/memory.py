@@ -17,7 +17,7 @@ from __future__ import annotations
 from graphmill.assets.costs.needs import Need, Sizes, Term
 from graphmill.assets.samples.costs import sampler_bytes
 from graphmill.assets.sizes import parse_size
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.trainers.recipe.config import ModelConfig, TrainExecution

@@ -19,12 +19,12 @@ from typing import Any
 
 from graphmill.assets.chunks.costs import cut_of
 from graphmill.assets.costs.needs import Sizes
-from graphmill.assets.storage.documents import read_if_sound
-from graphmill.assets.storage.filesystem import make_folder
-from graphmill.assets.storage.kept_numbers import keep_numbers
-from graphmill.assets.storage.machine import processor_name, usable_cores
-from graphmill.assets.storage.schema import Fields, mapped, matches, number
-from graphmill.assets.storage.version import canonical, canonical_json
+from graphmill.assets.storage.files.documents import read_if_sound
+from graphmill.assets.storage.files.kept_numbers import keep_numbers
+from graphmill.assets.storage.files.schema import Fields, mapped, matches, number
+from graphmill.assets.storage.names.version import canonical, canonical_json
+from graphmill.assets.storage.system.filesystem import make_folder
+from graphmill.assets.storage.system.machine import processor_name, usable_cores
 from graphmill.trainers.recipe.architecture import Architecture
 from graphmill.trainers.recipe.config import ModelConfig
 from graphmill.trainers.recipe.costs.course import Speeds

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.sampling.part_plan import PartPlan

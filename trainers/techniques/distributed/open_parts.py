@@ -14,7 +14,7 @@ from graphmill.assets.hotness.read import open_hotness
 from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.shards.read import Shards, open_shards
 from graphmill.assets.sizes import format_bytes, parse_size
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.local.require import require
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.ranges import node_ranges
 from graphmill.kernels.sampling.part_plan import PartPlan
@@ -30,7 +30,7 @@ from graphmill.trainers.techniques.distributed.settings import DistributedSettin
 from graphmill.trainers.techniques.distributed.sharded import Ownership, ShardedSource
 
 if TYPE_CHECKING:
-    from graphmill.assets.storage.artifact import Artifact
+    from graphmill.assets.storage.local.artifact import Artifact
     from graphmill.trainers.recipe.config import TrainExecution
 
 

@@ -15,11 +15,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.arrays import expect_random_reads
-from graphmill.assets.storage.control_group import fits_memory
-from graphmill.assets.storage.read_verified import read_table
-from graphmill.assets.storage.table import FeatureTable
-from graphmill.assets.storage.verified import VerifiedRows
+from graphmill.assets.storage.files.arrays import expect_random_reads
+from graphmill.assets.storage.files.verified import VerifiedRows
+from graphmill.assets.storage.local.read_verified import read_table
+from graphmill.assets.storage.names.table import FeatureTable
+from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.slots import MAX_ROWS, PEER, ROW_BITS, make_slots
 from graphmill.kernels.types import Array

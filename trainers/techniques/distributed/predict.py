@@ -27,10 +27,10 @@ from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.pipeline.file import Pipeline
 from graphmill.assets.sampling.drawing import open_drawing
 from graphmill.assets.sizes import parse_size
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.frames import write_frames
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.files.frames import write_frames
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.assets.storage.store import Store
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.types import Array
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.inference.bounds import Bounds

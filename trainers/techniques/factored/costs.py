@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from graphmill.assets.costs.needs import Term
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.rows.aligned import space_for
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import Costs, Links, Seconds

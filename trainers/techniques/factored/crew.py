@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.own_sampling import AnySampler
 from graphmill.kernels.types import Array, Stream

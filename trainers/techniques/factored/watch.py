@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from graphmill.assets.storage.refused import refusal
+from graphmill.assets.storage.system.refused import refusal
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.record.timeline import Timeline

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphmill.assets.hotness.read import Hotness, open_hotness
 from graphmill.assets.sizes import parse_size
-from graphmill.assets.storage.require import require
+from graphmill.assets.storage.local.require import require
 from graphmill.kernels.history.admit import LayerRows
 from graphmill.kernels.history.arena import FOREVER, FeatureSide, History
 from graphmill.kernels.history.row_norms import row_norms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphmill.assets.costs.needs import Term
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import Costs, Seconds
 from graphmill.trainers.techniques.factored.costs import role_terms

@@ -14,8 +14,8 @@ from typing import Any
 from graphmill.assets.chunks.costs import cut_of
 from graphmill.assets.chunks.read import open_chunks
 from graphmill.assets.costs.needs import Term
-from graphmill.assets.storage.control_group import free_bytes
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.trainers.recipe.costs.batch import batch_sizes
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import Costs

@@ -38,8 +38,8 @@ import torch
 from torch import Tensor
 
 from graphmill.assets.chunks.read import StoredChunks, open_chunks
-from graphmill.assets.storage.control_group import free_bytes
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
+from graphmill.assets.storage.system.control_group import free_bytes
 from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.types import Array, Block

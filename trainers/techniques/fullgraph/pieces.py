@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.blocks.transpose import order_weights, transpose
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import BatchKey, Block, Stream

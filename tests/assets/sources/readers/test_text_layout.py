@@ -165,7 +165,7 @@ def test_a_decimal_comma_is_told(tmp_path: Path) -> None:
 def test_new_keys_change_no_version_at_their_default(tmp_path: Path) -> None:
     config, default = EdgesConfig(edges=tmp_path), EdgesConfig(edges=tmp_path, header=None, comment=None)
     from graphmill.assets.sources.interface import TableConfig
-    from graphmill.assets.storage.version import canonical
+    from graphmill.assets.storage.names.version import canonical
 
     assert canonical(config) == canonical(default)
     assert not {"header", "comment"} & {*canonical(config), *config.feature_keys(TableConfig())}

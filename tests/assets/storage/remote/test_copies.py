@@ -4,13 +4,13 @@ import threading
 import numpy as np
 import pytest
 
-from graphmill.assets.storage.digests import BLOCK_BYTES
-from graphmill.assets.storage.manifest import WORDS
+from graphmill.assets.storage.files.digests import BLOCK_BYTES
+from graphmill.assets.storage.names.manifest import WORDS
+from graphmill.assets.storage.names.version import version_of
 from graphmill.assets.storage.remote import fetch
 from graphmill.assets.storage.remote.entries import content_prefix, entry_key, read_entry
 from graphmill.assets.storage.remote.objects import Objects
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import version_of
 from graphmill.kernels.errors import InputError
 from tests.assets.storage.tiny_artifacts import address, present, put
 

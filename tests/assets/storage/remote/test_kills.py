@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.remote.leases import FOLDER
 from graphmill.assets.storage.remote.objects import require_objects
 from tests.assets.storage.remote.test_copies import publish, version

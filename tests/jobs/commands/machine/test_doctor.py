@@ -159,6 +159,6 @@ def test_a_home_without_locks_cannot_be_used(tmp_path: Path, monkeypatch: pytest
     def flock(*_: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
-    monkeypatch.setattr("graphmill.assets.storage.filesystem.fcntl.flock", flock)
+    monkeypatch.setattr("graphmill.assets.storage.system.filesystem.fcntl.flock", flock)
     (told,) = surroundings.locks(tmp_path)
     assert told.needed and told.state == LACKS and "local disk" in told.remedy and not [*tmp_path.iterdir()]

@@ -11,7 +11,7 @@ import pytest
 
 from graphmill.assets.building.stage import Summary
 from graphmill.assets.sources.registry import config_class
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.results.sql import PIECE_ROWS, TABLE_ROWS, as_table, print_query, query
 from graphmill.jobs.commands.results.views import columns_of, views

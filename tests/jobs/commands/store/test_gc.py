@@ -4,7 +4,7 @@ import sys
 import click
 import pytest
 
-from graphmill.assets.storage.collect import find_garbage
+from graphmill.assets.storage.local.collect import find_garbage
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.store.gc import collect_garbage
 from graphmill.kernels.errors import InputError

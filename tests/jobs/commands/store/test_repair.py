@@ -6,9 +6,9 @@ import click
 import numpy as np
 import pytest
 
-from graphmill.assets.storage.manifest import MANIFEST
-from graphmill.assets.storage.repair import find_damage, lineage_problems, remove_damage
-from graphmill.assets.storage.sealed_json import seal, unseal
+from graphmill.assets.storage.files.sealed_json import seal, unseal
+from graphmill.assets.storage.local.repair import find_damage, lineage_problems, remove_damage
+from graphmill.assets.storage.names.manifest import MANIFEST
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.results.show import verify_artifacts
 from graphmill.jobs.commands.store.repair import repair_store

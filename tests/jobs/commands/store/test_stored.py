@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from graphmill.assets.storage.bundle import write_bundle
+from graphmill.assets.storage.local.bundle import write_bundle
+from graphmill.assets.storage.names.version import short
 from graphmill.assets.storage.remote.entries import read_entry
 from graphmill.assets.storage.remote.objects import require_objects
 from graphmill.assets.storage.store import Store
-from graphmill.assets.storage.version import short
 from graphmill.jobs import cli
 from graphmill.jobs.commands.machine import doctor
 from graphmill.jobs.commands.results.show import artifacts_json, print_artifact, print_artifacts, verify_artifacts

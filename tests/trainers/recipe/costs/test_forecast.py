@@ -15,8 +15,8 @@ from graphmill.assets.building.stage import Silent
 from graphmill.assets.costs.needs import Sizes
 from graphmill.assets.samples.config import SamplesTable, samples_config
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
-from graphmill.assets.storage.machine import usable_cores
+from graphmill.assets.storage.local.artifact import Artifact
+from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.jobs.planning.graph import stand_in
 from graphmill.kernels.blocks.transpose import transpose
 from graphmill.kernels.rows.aligned import space_for

@@ -12,7 +12,7 @@ from graphmill.assets.partitions.read import open_partitions
 from graphmill.assets.sampling.config import SamplingConfig
 from graphmill.assets.sampling.drawing import open_drawing
 from graphmill.assets.shards.read import open_shards
-from graphmill.assets.storage.machine import processor_name
+from graphmill.assets.storage.system.machine import processor_name
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Sampler

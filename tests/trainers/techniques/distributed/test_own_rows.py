@@ -156,7 +156,7 @@ def test_auto_counts_the_shards_of_all_ranks_of_a_machine(tmp_path, monkeypatch,
     _, artifact = build_shards(tmp_path, made.inputs, 2)
     tables = open_shards(artifact).tables([0, 1])
     free = int(share * sum(table.num_bytes for table in tables))
-    monkeypatch.setattr("graphmill.assets.storage.control_group.free_bytes", lambda: free)
+    monkeypatch.setattr("graphmill.assets.storage.system.control_group.free_bytes", lambda: free)
     found = run_threads(2, lambda ranks: type(open_own_rows([tables[ranks.rank]], 400, "auto", ranks)))
     assert found == [kind, kind]
     names = {}
@@ -177,7 +177,7 @@ def test_auto_maps_shards_where_no_direct_read_is_to_be_had(tmp_path, monkeypatc
     def refuse(*arguments):
         raise InputError("the file system has no O_DIRECT", "")
 
-    monkeypatch.setattr("graphmill.assets.storage.control_group.free_bytes", lambda: 0)
+    monkeypatch.setattr("graphmill.assets.storage.system.control_group.free_bytes", lambda: 0)
     monkeypatch.setattr(own_rows, "DirectTables", refuse)
     with pytest.warns(RuntimeWarning, match="through the page cache, which is slow"):
         assert type(open_own_rows(tables, 400, "auto", ALONE)) is ShardArrays

@@ -16,7 +16,7 @@ from graphmill.assets.pipeline.file import parse_pipeline
 from graphmill.assets.samples.order import StoredOrder
 from graphmill.assets.samples.read import open_samples
 from graphmill.assets.sampling.config import SamplingConfig
-from graphmill.assets.storage.artifact import Artifact
+from graphmill.assets.storage.local.artifact import Artifact
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.part_plan import PartPlan
 from graphmill.kernels.sampling.sample import Sampler

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load
 
 from graphmill.assets.chunks.read import open_chunks
-from graphmill.assets.storage.user_code import Reference
+from graphmill.assets.storage.names.user_code import Reference
 from graphmill.kernels.errors import InputError
 from graphmill.trainers.inference.exact import Inference
 from graphmill.trainers.recipe.config import TrainTable

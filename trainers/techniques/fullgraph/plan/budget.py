@@ -17,7 +17,7 @@ import numpy as np
 
 from graphmill.assets.chunks.read import StoredChunks
 from graphmill.assets.sizes import format_bytes
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.kernels.chunks.counts import StepCounts, count_step
 from graphmill.kernels.chunks.cut import MOST, MOST_CHUNKS
 from graphmill.kernels.chunks.schedule import Schedule

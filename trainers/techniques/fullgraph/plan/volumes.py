@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from graphmill.assets.chunks.costs import cut_of
 from graphmill.assets.chunks.read import open_chunks
-from graphmill.assets.storage.user_code import is_reference
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.trainers.recipe.costs.course import Case
 from graphmill.trainers.recipe.costs.forecast import COMPUTING, EXCHANGING
 from graphmill.trainers.recipe.costs.step import item_bytes, parameter_bytes

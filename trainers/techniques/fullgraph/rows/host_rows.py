@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.assets.storage.filesystem import reporting_full_disk
+from graphmill.assets.storage.system.filesystem import reporting_full_disk
 from graphmill.kernels.cuda.device import device_of
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.rows.move_rows import add_rows, place_rows

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from graphmill.assets.storage.home import ROOT
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.trainers.techniques.fullgraph.passes.backward import backward_from
 
 

@@ -1,0 +1,1 @@
+"""Files of a home: arrays, digests, sealed documents, and reading that compares."""

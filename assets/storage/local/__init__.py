@@ -1,0 +1,1 @@
+"""The artifacts of one home: reading, writing, leases, collection, repair, bundles."""

@@ -1,0 +1,1 @@
+"""The operating system as the store meets it: files and locks, memory and processors, and errors in words."""

@@ -1,0 +1,119 @@
+import errno
+import fcntl
+import os
+
+import pytest
+
+from graphmill.assets.storage.system import filesystem
+from graphmill.assets.storage.system.filesystem import (
+    beside,
+    full_disk,
+    full_errno,
+    locked,
+    make_folder,
+    release_lock,
+    replace_atomically,
+    share_lock,
+    take_lock,
+)
+from graphmill.kernels.errors import InputError
+
+
+def test_a_lock_has_one_owner(tmp_path):
+    path = tmp_path / "a.lock"
+    assert take_lock(path, create=False) is None
+    first = take_lock(path, create=True)
+    assert first is not None and take_lock(path, create=True) is None
+    release_lock(first)
+    second = take_lock(path, create=False)
+    assert second is not None
+    release_lock(second)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_lock_on_a_file_that_vanished_is_no_lock(tmp_path, monkeypatch, replaced):
+    """A sweeper removes the file between its opening and its locking."""
+    path, real = tmp_path / "a.lock", fcntl.flock
+
+    def vanish(descriptor, flags):
+        monkeypatch.undo()
+        path.rename(tmp_path / "elsewhere")
+        if replaced:
+            path.touch()
+        real(descriptor, flags)
+
+    monkeypatch.setattr(fcntl, "flock", vanish)
+    assert take_lock(path, create=True) is None
+    lock = take_lock(path, create=True)
+    assert lock is not None
+    release_lock(lock)
+
+
+def test_a_full_disk_is_known_in_any_clothes():
+    for code in filesystem.FULL:
+        assert full_errno(OSError(code, os.strerror(code))) == code
+        assert full_errno(RuntimeError(f"SafetensorError: IoError({os.strerror(code)} (os error {code}))")) == code
+    assert full_errno(OSError(errno.EACCES, "denied")) is None and full_errno(None) is None
+
+
+def test_the_report_of_a_full_disk(tmp_path):
+    error = full_disk(errno.ENOSPC, tmp_path / "not" / "there", 5 << 20)
+    assert isinstance(error, InputError)
+    assert f"cannot write {tmp_path}/not/there (5242880 bytes, 5.0 MiB): the file system is full; " in error.problem
+    assert "are free" in error.problem and "GRAPHMILL_HOME" in error.remedy
+    assert "ulimit -f" in full_disk(errno.EFBIG, tmp_path).remedy
+
+
+def test_folders_are_made_with_their_parents(tmp_path):
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_failed_replacement_keeps_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    replace_atomically(path, b"old")
+
+    def fail(descriptor):
+        raise OSError(errno.EIO, "broken disk")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="broken disk"):
+        replace_atomically(path, b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o022, 0o644), (0o077, 0o600)])
+def test_the_umask_decides_who_shares_a_lock(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        release_lock(take_lock(tmp_path / "lock", create=True))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == mode
+
+
+def test_containers_with_one_home_have_temporary_files_of_their_own(tmp_path, monkeypatch):
+    """The first process of each container has the id 1, and its thread, too."""
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    monkeypatch.setattr("threading.get_native_id", lambda: 1)
+    one, other = (beside(tmp_path / "speeds.json", "tmp") for _ in range(2))
+    assert one != other and one.parent == tmp_path and one.name.startswith("speeds.json.") and one.suffix == ".tmp"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_file_system_without_locks_is_named(number, tmp_path, monkeypatch):
+    def flock(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("graphmill.assets.storage.system.filesystem.fcntl.flock", flock)
+    for take in (
+        lambda: take_lock(tmp_path / "a", create=True),
+        lambda: share_lock(tmp_path / "b"),
+        locked(tmp_path / "c").__enter__,
+    ):
+        with pytest.raises(
+            InputError, match=rf"^the file system of {tmp_path} keeps no locks \({os.strerror(number)}\)"
+        ) as told:
+            take()
+        assert "local disk" in told.value.remedy and "None" not in str(told.value)
