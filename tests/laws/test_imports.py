@@ -260,7 +260,6 @@ FULL_FOLDERS = {
     "assets/pipeline": 17,
     "assets/sources": 18,
     "assets/sources/readers": 18,
-    "assets/storage": 37,
     "jobs/commands": 35,
     "kernels/native/layers": 21,
     "kernels/native/sampling": 25,

@@ -1,7 +1,7 @@
 """Starts the ranks of a training on this machine, passes on their output, and ends all of them when one fails.
 
-The ranks of a training on a cluster (on_cluster.py) are watched and ended by the same functions; their processes run beside a supervisor
-on their node (supervisor.py).
+The ranks of a training on a cluster (trainers/ranks/cluster/) are watched and ended by the same functions; their processes run beside a
+supervisor on their node.
 
 Ranks stay in the process group of their launcher: an interrupt reaches all of them, and the guard of a run (assets/building/guard.py) ends
 launcher and ranks together. Each rank also asks the system to be killed with its launcher, so a launcher that is killed leaves nothing.

@@ -3,7 +3,7 @@
     this process              on_cluster.py: waits for the launcher, and makes one message of whatever ends it
       the launcher            python -m graphmill.trainers.ranks.cluster.on_cluster: connects, places the ranks, passes on their lines
         a node: supervisor    an actor in a placement group (supervisor.py)
-          the rank            python -m graphmill.trainers, as on one machine (launch.py)
+          the rank            python -m graphmill.trainers, as on one machine (trainers/ranks/launch.py)
 
 The launcher is a process of its own: Ray ends a process that does not reach its cluster any more.
 

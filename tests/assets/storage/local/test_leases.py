@@ -4,18 +4,17 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.storage.local.leases import Leases
+from graphmill.assets.storage.names.home import ROOT
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
 
 ONE, TWO = ("toy", "1" * 64), ("toy", "2" * 64)
-ROOT = Path(__file__).resolve().parents[3]
 HOLDER = """
 import os, sys, time
 from pathlib import Path
