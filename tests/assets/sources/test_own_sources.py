@@ -18,8 +18,7 @@ from graphmill.assets.features.stage import FEATURES
 from graphmill.assets.graph.read import open_graph
 from graphmill.assets.graph.stage import GRAPH
 from graphmill.assets.pipeline.file import load_pipeline
-from graphmill.assets.sources.interface import _found
-from graphmill.assets.sources.registry import config_class, source_names
+from graphmill.assets.sources.registry import _found, config_class, source_names
 from graphmill.assets.storage.store import Store
 from graphmill.jobs.commands.pipelines.inspect_source import survey_of
 from graphmill.jobs.commands.pipelines.new_pipeline import write_pipeline
