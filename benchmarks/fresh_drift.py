@@ -48,7 +48,7 @@ from graphmill.jobs.report.series import Series
 from graphmill.kernels.sampling.sample import Sampler
 from graphmill.kernels.types import Array, BatchKey, Block, Stream
 from graphmill.trainers.batches.batch import attach_weights
-from graphmill.trainers.inference.exact import EVALUATION
+from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.models.ops import splice
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable
 from graphmill.trainers.record.ledger import Ledger

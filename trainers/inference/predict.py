@@ -42,7 +42,8 @@ from graphmill.kernels.types import Array
 from graphmill.trainers.devices.open import open_device
 from graphmill.trainers.devices.torch_threads import torch_threads
 from graphmill.trainers.inference.bounds import Bounds
-from graphmill.trainers.inference.exact import ExactRange, Inference
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.gathered import ExactRange
 from graphmill.trainers.models.build import build_model, require_weights, send_model
 from graphmill.trainers.models.own import Model
 from graphmill.trainers.recipe.config import ModelConfig, TrainTable, find_table, model_configs

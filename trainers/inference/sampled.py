@@ -14,7 +14,8 @@ from graphmill.trainers.batches.send import send_blocks
 from graphmill.trainers.batches.source import PreparedSource
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import Piece
-from graphmill.trainers.inference.exact import EVALUATION, Inference
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.models.own import dtype_of
 from graphmill.trainers.models.precision import widened
 from graphmill.trainers.rows.source import RowIds

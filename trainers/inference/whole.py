@@ -19,8 +19,9 @@ from torch import Tensor
 from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.kernels.types import WholeBlock
 from graphmill.trainers.batches.batch import attach_weights
-from graphmill.trainers.inference.domain import row_ranges
-from graphmill.trainers.inference.exact import EVALUATION, GatheredLayers, Inference, tile_of
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.domain import Domain, row_ranges
+from graphmill.trainers.inference.gathered import EVALUATION, GatheredLayers, tile_of
 from graphmill.trainers.inference.windows import (
     CACHE_LINE,
     WINDOW_BYTES,
@@ -46,11 +47,10 @@ WEIGHTS = (None, "gcn", "sum", "mean with self")
 """Weights of edges that follow from the topology."""
 
 
-def sums_in_memory(inference: Inference, model: LayeredModel) -> bool:
+def sums_in_memory(model: LayeredModel, nodes: Domain, bounds: Bounds) -> bool:
     """Returns whether `WholeLayers` computes a model: in one process, on the host, from every neighbour, by layers of our own."""
-    bounds, nodes = inference.bounds, inference.nodes
     plain = bounds.drawing is None or (bounds.drawing.tables is None and bounds.drawing.most_evaluated is None)
-    here = not nodes.shares_rows and not bounds.device.remote and bounds.dtype != BF16
+    here = not nodes.shares_rows and bounds.device.holds(nodes.topology.indptr) and bounds.dtype != BF16
     ours = all(type(layer) in KINDS for layer in model.layers) and model.edge_weight in WEIGHTS
     return plain and here and ours
 

@@ -128,7 +128,7 @@ def test_exact_inference_equals_a_dense_pass(
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmill.trainers.inference.exact.TILE_ROWS", (64, 64))
+    monkeypatch.setattr("graphmill.trainers.inference.gathered.TILE_ROWS", (64, 64))
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -156,7 +156,7 @@ def test_features_in_a_file_are_read_once(graph: Graph, tmp_path: Path, monkeypa
     """In order, by whole windows, whatever the tiles are; a damaged block is an error."""
     model = build_model(TrainConfig(layers=2, hidden=8), graph.features.width, graph.num_classes, seed=0)
     monkeypatch.setattr("graphmill.trainers.inference.windows.STREAM_BYTES", 1 << 20)
-    monkeypatch.setattr("graphmill.trainers.inference.exact.TILE_ROWS", (8, 8))
+    monkeypatch.setattr("graphmill.trainers.inference.gathered.TILE_ROWS", (8, 8))
     read, chunk = [], PageReader.read_chunk
     monkeypatch.setattr(
         PageReader, "read_chunk", lambda self, file, *place: read.append(place[:2]) or chunk(self, file, *place)
@@ -279,7 +279,7 @@ def wide_graph(folder: Path, num_nodes: int, width: int) -> tuple[Topology, Mapp
 def test_wide_rows_are_projected_once_within_the_workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_nodes: int, width: int, workspace: int
 ) -> None:
-    monkeypatch.setattr("graphmill.trainers.inference.exact.TILE_ROWS", (64, 512))
+    monkeypatch.setattr("graphmill.trainers.inference.gathered.TILE_ROWS", (64, 512))
     topology, source = wide_graph(tmp_path, num_nodes, width)
     model = build_model(TrainConfig(model="gat", layers=2, hidden=64, heads=4), width, 10, seed=0)
     assert isinstance(model, LayeredModel)

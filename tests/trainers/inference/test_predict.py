@@ -13,7 +13,8 @@ import torch
 from graphmill.assets.pipeline.file import Pipeline, load_pipeline
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
-from graphmill.trainers.inference.exact import ExactRange, Inference
+from graphmill.trainers.inference.exact import Inference
+from graphmill.trainers.inference.gathered import ExactRange
 from graphmill.trainers.inference.predict import ROW_GROUP, class_column, predict_table, predicted_frames
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.rows.source import MemorySource

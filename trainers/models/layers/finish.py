@@ -77,7 +77,7 @@ class Finish(nn.Module):
         return self.end(h, rng, bias)
 
     def end(self, h: Tensor, rng: LayerRandom, bias: Tensor | None = None) -> Tensor:
-        """Returns what follows the residual, float[num_dst, out_width]; arguments as of `forward`, `bias` for a ReLU without norm alone."""
+        """The part of `forward` after the residual: float[num_dst, out_width]; `bias` is for a ReLU without a norm alone."""
         if self.options.last:
             return h
         if isinstance(self.norm, BatchNorm):

@@ -48,7 +48,7 @@ from graphmill.trainers.batches.send import LABELS, send_blocks
 from graphmill.trainers.devices.protocol import Device
 from graphmill.trainers.inference.bounds import OUTPUT_ROWS
 from graphmill.trainers.inference.domain import collected_of_ranks
-from graphmill.trainers.inference.exact import EVALUATION
+from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.loop.executor import Done, Executor, Run
 from graphmill.trainers.models.layer import LayeredModel
 from graphmill.trainers.models.masks import StepRandom

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphmill.kernels.types import Array
 from graphmill.trainers.inference.domain import Piece
-from graphmill.trainers.inference.exact import EVALUATION
+from graphmill.trainers.inference.gathered import EVALUATION
 from graphmill.trainers.models.masks import StepRandom
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.techniques.fullgraph.passes.chunk_pass import Passes

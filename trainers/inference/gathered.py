@@ -1,0 +1,305 @@
+"""Exact inference by ranges of destinations that gather their sources (trainers/inference/exact.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.kernels.sampling.sample import Sampler
+from graphmill.kernels.types import Array, BatchKey, Block, Stream
+from graphmill.trainers.batches.batch import attach_weights
+from graphmill.trainers.batches.send import send_blocks
+from graphmill.trainers.inference.bounds import Bounds
+from graphmill.trainers.inference.domain import AllNodes, Domain
+from graphmill.trainers.inference.needed import NeededNodes, spread
+from graphmill.trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
+from graphmill.trainers.models.layer import LayeredModel
+from graphmill.trainers.models.layers.map_first import MapsFirst, mapped_first
+from graphmill.trainers.models.masks import StepRandom
+from graphmill.trainers.models.own import dtype_of
+from graphmill.trainers.models.precision import BF16
+from graphmill.trainers.rows.source import FeatureSource
+
+EVALUATION = StepRandom(0, training=False)
+"""Draws nothing: there is no dropout in an evaluation."""
+TILE_ROWS, TILE_BYTES = (64, 4096), 8 << 20
+"""Least and most rows of a tile, and the bytes of its rows between the two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactRange:
+    """The result for nodes low to high of a domain; for all nodes these are node ids.
+
+    Attributes:
+        low, high: places in the domain.
+        logits: float[high - low, num_classes].
+        inputs: the input rows of the last layer, of the domain's nodes and of others; None if the model exposes no layers.
+        head_inputs: float[high - low, H], the input rows of a linear head; None if the model has none.
+    """
+
+    low: int
+    high: int
+    logits: Tensor
+    inputs: Rows | None = None
+    head_inputs: Tensor | None = None
+
+    def embeddings(self, low: int, high: int) -> Tensor:
+        """Returns float[high - low, H], the inputs of the last map to the logits, of nodes low to high; without layers the logits."""
+        if self.head_inputs is None and self.inputs is not None:
+            return self.inputs.read(low, high)
+        rows = self.logits if self.head_inputs is None else self.head_inputs
+        return rows[low - self.low : high - self.low]
+
+
+class GatheredLayers:
+    """Exact inference with a model as layers, one pass over the domain after the other, in ranges that gather their sources.
+
+    Args:
+        model: the model.
+        nodes: the nodes that this process computes.
+        features: the rows of its nodes, or of this process's nodes.
+        bounds: memory, threads and the device.
+        needed: the nodes to compute, None for all.
+    """
+
+    def __init__(
+        self, model: LayeredModel, nodes: Domain, features: FeatureSource, bounds: Bounds, needed: NeededNodes | None
+    ):
+        self.topology, self.features, self.bounds = nodes.topology, features, bounds
+        self.model, self.nodes, self.needed = model, nodes, needed
+        self.workspace = self.bounds.workspace_bytes
+        self.layers: list[Any] = [mapped_first(layer) for layer in model.layers]
+        # Sets of rows of all nodes that are alive at once; each may take an equal share of half the workspace.
+        alive = 2 + 2 * model.jumps + 2 * any(hasattr(layer, "project") for layer in self.layers)
+        self.share = self.workspace // (2 * alive)
+
+    def ranges(self) -> Iterator[ExactRange]:
+        """Yields the logits of the domain's nodes, range by range."""
+        model = self.model
+        rows = self._first_rows()
+        carried: Rows | None = None  # the outputs of the layers so far, folded by a head that reads them all
+        for index in range(len(model.layers) - 1):
+            made = folded = None
+            for low, high, out in self._layer(index, rows, carried):
+                made = self._written(made, low, out)
+                if carried is not None:
+                    folded = self._written(folded, low, self._fold(carried, low, high, out))
+            assert made is not None
+            rows = self.nodes.shared(made)
+            if model.jumps:
+                carried = folded or made
+        for low, high, out in self._layer(len(model.layers) - 1, rows, carried):
+            if model.readout is None:
+                yield ExactRange(low=low, high=high, logits=out, inputs=rows)
+            else:
+                read = self._fold(carried, low, high, out)
+                with self.bounds.computing():
+                    logits = self.bounds.fetched(model.readout(self.bounds.sent(read)))
+                yield ExactRange(low=low, high=high, logits=logits, inputs=rows, head_inputs=read)
+
+    def _written(self, made: Any, low: int, rows: Tensor, share: int | None = None) -> Any:
+        """Puts rows at low, low + 1, ... of a set of rows; None makes it, of at most `share` bytes of memory (by default the equal one)."""
+        made = self._made(rows.shape[1], rows.dtype, share or self.share) if made is None else made
+        made.write(low, rows)
+        return made
+
+    def _made(self, width: int, dtype: torch.dtype, share: int) -> Any:
+        """Returns a set of rows to be written: in a file if it exceeds its share and there is a folder."""
+        num_nodes, folder = self.nodes.num_nodes, self.bounds.folder
+        if folder is None or num_nodes * width * dtype.itemsize <= share:
+            return MemoryRows(torch.empty((num_nodes, width), dtype=dtype))
+        return self._spilled(num_nodes, width, folder, dtype)
+
+    def _spilled(self, num_nodes: int, width: int, folder: Path, dtype: torch.dtype) -> Any:
+        return SpilledRows(num_nodes, width, folder, dtype)
+
+    def _first_rows(self) -> Rows:
+        """Returns the input rows of the first layer: the features, or their projections, computed range by range."""
+        model, rows = self.model, self.nodes.inputs(self.features, self.share, dtype_of(self.model))
+        if model.projection is None:
+            return rows
+        width = model.projection.width
+        (made,) = self._mapped(0, rows, width, lambda read, ids: (model.input(read, ids, EVALUATION),))
+        return self.nodes.shared(made)
+
+    def _mapped(
+        self,
+        level: int,
+        rows: Rows,
+        width: int,
+        function: Callable[[Tensor, Array], Sequence[Tensor]],
+        first_share: int | None = None,
+    ) -> list[Any]:
+        """Returns functions of each row, computed tile by tile in one pass over all nodes.
+
+        Args:
+            level: number of the set of nodes whose rows are read.
+            rows: the rows of all nodes.
+            width: columns of all results.
+            function: (rows of nodes, their ids) -> float[n, columns] of each result.
+            first_share: bytes of memory that the first result may take, by default the equal share.
+        """
+        bounds = self.bounds
+        made: list[Any] = []
+        # Input rows with a window's copy, results, and the order in which rows are read.
+        cost = rows.dtype.itemsize * (3 * rows.width + 2 * width) + 48
+        tile = tile_of(rows)
+        count = max(1, self.workspace // 4 // cost // tile) * tile
+        for low, high in self.nodes.ranges(count, 0, 1, self.needed, level):
+            node_ids = self.nodes.node_ids(low, high)
+            if not self.nodes.skips(self.needed, level, low, high):
+                read = self._read(rows, low, high, self._wanted(level, node_ids))
+                for place, part in zip(range(0, max(1, high - low), tile), read.split(tile), strict=True):
+                    sent = bounds.sent(part)
+                    with bounds.computing():
+                        found = function(sent, node_ids[place : place + len(part)])
+                    made = made or [None] * len(found)
+                    for number, out in enumerate(found):
+                        share = None if number else first_share
+                        made[number] = self._written(made[number], low + place, bounds.fetched(out), share)
+            bounds.progress.advance(len(node_ids))
+        assert made
+        return made
+
+    def _split(self, index: int, rows: Rows, first_share: int | None = None) -> list[Any]:
+        """Returns the rows of a layer's `split` that maps first: projected rows, and the own terms of its nodes if it has any."""
+        layer = self.layers[index]
+        width = layer.projected_width * (3 if layer.reads_own else 1)
+        return self._mapped(
+            index, rows, width, lambda read, _: [z for z in layer.split(read) if z is not None], first_share
+        )
+
+    def _fold(self, carried: Rows | None, low: int, high: int, out: Tensor) -> Tensor:
+        """Folds a layer's output for nodes low to high into the folded outputs of the layers below."""
+        assert self.model.readout is not None
+        return self.model.readout.jump(None if carried is None else carried.read(low, high), out)
+
+    def _layer(self, index: int, rows: Rows, carried: Rows | None) -> Iterator[tuple[int, int, Tensor]]:
+        """Computes one layer for all nodes of the domain, range by range."""
+        bounds, nodes, layer = self.bounds, self.nodes, self.layers[index]
+        sampler, ends = bounds.whole(self.topology), bounds.ends(self.topology)
+        projects = hasattr(layer, "project")
+        costs = _range_costs(self.model, layer, index, rows.width, 0 if carried is None else carried.width)
+        own: Rows | None = None
+        source = rows
+        if isinstance(layer, MapsFirst):
+            mapped, *kept = self._split(index, rows)
+            source, own = nodes.shared(mapped), kept[0] if kept else None
+        elif projects:
+            (mapped,) = self._mapped(index, rows, layer.projected_width, lambda read, _: (layer.project(read),))
+            source, own = nodes.shared(mapped), rows if layer.reads_own else None
+        # Other layers may compute with all sources at once, whose number is then part of the rounding.
+        partly = layer.cacheable or projects
+        for low, high in nodes.ranges(self.workspace // 2, *costs, self.needed, index + 1):
+            if nodes.skips(self.needed, index + 1, low, high):
+                bounds.progress.advance(high - low)
+                continue
+            seeds = nodes.node_ids(low, high)
+            wanted = self._wanted(index + 1, seeds, ends) if partly else None
+            block, read = self._read_block(sampler, seeds, wanted, source)
+            (sent,) = send_blocks((block,), bounds.device, bounds.device.traffic)
+            terms = None if own is None else own.read(low, high)
+            with bounds.computing():
+                out = bounds.fetched(self._forward(index, sent, read, terms))
+            yield low, high, out
+            bounds.progress.advance(high - low)
+
+    def _wanted(self, level: int, node_ids: Array, ends: Array | None = None) -> Array | None:
+        """Returns bool[n], whether each node of a range is in a set; None if at least half are, for then all are computed.
+
+        Args:
+            level: number of the set.
+            node_ids: ids[n], the nodes of the range.
+            ends: i64[N+1] if they are to have less than half of the range's edges, too: rows of sources are held twice for a while.
+        """
+        if self.needed is None:
+            return None
+        wanted = self.needed.holds(level, node_ids)
+        degrees = np.ones(len(node_ids), np.int64) if ends is None else ends[node_ids + 1] - ends[node_ids]
+        few = 2 * np.count_nonzero(wanted) < len(wanted) and 2 * degrees[wanted].sum() <= degrees.sum()
+        return wanted if few else None
+
+    def _read(self, rows: Rows, low: int, high: int, wanted: Array | None) -> Tensor:
+        """Returns float[high - low, width], rows of the domain's nodes; zeros for those that are not wanted, if that reads fewer rows."""
+        if wanted is None or not isinstance(
+            self.nodes, AllNodes
+        ):  # several processes gather together, and each reads its own rows
+            return rows.read(low, high)
+        places = np.flatnonzero(wanted)
+        found = rows.gather(self.nodes.node_ids(low, high)[places], self.bounds.threads)
+        return _spread_rows(found, places, high - low)
+
+    def _read_block(self, sampler: Sampler, seeds: Array, wanted: Array | None, source: Rows) -> tuple[Block, Tensor]:
+        """Returns the block of a range and its input rows; nodes that are not wanted have no edges and rows of zeros."""
+        nodes = seeds if wanted is None else seeds[wanted]
+        (block,) = sampler.sample(BatchKey(Stream.EVAL, 0, 0), nodes, transpose="none")
+        forget(self.topology.indices)
+        read = source.gather(block.src_ids, self.bounds.threads)
+        if wanted is not None:
+            block, places = spread(block, seeds, wanted)
+            read = _spread_rows(read, places, block.num_src)
+        attach_weights((block,), self.topology, self.model.edge_weight)
+        return block, read
+
+    def _forward(self, index: int, block: Block, read: Tensor, own: Tensor | None) -> Tensor:
+        """Computes a layer on the device from input rows, or from projected rows and what the destinations' own rows give."""
+        bounds, layer, sent = self.bounds, self.layers[index], self.bounds.sent(read)
+        if not hasattr(layer, "project"):
+            return self.model.forward_layer(index, block, sent, EVALUATION)
+        # If products are computed from bfloat16, their results were bfloat16; the values are the same.
+        z = sent.to(torch.bfloat16) if bounds.dtype == BF16 else sent
+        masks = EVALUATION.layer(index + 1, block.dst_ids)
+        agg, terms = layer.aggregate_projected(block, z, masks), None if own is None else bounds.sent(own)
+        if isinstance(layer, MapsFirst):
+            return layer.join(agg, terms, masks)
+        return layer.update(agg, agg[:, :0] if terms is None else terms, masks)
+
+
+def tile_of(rows: Rows) -> int:
+    """Returns the number of nodes that are computed at a time from their rows, a power of two: it depends on the rows' width alone."""
+    least, most = TILE_ROWS
+    fitting = max(1, TILE_BYTES // max(1, rows.width * rows.dtype.itemsize))
+    return min(most, max(least, 1 << (fitting.bit_length() - 1)))
+
+
+def _spread_rows(rows: Tensor, places: Array, count: int) -> Tensor:
+    """Returns float[count, width] of zeros with rows at the places."""
+    out = rows.new_zeros((count, rows.shape[1]))
+    out[torch.from_numpy(places)] = rows
+    return out
+
+
+def _range_costs(model: LayeredModel, layer: Any, index: int, width: int, carried: int) -> tuple[int, int]:
+    """Bytes that an edge and a destination of a range need at most.
+
+    An edge: its local ids in the block and while it is made, its weight, an input row with the order it was read in. In a layer that
+    projects first the row is the projected one, with its product with the attention vector, and the attention weights come with it. A
+    destination: its aggregate and a few rows as wide as the layer's widest parameter (as a projected row); its own row if the layer reads
+    it; its carried row with the pages it is read through, and the newly folded row; logits.
+    """
+    value = dtype_of(model).itemsize
+    if hasattr(layer, "project"):
+        projected = layer.projected_width
+        widest = max(projected, getattr(layer, "inner_width", 0))
+        edge = value * (2 * projected + 6 * getattr(layer, "heads", 0)) + 48
+        own = 0 if not layer.reads_own else 2 * projected if isinstance(layer, MapsFirst) else width
+        node = value * (6 * widest + 3 * own + (2 * widest if own else 0)) + edge
+    else:
+        widest = max((max(parameter.shape) for parameter in layer.parameters() if parameter.dim()), default=1)
+        edge = (
+            value * (width + getattr(layer, "edge_values", 0))
+            + 48
+            + (0 if layer.cacheable else 6 * widest * value // 4)
+        )
+        node = value * width + 4 * value * widest + edge
+    if carried:
+        node += value * (3 * carried + widest)
+    if model.readout is not None and index + 1 == len(model.layers):
+        node += 2 * value * model.readout.linear.out_features
+    return edge, node
