@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-from graphmill.assets.building import interrupts
-from graphmill.assets.building.terminal import begin_to_print
-from graphmill.kernels import environment
 
 if TYPE_CHECKING:
     from graphmill.kernels.errors import InputError
@@ -27,6 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: words of the command line; None for those of this process, which then answers interrupts by itself.
     """
     _open_standard_streams()
+    if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until all is imported that answers it, an interrupt ends the process at once: as an exception it would show the imports.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from graphmill.assets.building import interrupts
+    from graphmill.assets.building.terminal import begin_to_print
+
     if arguments is None:
         interrupts.begin(INTERRUPTED)
         begin_to_print()
@@ -51,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: Sequence[str] | None) -> int:
     """Runs a command and returns the exit code; a defect is raised."""
     import click
+
+    from graphmill.assets.building import interrupts
 
     try:
         from graphmill.jobs.command import graphmill
@@ -86,6 +91,7 @@ def _refused(error: Exception) -> InputError | None:
     said = refusal(error)
     if said is None and "sqlalchemy" in sys.modules:
         from graphmill.jobs.runs.instance import history_error
+        from graphmill.kernels import environment
 
         said = history_error(error, environment.read(environment.DAGSTER_HOME))
     return said
