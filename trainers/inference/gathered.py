@@ -16,7 +16,7 @@ from graphmill.kernels.types import Array, BatchKey, Block, Stream
 from graphmill.trainers.batches.batch import attach_weights
 from graphmill.trainers.batches.send import send_blocks
 from graphmill.trainers.inference.bounds import Bounds
-from graphmill.trainers.inference.domain import AllNodes, Domain
+from graphmill.trainers.inference.domain import Domain
 from graphmill.trainers.inference.needed import NeededNodes, spread
 from graphmill.trainers.inference.windows import MemoryRows, Rows, SpilledRows, forget
 from graphmill.trainers.models.layer import LayeredModel
@@ -227,9 +227,7 @@ class GatheredLayers:
 
     def _read(self, rows: Rows, low: int, high: int, wanted: Array | None) -> Tensor:
         """Returns float[high - low, width], rows of the domain's nodes; zeros for those that are not wanted, if that reads fewer rows."""
-        if wanted is None or not isinstance(
-            self.nodes, AllNodes
-        ):  # several processes gather together, and each reads its own rows
+        if wanted is None or self.nodes.shares_rows:  # processes gather together, and each reads its own rows
             return rows.read(low, high)
         places = np.flatnonzero(wanted)
         found = rows.gather(self.nodes.node_ids(low, high)[places], self.bounds.threads)
