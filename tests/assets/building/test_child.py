@@ -93,8 +93,9 @@ def test_commands_that_time_trainings_begin_as_these_do(
     monkeypatch.setattr(sys, "argv", ["graphmill", *words])
     monkeypatch.setattr("graphmill.assets.building.child.begin_as_trainings", lambda: begun.append(command))
     # This process goes on: it neither answers signals nor escapes what it prints.
-    monkeypatch.setattr(cli.interrupts, "begin", lambda line: None)
-    monkeypatch.setattr(cli, "begin_to_print", lambda: None)
+    monkeypatch.setattr("graphmill.assets.building.interrupts.begin", lambda line: None)
+    monkeypatch.setattr("graphmill.assets.building.terminal.begin_to_print", lambda: None)
+    monkeypatch.setattr("graphmill.jobs.cli.signal.signal", lambda number, handler: None)
     with pytest.raises(SystemExit, match="0"):
         cli.main()
     cli.main(words)  # a function that is called, and not a program, must not begin again
