@@ -205,7 +205,13 @@ def _connect(store: Store, warn: Callable[[str], Any]) -> tuple[duckdb.DuckDBPyC
     made = views(artifacts)
     for name, view in made.items():
         _fill(connection, name, view)
-    tables = [str(artifact.path / "nodes.parquet") for artifact in artifacts if "nodes.parquet" in artifact.files]
+    tables = []
+    for artifact in artifacts:
+        if "nodes.parquet" in artifact.files:
+            try:
+                tables.append(str(artifact.file("nodes.parquet")))
+            except InputError as error:
+                warn(f"left out: {error.problem}")
     connection.execute(f"CREATE VIEW nodes AS {_nodes(tables)}")
     # Last, since defining the view reads the files, and a locked configuration stays locked.
     # DuckDB checks the pattern of a path and the path that it matches; they differ if a folder's name has a [ or *.

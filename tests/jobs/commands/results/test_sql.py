@@ -225,6 +225,19 @@ def test_damaged_files_of_facts_leave_their_model_out_and_answer_the_rest(tmp_pa
     assert len(lines) == 1 and lines[0].startswith("left out: ") and "metrics.jsonl" in lines[0]
 
 
+def test_damaged_nodes_of_a_graph_are_left_out_wherever_the_damage_is(tmp_path):
+    write(tmp_path)
+    build_config(tmp_path / "home", shop(tmp_path))
+    (path,) = (tmp_path / "home").glob("store/graph/*/nodes.parquet")
+    whole = path.read_bytes()
+    for place in (0, len(whole) // 2, len(whole) - 40, len(whole) - 1):
+        path.write_bytes(whole)
+        flip(path, place)
+        lines: list[str] = []
+        assert query(Store(tmp_path / "home"), "SELECT count(*) FROM nodes", lines.append).rows == [(0,)]
+        assert len(lines) == 1 and lines[0].startswith("left out: ") and "nodes.parquet" in lines[0]
+
+
 def test_printing(store):
     lines = []
     print_query(store, None, write=lines.append)
