@@ -1,10 +1,13 @@
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from graphmill.assets.building.materialize import materialize
 from graphmill.assets.building.stage import Check, Stage, Summary
-from graphmill.assets.costs.needs import MARGIN, Need, Sizes, Speed, Term, require_fit, sizes_of
+from graphmill.assets.costs.needs import MARGIN, Need, Sizes, Speed, Term, known_sizes, require_fit, sizes_of
 from graphmill.assets.storage.store import Store
 from graphmill.kernels.errors import InputError
 from tests.assets.building.toy_stage import Execution, Semantic, ToyStage
@@ -125,3 +128,13 @@ def test_where_no_key_helps_the_limit_is_named(limit, said, monkeypatch):
     with pytest.raises(InputError) as told:
         require_fit(replace(NEED, phases=(terms,)), int(4.2 * 2**20))
     assert told.value.remedy == "lower queue"
+
+
+@pytest.mark.parametrize("value", ["..", None, True, 0.5, -1, [1]])
+def test_a_graph_that_says_nonsense_about_its_size_is_damaged(value: Any) -> None:
+    graph: Any = SimpleNamespace(
+        summary={"numbers": {"num_nodes": value}}, path=Path("home/store/graph/0123456789abcdef")
+    )
+    with pytest.raises(InputError, match=r"manifest\.json is damaged: num_nodes is ") as refused:
+        known_sizes({"graph": graph})
+    assert "graphmill repair graph/0123456789ab" in refused.value.remedy
