@@ -23,10 +23,12 @@ from graphmill.assets.storage.files.digests import BLOCK_BYTES
 from graphmill.assets.storage.files.verified import VerifiedRows
 from graphmill.assets.storage.system.control_group import fits_memory
 from graphmill.assets.storage.system.filesystem import reporting_full_disk
+from graphmill.kernels.errors import InputError
 from graphmill.kernels.rows.aligned import aligned_empty
 from graphmill.kernels.rows.direct_io import PageReader, ReadExecution
 from graphmill.kernels.rows.gather import gather
 from graphmill.kernels.types import Array
+from graphmill.kernels.warn_once import warn_once
 from graphmill.trainers.record.ledger import Ledger
 from graphmill.trainers.rows.source import FeatureSource, RowIds, TableSource
 
@@ -34,6 +36,8 @@ APART_BYTES = 16 << 10
 """Bytes that a disk reads in order in the time in which it finds one more row at random."""
 STREAM_BYTES = 8 << 20
 """Bytes of a file that are read at once by `StreamedRows`: whole blocks with digests. Two such windows are in memory."""
+DIRECT = ReadExecution(depth=8, piece_bytes=1 << 20)
+BUFFERED = ReadExecution(method="buffered")
 WINDOW_BYTES = 32 << 20
 CACHE_LINE = 64
 """Bytes that the processor reads from memory at a time."""
@@ -285,9 +289,13 @@ class StreamedRows(Rows):
         assert features.stored is not None
         self.table, self.width, self.dtype, self._sparse = features.stored, features.width, dtype, sparse
         self._verified = features.verified or VerifiedRows(self.table)
-        method = "buffered" if fits_memory(self.table.num_bytes) else "io_uring"
-        self._reader = PageReader(ReadExecution(method=method, fallback="pread", depth=8, piece_bytes=1 << 20))
-        self._file = self._reader.open(self.table.path)
+        self._reader = PageReader(BUFFERED if fits_memory(self.table.num_bytes) else DIRECT)
+        try:
+            self._file = self._reader.open(self.table.path)
+        except InputError as error:  # no direct reads there
+            warn_once(f"{error.problem}; rows of an evaluation are read through the page cache")
+            self._reader = PageReader(BUFFERED)
+            self._file = self._reader.open(self.table.path)
         self._end = self.table.offset + self.table.num_bytes
         self._memory = [aligned_empty(STREAM_BYTES), aligned_empty(STREAM_BYTES)]
         self._thread = ThreadPoolExecutor(1, "stream")

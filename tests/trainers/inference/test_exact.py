@@ -1,5 +1,7 @@
 """Exact inference equals a dense pass; sampled inference repeats itself; ranges cover the nodes."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -152,18 +154,59 @@ def test_memory_threads_and_the_place_of_rows_change_no_bit(
             assert torch.equal(found, expected if ids is None else expected[torch.from_numpy(ids)])
 
 
-def test_features_in_a_file_are_read_once(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, by whole windows, whatever the tiles are; a damaged block is an error."""
-    model = build_model(TrainConfig(layers=2, hidden=8), graph.features.width, graph.num_classes, seed=0)
+@pytest.fixture
+def streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Topology, MappedSource]:
+    """A graph with features of 4 MB in a file that does not fit in memory, which is read in windows of 1 MiB."""
     monkeypatch.setattr("graphmill.trainers.inference.windows.STREAM_BYTES", 1 << 20)
-    monkeypatch.setattr("graphmill.trainers.inference.gathered.TILE_ROWS", (8, 8))
+    monkeypatch.setattr("graphmill.trainers.inference.windows.fits_memory", lambda num_bytes: False)
+    monkeypatch.setattr("graphmill.trainers.inference.gathered.TILE_ROWS", (64, 64))
+    return wide_graph(tmp_path, 1500, 1400)
+
+
+def test_features_in_a_file_are_read_once_in_order(
+    streamed: tuple[Topology, MappedSource], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, source = streamed
+    model = build_model(TrainConfig(layers=2, hidden=8), 1400, 4, seed=0)
     read, chunk = [], PageReader.read_chunk
     monkeypatch.setattr(
         PageReader, "read_chunk", lambda self, file, *place: read.append(place[:2]) or chunk(self, file, *place)
     )
-    infer_exact(model, graph.topology, DirectSource(graph.features), 1, threads=1, folder=tmp_path)
-    size = graph.features.path.stat().st_size
-    assert [start for start, _ in read] == list(range(0, size, 1 << 20)) and sum(length for _, length in read) == size
+    infer_exact(model, topology, source, 1, threads=1, folder=tmp_path)
+    size = (tmp_path / "rows.npy").stat().st_size
+    assert [start for start, _ in read] == list(range(0, size, 1 << 20)) and len(read) > 3
+    assert sum(length for _, length in read) == size
+
+
+def test_a_damaged_block_of_features_is_an_error(streamed: tuple[Topology, MappedSource], tmp_path: Path) -> None:
+    topology, source = streamed
+    with (tmp_path / "rows.npy").open("r+b") as file:
+        file.seek(3_000_000)
+        byte = file.read(1)
+        file.seek(3_000_000)
+        file.write(bytes([byte[0] ^ 1]))
+    model = build_model(TrainConfig(layers=2, hidden=8), 1400, 4, seed=0)
+    with pytest.raises(InputError, match=r"rows\.npy is damaged: bytes 2097152 to 3145727"):
+        infer_exact(model, topology, source, 1, threads=1, folder=tmp_path)
+
+
+def test_without_direct_reads_the_logits_are_the_same(
+    streamed: tuple[Topology, MappedSource], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, source = streamed
+    model = build_model(TrainConfig(layers=2, hidden=8), 1400, 4, seed=0)
+    expected = infer_exact(model, topology, source, 1, threads=1, folder=tmp_path)
+    opened = os.open
+
+    def refusing(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct reads here")
+        return opened(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+    with pytest.warns(RuntimeWarning, match="has no O_DIRECT; rows of an evaluation"):
+        found = infer_exact(model, topology, source, 1, threads=1, folder=tmp_path)
+    assert torch.equal(found, expected)
 
 
 def test_columns_of_rows_come_back_in_any_blocks(tmp_path: Path) -> None:
