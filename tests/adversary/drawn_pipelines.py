@@ -139,7 +139,13 @@ def validated(made: Made, text: str) -> Pipeline:
     return pipeline
 
 
-UNREAD = ("is not finite", "asks for", "of disk, the budget has", "is too small: with one disk cache")
+UNREAD = (
+    "is not finite",
+    "asks for",
+    "of disk, the budget has",
+    "is too small: with one disk cache",
+    "0 edges after loops and duplicates",
+)
 """Beginnings of refusals that only drawn batches and computed numbers decide."""
 
 

@@ -55,6 +55,17 @@ def test_a_queue_of_any_size_trains(made: Made, trainer: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("trainer", "own"), [*((name, {}) for name in TECHNIQUES), ("distributed", {"scheme": "vanilla"})]
+)
+def test_weights_and_types_that_a_training_does_not_read_are_no_mistake(
+    made: Made, trainer: str, own: dict[str, str]
+) -> None:
+    graph = {"source": "pyg", "path": "typed.pt", "weight": "w"}
+    asked = Ask(graph=graph, own=own)
+    assert one_step(made, pipeline_text(trainer, asked)) == SOUND
+
+
+@pytest.mark.parametrize(
     ("ask", "said"),
     [
         (Ask(keys={"class_weights": [1, 2]}), "has 2 entries"),

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -32,6 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.assets.storage.names.user_code import is_reference
 from graphmill.assets.storage.system.machine import usable_cores
 from graphmill.kernels.errors import InputError
 from graphmill.kernels.sampling.own_sampling import AnySampler
@@ -117,9 +119,10 @@ def open_samplers(run: Run) -> Sequence[AnySampler | Drawer] | VanillaSampler:
     if settings.scheme == "hybrid":
         return [open_sampler(run) for _ in range(threads)]
     if settings.scheme == "vanilla":
-        return VanillaSampler(
-            run.graph.topology, source.owned, sampling, run.semantic.sampling_seed, source.exchange.lane
-        )
+        topology = run.graph.topology
+        if not is_reference(run.semantic.train.model):  # the table refuses our models that read these
+            topology = replace(topology, weights=None, edge_types=None)
+        return VanillaSampler(topology, source.owned, sampling, run.semantic.sampling_seed, source.exchange.lane)
 
     def make(fanouts: tuple[Any, ...]) -> AnySampler:
         return TwoStepSampler(run.graph.topology, fanouts, seed=run.semantic.sampling_seed, replace=sampling.replace)
