@@ -12,7 +12,8 @@ from graphmill.kernels.errors import InputError
 from graphmill.trainers.recipe.config import TrainTable
 from graphmill.trainers.recipe.techniques import TECHNIQUES
 from tests.adversary.attack import REFUSED, SOUND
-from tests.adversary.drawn_pipelines import drawn_text, followed, one_step
+from tests.adversary.drawn_pipelines import drawn_text, followed, load, one_step
+from tests.adversary.remedies import mistakes_of
 from tests.laws.asked import MODULE, Ask, pipeline_text
 from tests.laws.made import Made
 
@@ -46,6 +47,17 @@ def test_what_is_accepted_makes_a_step_long(made: Made) -> None:
 
 def test_every_remedy_leads_on() -> None:
     assert sum(followed(drawn_text(seed)) for seed in range(REMEDIES)) > 20
+
+
+@pytest.mark.parametrize("key", ["io_depth = 3", 'io_window = "2MiB"'])
+def test_a_clash_is_told_at_the_line_of_the_key_that_it_names(key: str) -> None:
+    """Of several keys of one option, others may be in the file with the values that they have by default."""
+    head = pipeline_text("fresh-distributed", Ask())
+    lines = head.replace('trainer = "fresh-distributed"', f'trainer = "fresh-distributed"\nio = "io_uring"\n{key}')
+    with pytest.raises(InputError) as refused:
+        load(lines)
+    where, said = mistakes_of(refused.value)[0]
+    assert said.startswith(key) and lines.splitlines()[where - 1] == key
 
 
 @pytest.mark.parametrize("trainer", TECHNIQUES)

@@ -82,7 +82,7 @@ def table_problems(table: Any) -> Iterator[KeyProblem]:
     """Yields the clashes of a train table that it shows by itself."""
     for option, _, condition, text in clashes(FileCase(train=table, tables={})):
         if option.scope in ("train", "settings") and not condition.of_file and option.name not in FILLED:
-            keys = [_below(option, table, key) for key in option.keys]
+            keys = [_below(option, table, key) for key in _changed_first(option, table)]
             yield KeyProblem(" ".join(keys) + " trainer", text)
 
 
@@ -258,9 +258,14 @@ def _shown(option: Option, case: FileCase) -> str:
         )
     if option.scope == "code":
         return f'model = "{case.train.model}" {MODELS[option.name]}'
-    holder = case.train.settings if option.scope == "settings" else case.train
-    key = next(iter(changed(holder, option.keys)), option.keys[0])
-    return f"{key} = {_spelled(getattr(holder, key))}"
+    key = _changed_first(option, case.train)[0]
+    return f"{key} = {_spelled(getattr(case.train.settings if option.scope == 'settings' else case.train, key))}"
+
+
+def _changed_first(option: Option, train: Any) -> list[str]:
+    """Returns the keys of an option, first those that are not as by default: a mistake is told at the line of its first key."""
+    found = changed(train.settings if option.scope == "settings" else train, option.keys)
+    return sorted(option.keys, key=lambda key: key not in found)
 
 
 def _spelled(value: Any) -> str:
